@@ -1,0 +1,176 @@
+"""StragglerInjection: slows ranks on purpose, to prove that balancing works."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, StringConstraints
+
+from heterotp_api.base import Model, Rule
+from heterotp_api.conditions import CONDITIONS, Condition
+from heterotp_api.policy import LabelSelector, Ranks
+
+ObjectName = Annotated[str, StringConstraints(min_length=1, max_length=253)]
+
+
+class JobRef(Model):
+    """Names a HeteroTPJob of the same namespace."""
+
+    name: ObjectName
+
+
+class Targets(Model):
+    """Which ranks: one of the four ways."""
+
+    ranks: Ranks | None = None
+    worker_groups: list[ObjectName] | None = Field(None, min_length=1, max_length=18)
+    nodes: list[ObjectName] | None = Field(None, min_length=1, max_length=256)
+    count: int | None = Field(None, ge=1, le=16384)
+    seed: int | None = None
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "give one of ranks, workerGroups, nodes, count",
+            "[has(self.ranks), has(self.workerGroups), has(self.nodes), has(self.count)].filter(x, x).size() == 1",
+            lambda t: sum(v is not None for v in (t.ranks, t.worker_groups, t.nodes, t.count)) == 1,
+        ),
+        Rule(
+            "seed belongs to count",
+            "!has(self.seed) || has(self.count)",
+            lambda t: t.seed is None or t.count is not None,
+            "seed",
+        ),
+    )
+
+
+class Every(Model):
+    """A period, in iterations or epochs."""
+
+    iterations: int | None = Field(None, ge=1)
+    epochs: int | None = Field(None, ge=1)
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "give iterations or epochs",
+            "has(self.iterations) != has(self.epochs)",
+            lambda e: (e.iterations is None) != (e.epochs is None),
+        ),
+    )
+
+
+class RoundRobin(Model):
+    """The slow-down wanders over the targets."""
+
+    every: Every
+
+
+class RandomPattern(Model):
+    """The slow-down jumps among the targets."""
+
+    seed: int = 0
+    every: Every
+
+
+class Pattern(Model):
+    """How the slow-down moves among the targets; empty: it stays (fixed)."""
+
+    fixed: bool | None = None
+    round_robin: RoundRobin | None = None
+    random: RandomPattern | None = None
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "give at most one of fixed, roundRobin, random",
+            "[has(self.fixed), has(self.roundRobin), has(self.random)].filter(x, x).size() <= 1",
+            lambda p: sum(v is not None for v in (p.fixed, p.round_robin, p.random)) <= 1,
+        ),
+    )
+
+
+class Moment(Model):
+    """A point in a run: an iteration, or seconds since the injection took effect."""
+
+    iteration: int | None = Field(None, ge=0)
+    seconds: float | None = Field(None, ge=0)
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "give iteration or seconds",
+            "has(self.iteration) != has(self.seconds)",
+            lambda m: (m.iteration is None) != (m.seconds is None),
+        ),
+    )
+
+
+def _ordered(spec: "StragglerInjectionSpec") -> bool:
+    start, stop = spec.start, spec.stop
+    if start is None or stop is None:
+        return True
+    if start.iteration is not None and stop.iteration is not None:
+        return start.iteration < stop.iteration
+    if start.seconds is not None and stop.seconds is not None:
+        return start.seconds < stop.seconds
+    return True
+
+
+class StragglerInjectionSpec(Model):
+    """Which ranks of which job become how much slower, how and when."""
+
+    job_ref: JobRef | None = None
+    selector: LabelSelector | None = None
+    targets: Targets
+    slowdown: float = Field(ge=1, le=1000, description="chi: matmul runs so many times slower.")
+    mode: Literal["sleep", "spin", "repeat"] | None = Field(
+        None, description="Absent: sleep on cpu and emulated, spin on cuda."
+    )
+    pattern: Pattern = Pattern()
+    start: Moment | None = None
+    stop: Moment | None = None
+    paused: bool = False
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "give jobRef or selector, one of them",
+            "has(self.jobRef) != has(self.selector)",
+            lambda s: (s.job_ref is None) != (s.selector is None),
+        ),
+        Rule(
+            "stop must be after start",
+            "!has(self.start) || !has(self.stop) || "
+            "!(has(self.start.iteration) && has(self.stop.iteration) && self.start.iteration >= self.stop.iteration)"
+            " && !(has(self.start.seconds) && has(self.stop.seconds) && self.start.seconds >= self.stop.seconds)",
+            _ordered,
+            "stop",
+        ),
+    )
+
+
+class InjectedRank(Model):
+    """One rank's slow-down: asked for and measured."""
+
+    job: str = Field(max_length=253)
+    rank: int
+    asked: float
+    measured: float | None = None
+    since: str | None = Field(None, max_length=64, json_schema_extra={"format": "date-time"})
+    message: str | None = Field(None, max_length=1024)
+
+
+class InjectionStatus(Model):
+    """What a StragglerInjection reports."""
+
+    observed_generation: int | None = None
+    phase: Literal["Pending", "Injecting", "Paused", "Finished", "Failed"] | None = None
+    ranks: list[InjectedRank] | None = Field(
+        None, max_length=64, json_schema_extra={"x-kubernetes-list-type": "atomic"}
+    )
+    message: str | None = Field(None, max_length=1024)
+    conditions: list[Condition] | None = CONDITIONS
+
+
+class StragglerInjection(Model):
+    """Slows ranks on purpose."""
+
+    model_config = {**Model.model_config, "extra": "ignore"}
+    api_version: Literal["heterotp.io/v1alpha1"]
+    kind: Literal["StragglerInjection"]
+    spec: StragglerInjectionSpec
+    status: InjectionStatus | None = None

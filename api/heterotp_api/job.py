@@ -1,0 +1,248 @@
+"""HeteroTPJob: worker groups of unlike nodes that become one gang of tensor-parallel ranks."""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, StringConstraints
+
+from heterotp_api.base import Model, Rule
+from heterotp_api.names import ATTEMPT_DIGITS, MAX_HOSTNAME
+from heterotp_api.policy import BalancingSettings
+from heterotp_api.run_policy import RunPolicy
+from heterotp_api.status import JobStatus
+from heterotp_api.training import Training
+
+MAP_LIST = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+Name = Annotated[
+    str, StringConstraints(min_length=1, max_length=40, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+]
+
+
+class Device(Model):
+    """What a rank computes on; `emulated` stands for an accelerator of chosen speed."""
+
+    type: Literal["auto", "cpu", "cuda", "emulated"] = "auto"
+    teraflops: float | None = Field(None, gt=0, description="Speed of the emulated device, 1e12 operations a second.")
+    fixed_seconds: float | None = Field(None, ge=0, description="Emulated fixed part of an iteration, seconds.")
+    link_bytes_per_second: float | None = Field(None, gt=0, description="Emulated link bandwidth, bytes/second.")
+    link_latency_seconds: float | None = Field(None, ge=0, description="Emulated latency of a collective, seconds.")
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "device type emulated needs teraflops, e.g. 0.05",
+            "self.type != 'emulated' || has(self.teraflops)",
+            lambda d: d.type != "emulated" or d.teraflops is not None,
+            "teraflops",
+        ),
+        Rule(
+            "teraflops, fixedSeconds, linkBytesPerSecond and linkLatencySeconds are for device type emulated only",
+            "self.type == 'emulated' || !(has(self.teraflops) || has(self.fixedSeconds) || "
+            "has(self.linkBytesPerSecond) || has(self.linkLatencySeconds))",
+            lambda d: d.type == "emulated" or not d._emulation_fields(),
+        ),
+    )
+
+    def _emulation_fields(self) -> bool:
+        fields = (self.teraflops, self.fixed_seconds, self.link_bytes_per_second, self.link_latency_seconds)
+        return any(value is not None for value in fields)
+
+
+class WorkerGroup(Model):
+    """Pods of one kind of node; ranks are numbered group by group, pod by pod, process by process."""
+
+    name: Name
+    pods: int = Field(1, ge=1, le=1024)
+    processes_per_pod: int = Field(1, ge=1, le=16)
+    relative_speed: float | None = Field(None, gt=0, le=1000, description="Prior of the speed; absent: probed at start.")
+    device: Device = Device()
+    template: dict[str, Any] = Field(
+        default_factory=dict,
+        description="PodTemplateSpec; the container named trainer is completed by the operator.",
+        json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
+    )
+
+
+class PolicyRef(Model):
+    """Names a BalancingPolicy of the same namespace."""
+
+    name: str = Field(min_length=1, max_length=253)
+
+
+class Balancing(Model):
+    """Which policy balances the job; empty: the oldest selecting BalancingPolicy, else AUTO without loss."""
+
+    policy_ref: PolicyRef | None = None
+    policy: BalancingSettings | None = None
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "give policyRef or policy, not both",
+            "!(has(self.policyRef) && has(self.policy))",
+            lambda b: b.policy_ref is None or b.policy is None,
+        ),
+    )
+
+
+class Checkpoint(Model):
+    """Where and how often rank 0 writes checkpoints."""
+
+    persistent_volume_claim: str | None = Field(None, min_length=1, max_length=253)
+    path: str | None = Field(None, min_length=1, max_length=1024, description="A directory that rank 0 can write.")
+    every_iterations: int | None = Field(None, ge=1)
+    every_seconds: int = Field(600, ge=1)
+    keep: int = Field(2, ge=1, le=1000)
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "give persistentVolumeClaim or path, not both",
+            "!(has(self.persistentVolumeClaim) && has(self.path))",
+            lambda c: c.persistent_volume_claim is None or c.path is None,
+        ),
+    )
+
+
+class Rendezvous(Model):
+    """Where the ranks meet."""
+
+    port: int = Field(29500, ge=1024, le=65535)
+
+
+class Metrics(Model):
+    """Where each rank serves /metrics and /status, and how much; local ranks count up from `port`."""
+
+    port: int = Field(9400, ge=1024, le=65500)
+    level: Literal["basic", "full"] = "full"
+
+
+def _frozen(path: str, old: str | None = None) -> Rule:
+    """A field of the running gang: it may change only while the job is suspended."""
+    return Rule(
+        f"{path} cannot change while the job runs; set runPolicy.suspend first",
+        f"self.?{path.replace('.', '.?')} == oldSelf.?{path.replace('.', '.?')} || oldSelf.runPolicy.suspend",
+        field=path.split(".")[0],
+    )
+
+
+_SHAPE = "{who}.workerGroups.map(g, g.name + '/' + string(g.pods) + '/' + string(g.processesPerPod))"
+
+
+class HeteroTPJobSpec(Model):
+    """What is trained, on which worker groups, under which policies."""
+
+    tensor_parallel_degree: int = Field(ge=1, le=16384)
+    worker_groups: list[WorkerGroup] = Field(min_length=1, max_length=18, json_schema_extra=MAP_LIST)
+    training: Training | None = None
+    balancing: Balancing = Balancing()
+    checkpoint: Checkpoint | None = None
+    run_policy: RunPolicy = RunPolicy()
+    rendezvous: Rendezvous = Rendezvous()
+    metrics: Metrics = Metrics()
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "tensorParallelDegree must equal the sum of pods x processesPerPod over workerGroups",
+            "self.tensorParallelDegree == self.workerGroups.map(g, g.pods * g.processesPerPod).sum()",
+            lambda s: s.tensor_parallel_degree == s.process_count,
+            "tensorParallelDegree",
+            "'tensorParallelDegree is ' + string(self.tensorParallelDegree) + ' but workerGroups make ' + "
+            "string(self.workerGroups.map(g, g.pods * g.processesPerPod).sum()) + "
+            "' processes (the sum of pods x processesPerPod); they must be equal'",
+        ),
+        Rule(
+            "workerGroups names must be unique",
+            holds=lambda s: len({g.name for g in s.worker_groups}) == len(s.worker_groups),
+            field="workerGroups",
+        ),
+        Rule(
+            "without training every group needs a template with the command to run",
+            "has(self.training) || self.workerGroups.all(g, has(g.template))",
+            lambda s: s.training is not None or all(g.template for g in s.worker_groups),
+            "training",
+        ),
+        Rule(
+            "training.initialShares declared needs relativeSpeed on every worker group",
+            "!has(self.training) || !has(self.training.initialShares) || self.training.initialShares != 'declared'"
+            " || self.workerGroups.all(g, has(g.relativeSpeed))",
+            lambda s: (
+                s.training is None
+                or s.training.initial_shares != "declared"
+                or all(g.relative_speed is not None for g in s.worker_groups)
+            ),
+            "training",
+        ),
+        Rule(
+            "workerGroups (name, pods, processesPerPod) cannot change while the job runs; "
+            "set runPolicy.suspend first",
+            f"{_SHAPE.format(who='self')} == {_SHAPE.format(who='oldSelf')} || oldSelf.runPolicy.suspend",
+            field="workerGroups",
+        ),
+        _frozen("tensorParallelDegree"),
+        _frozen("training.model"),
+        _frozen("training.data"),
+        _frozen("checkpoint.persistentVolumeClaim"),
+        _frozen("checkpoint.path"),
+        _frozen("rendezvous.port"),
+        _frozen("metrics.port"),
+    )
+
+    @property
+    def process_count(self) -> int:
+        """Number of ranks that the worker groups make."""
+        return sum(group.pods * group.processes_per_pod for group in self.worker_groups)
+
+    @property
+    def initial_shares(self) -> str:
+        """The rule for the first plan: as given, else declared where every group has a speed, else probe."""
+        if self.training is not None and self.training.initial_shares is not None:
+            return self.training.initial_shares
+        declared = all(group.relative_speed is not None for group in self.worker_groups)
+        return "declared" if declared else "probe"
+
+
+class Metadata(Model):
+    """The part of ObjectMeta that HeteroTP reads; the rest is kept as it came."""
+
+    model_config = {**Model.model_config, "extra": "allow"}
+    name: str = Field(max_length=253)
+    namespace: str = "default"
+
+
+def _longest_hostname(job: "HeteroTPJob") -> int:
+    groups = job.spec.worker_groups
+    tail = max(len(group.name) + len(str(group.pods - 1)) for group in groups)
+    return len(job.metadata.name) + tail + 3 + ATTEMPT_DIGITS
+
+
+_NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
+
+
+def _is_dns_label(name: str) -> bool:
+    import re
+
+    return re.fullmatch(_NAME_PATTERN, name) is not None
+
+
+class HeteroTPJob(Model):
+    """One tensor-parallel training job."""
+
+    api_version: Literal["heterotp.io/v1alpha1"]
+    kind: Literal["HeteroTPJob"]
+    metadata: Metadata
+    spec: HeteroTPJobSpec
+    status: JobStatus | None = None
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "metadata.name must start with a letter and hold only lower-case letters, digits and '-'",
+            f"self.metadata.name.matches('{_NAME_PATTERN}')",
+            lambda j: _is_dns_label(j.metadata.name),
+            "metadata.name",
+        ),
+        Rule(
+            f"metadata.name is too long: <name>-<group>-<index>-<attempt> must fit into {MAX_HOSTNAME} characters "
+            f"with {ATTEMPT_DIGITS} kept for the attempt",
+            f"self.spec.workerGroups.all(g, size(self.metadata.name) + size(g.name) + size(string(g.pods - 1)) + "
+            f"{3 + ATTEMPT_DIGITS} <= {MAX_HOSTNAME})",
+            lambda j: _longest_hostname(j) <= MAX_HOSTNAME,
+            "metadata.name",
+        ),
+    )

@@ -1,0 +1,88 @@
+"""Manifests from files: the same verdict as the API server's, without one."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from heterotp_api.injection import StragglerInjection
+from heterotp_api.job import HeteroTPJob
+from heterotp_api.names import API_VERSION
+from heterotp_api.policy import BalancingPolicy
+
+Kind = HeteroTPJob | BalancingPolicy | StragglerInjection
+KINDS: dict[str, type[Kind]] = {
+    "HeteroTPJob": HeteroTPJob,
+    "BalancingPolicy": BalancingPolicy,
+    "StragglerInjection": StragglerInjection,
+}
+
+
+class ManifestError(ValueError):
+    """A manifest that cannot be used: which file, field and value, and what would be right."""
+
+    def __init__(self, file: str, field: str, value: object, message: str) -> None:
+        self.file, self.field, self.value, self.message = file, field, value, message
+        shown = "" if value is None else f" {_short(value)}"
+        super().__init__(f"{file}: {field + ':' if field else ''}{shown}{' ' if field or shown else ''}{message}")
+
+
+def _short(value: object) -> str:
+    text = repr(value) if isinstance(value, str) else str(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def field_path(details: ErrorDetails) -> str:
+    """Return the path of an error as people write it, e.g. spec.workerGroups[0].pods."""
+    path = ""
+    for part in details["loc"]:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
+    below = (details.get("ctx") or {}).get("field", "")
+    return ".".join(p for p in (path, below) if p)
+
+
+def first_error(error: ValidationError) -> tuple[str, object, str]:
+    """Return field path, value (None for a whole object) and message of the first error."""
+    details = error.errors()[0]
+    value = details["input"] if not isinstance(details["input"], (dict, list)) else None
+    if details["type"] == "missing":
+        return field_path(details), None, "is required"
+    if details["type"] == "extra_forbidden":
+        return field_path(details), value, "is not a known field"
+    return field_path(details), value, _message(details)
+
+
+def _message(details: ErrorDetails) -> str:
+    message = details["msg"].removeprefix("Value error, ")
+    return message if details["type"] == "rule" else message[0].lower() + message[1:]
+
+
+def parse_object(body: dict[str, Any], file: str = "manifest") -> Kind:
+    """Return the validated object; raise ManifestError naming file, field and value."""
+    if body.get("apiVersion") != API_VERSION:
+        raise ManifestError(file, "apiVersion", body.get("apiVersion"), f"must be {API_VERSION}")
+    kind = KINDS.get(str(body.get("kind")))
+    if kind is None:
+        raise ManifestError(file, "kind", body.get("kind"), f"must be one of {', '.join(KINDS)}")
+    try:
+        return kind.model_validate(body)
+    except ValidationError as error:
+        raise ManifestError(file, *first_error(error)) from None
+
+
+def load_manifest(path: Path) -> list[Kind]:
+    """Return all objects of a YAML file; raise ManifestError on the first bad one."""
+    try:
+        bodies = [body for body in yaml.safe_load_all(path.read_text(encoding="utf-8")) if body is not None]
+    except OSError as error:
+        raise ManifestError(str(path), "", None, f"cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ManifestError(str(path), "", None, f"is not YAML: {' '.join(str(error).split())}") from None
+    if not bodies:
+        raise ManifestError(str(path), "", None, "holds no object")
+    for body in bodies:
+        if not isinstance(body, dict):
+            raise ManifestError(str(path), "", None, f"must hold objects, not a {type(body).__name__}")
+    return [parse_object(body, str(path)) for body in bodies]

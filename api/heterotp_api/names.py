@@ -1,0 +1,66 @@
+"""Every name that two parts of HeteroTP must agree on: labels, environment, files, exit codes."""
+
+GROUP = "heterotp.io"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+LABEL_JOB = f"{GROUP}/job"
+LABEL_GROUP = f"{GROUP}/worker-group"
+LABEL_ATTEMPT = f"{GROUP}/attempt"
+LABEL_INDEX = f"{GROUP}/pod-index"
+LABEL_FIRST_RANK = f"{GROUP}/first-rank"
+LABEL_TEMPLATE_HASH = f"{GROUP}/template-hash"
+LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
+MANAGED_BY = "heterotp-operator"
+
+CONTAINER = "trainer"  # the container of a template that the operator completes
+CONTROL_FILE = "control.json"
+LEASE_HEADER = "X-HeteroTP-Lease"  # the operator's poll of /status carries it
+ATTEMPT_DIGITS = 3  # room that the longest generated hostname keeps for the attempt
+MAX_HOSTNAME = 63  # RFC 1123 label
+
+# exit codes of a rank, read by the operator and the launcher
+EXIT_BAD_INPUT = 2
+EXIT_PEER_LOST = 75  # victim of a dead or hung peer: never the root cause
+EXIT_CHECKPOINT_OWNER = 76  # a newer attempt owns the checkpoints
+EXIT_STOPPED = 143  # stopped by SIGTERM after a last checkpoint
+
+
+class Env:
+    """Environment variables of a pod (set by operator and CLI) and of a rank (added by the launcher)."""
+
+    JOB = "HETEROTP_JOB"
+    NAMESPACE = "HETEROTP_NAMESPACE"
+    ATTEMPT = "HETEROTP_ATTEMPT"
+    GROUP = "HETEROTP_GROUP"
+    FIRST_RANK = "HETEROTP_FIRST_RANK"
+    PROCESSES = "HETEROTP_PROCESSES"
+    SPEC = "HETEROTP_SPEC"
+    CONTROL_DIR = "HETEROTP_CONTROL_DIR"
+    CHECKPOINT_DIR = "HETEROTP_CHECKPOINT_DIR"
+    STATUS_PORT = "HETEROTP_STATUS_PORT"
+    DEVICE = "HETEROTP_DEVICE"
+    WORKDIR = "HETEROTP_WORKDIR"
+    TP_RANK = "HETEROTP_TP_RANK"
+    TP_GROUP = "HETEROTP_TP_GROUP"
+    RANK = "RANK"
+    LOCAL_RANK = "LOCAL_RANK"
+    WORLD_SIZE = "WORLD_SIZE"
+    LOCAL_WORLD_SIZE = "LOCAL_WORLD_SIZE"
+    MASTER_ADDR = "MASTER_ADDR"
+    MASTER_PORT = "MASTER_PORT"
+
+
+def pod_name(job: str, group: str, index: int, attempt: int) -> str:
+    """Return the deterministic name of one pod of one attempt."""
+    return f"{job}-{group}-{index}-{attempt}"
+
+
+def service_name(job: str) -> str:
+    """Return the name of the gang's headless Service."""
+    return f"{job}-gang"
+
+
+def control_name(job: str) -> str:
+    """Return the name of the ConfigMap that holds the control document."""
+    return f"{job}-control"

@@ -1,0 +1,105 @@
+"""Status of a HeteroTPJob, as written by the operator."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from heterotp_api.base import Model
+from heterotp_api.conditions import CONDITIONS, Condition
+
+Phase = Literal["Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed"]
+WaitingFor = Literal[
+    "Unschedulable",
+    "ImagePull",
+    "DNS",
+    "Quota",
+    "Policy",
+    "Rendezvous",
+    "Checkpoint",
+    "Unreachable",
+    "PodsTerminating",
+    "",
+]
+MAX_RANKS = 64  # a status shows at most so many ranks, the slowest first when there are more
+
+
+class GroupStatus(Model):
+    """Pods of one worker group, counted."""
+
+    name: str = Field(max_length=63)
+    desired: int
+    ready: int = 0
+    active: int = 0
+    succeeded: int = 0
+    failed: int = 0
+
+
+class RankStatus(Model):
+    """One rank: where it runs, how fast it is, what it owns. Seconds are medians of one iteration."""
+
+    rank: int
+    tp_rank: int
+    pod: str | None = Field(None, max_length=253)
+    node: str | None = Field(None, max_length=253)
+    device: str | None = Field(None, max_length=128)
+    compute_seconds: float | None = None
+    matmul_seconds: float | None = None
+    wait_seconds: float | None = None
+    relative_speed: float | None = None
+    share: float | None = None
+    pruned_ratio: float | None = None
+    migrated_ratio: float | None = None
+    injected_slowdown: float | None = None
+    measured_slowdown: float | None = None
+    straggler: bool | None = None
+
+
+class TrainingStatus(Model):
+    """Progress of the training; `accuracy` is of the test set, 0..1."""
+
+    epoch: int | None = None
+    iteration: int | None = None
+    total_iterations: int | None = None
+    resumed_from: int | None = None
+    iteration_seconds: float | None = None
+    iterations_per_second: float | None = None
+    samples_per_second: float | None = None
+    loss: float | None = None
+    accuracy: float | None = None
+    eta_seconds: float | None = None
+
+
+class BalancingStatus(Model):
+    """Which policy is in force and what it does."""
+
+    policy: str | None = Field(None, max_length=253)
+    generation: int | None = None
+    applied_generation: int | None = None
+    strategy: str | None = Field(None, max_length=16)
+    predicted_iteration_seconds: float | None = None
+    limit_iteration_seconds: float | None = None
+    reason: str | None = Field(None, max_length=1024)
+
+
+class JobStatus(Model):
+    """What a HeteroTPJob reports."""
+
+    observed_generation: int | None = None
+    phase: Phase | None = None
+    attempt: int | None = Field(None, ge=0)
+    restarts: int | None = Field(None, ge=0)
+    start_time: str | None = Field(None, max_length=64, json_schema_extra={"format": "date-time"})
+    completion_time: str | None = Field(None, max_length=64, json_schema_extra={"format": "date-time"})
+    conditions: list[Condition] | None = CONDITIONS
+    waiting_for: WaitingFor | None = None
+    slowest: str | None = Field(None, max_length=64, description="The slowest rank and its speed, for kubectl get.")
+    worker_groups: list[GroupStatus] | None = Field(
+        None,
+        max_length=18,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    )
+    ranks: list[RankStatus] | None = Field(
+        None, max_length=MAX_RANKS, json_schema_extra={"x-kubernetes-list-type": "atomic"}
+    )
+    training: TrainingStatus | None = None
+    balancing: BalancingStatus | None = None

@@ -1,0 +1,64 @@
+"""The status document: what rank 0 answers to GET /status."""
+
+from typing import Literal
+
+from pydantic import ConfigDict
+
+from heterotp_api.base import Model
+
+TrainerState = Literal["starting", "running", "stopping", "succeeded", "failed"]
+
+
+class _Report(Model):
+    # a newer trainer may say more than an older operator knows
+    model_config = ConfigDict(**{**Model.model_config, "extra": "ignore"})
+
+
+class TrainerRank(_Report):
+    """One rank's medians of the last window, seconds per iteration."""
+
+    rank: int
+    tp_rank: int
+    device: str
+    compute_seconds: float | None = None
+    matmul_seconds: float | None = None
+    unit_seconds: float | None = None
+    fixed_seconds: float | None = None
+    wait_seconds: float | None = None
+    data_seconds: float | None = None
+    control_seconds: float | None = None
+    relative_speed: float | None = None
+    share: float | None = None
+    pruned_ratio: float = 0.0
+    migrated_ratio: float = 0.0
+    injected_slowdown: float = 1.0
+    measured_slowdown: float | None = None
+    straggler: bool = False
+
+
+class TrainerStatus(_Report):
+    """The whole job as rank 0 sees it; `accuracy` is of the test set, 0..1."""
+
+    schema_version: Literal[1] = 1
+    job: str
+    attempt: int
+    state: TrainerState
+    message: str = ""
+    started_at: float
+    epoch: int = 0
+    iteration: int = 0
+    total_iterations: int | None = None
+    resumed_from: int | None = None
+    iteration_seconds: float | None = None
+    samples_per_second: float | None = None
+    loss: float | None = None
+    accuracy: float | None = None
+    eta_seconds: float | None = None
+    applied_generation: int = 0
+    control_generation: int = 0
+    control_error: str = ""
+    strategy: str = "None"
+    plan_hash: str = ""
+    limit_iteration_seconds: float | None = None
+    emulated: bool = False
+    ranks: tuple[TrainerRank, ...] = ()
