@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
@@ -52,3 +52,11 @@ class Model(BaseModel):
     def dump(self) -> dict[str, Any]:
         """Return the JSON-ready dict with camelCase keys; absent (None) fields are left out."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+class Metadata(Model):
+    """The part of ObjectMeta that HeteroTP reads; the rest is kept as it came."""
+
+    model_config = ConfigDict(**{**Model.model_config, "extra": "allow"})
+    name: str = Field(min_length=1, max_length=253)
+    namespace: str = "default"

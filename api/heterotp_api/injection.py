@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
-from heterotp_api.base import Model, Rule
+from heterotp_api.base import Metadata, Model, Rule
 from heterotp_api.conditions import CONDITIONS, Condition
 from heterotp_api.policy import LabelSelector, Ranks
 
@@ -169,8 +169,8 @@ class InjectionStatus(Model):
 class StragglerInjection(Model):
     """Slows ranks on purpose."""
 
-    model_config = {**Model.model_config, "extra": "ignore"}
     api_version: Literal["heterotp.io/v1alpha1"]
     kind: Literal["StragglerInjection"]
+    metadata: Metadata
     spec: StragglerInjectionSpec
     status: InjectionStatus | None = None

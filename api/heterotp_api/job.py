@@ -1,10 +1,11 @@
 """HeteroTPJob: worker groups of unlike nodes that become one gang of tensor-parallel ranks."""
 
+import re
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
-from heterotp_api.base import Model, Rule
+from heterotp_api.base import Metadata, Model, Rule
 from heterotp_api.names import ATTEMPT_DIGITS, MAX_HOSTNAME
 from heterotp_api.policy import BalancingSettings
 from heterotp_api.run_policy import RunPolicy
@@ -198,14 +199,6 @@ class HeteroTPJobSpec(Model):
         return "declared" if declared else "probe"
 
 
-class Metadata(Model):
-    """The part of ObjectMeta that HeteroTP reads; the rest is kept as it came."""
-
-    model_config = {**Model.model_config, "extra": "allow"}
-    name: str = Field(max_length=253)
-    namespace: str = "default"
-
-
 def _longest_hostname(job: "HeteroTPJob") -> int:
     groups = job.spec.worker_groups
     tail = max(len(group.name) + len(str(group.pods - 1)) for group in groups)
@@ -216,8 +209,6 @@ _NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 
 
 def _is_dns_label(name: str) -> bool:
-    import re
-
     return re.fullmatch(_NAME_PATTERN, name) is not None
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
-from heterotp_api.base import Model, Rule
+from heterotp_api.base import Metadata, Model, Rule
 from heterotp_api.conditions import CONDITIONS, Condition
 
 Strategy = Literal["None", "ZERO", "MIG", "SEMI", "RESHARD", "AUTO"]
@@ -149,8 +149,8 @@ class PolicyStatus(Model):
 class BalancingPolicy(Model):
     """Changes how running jobs balance."""
 
-    model_config = {**Model.model_config, "extra": "ignore"}
     api_version: Literal["heterotp.io/v1alpha1"]
     kind: Literal["BalancingPolicy"]
+    metadata: Metadata
     spec: BalancingPolicySpec
     status: PolicyStatus | None = None
