@@ -21,15 +21,12 @@ class Rule:
     cel: str | None = None
     holds: Callable[[Any], bool] | None = None
     field: str = ""  # dotted camelCase path below the model, e.g. "model.heads"
-    message_expression: str | None = None
 
     def as_validation(self) -> dict[str, str]:
         """Return the entry for x-kubernetes-validations."""
         assert self.cel is not None
         entry = {"rule": self.cel, "message": self.message}
-        if self.message_expression:
-            entry["messageExpression"] = self.message_expression
-        if self.field:
+        if self.field and not self.field.startswith("metadata"):  # the schema of metadata is the API server's
             entry["fieldPath"] = "." + self.field
         return entry
 

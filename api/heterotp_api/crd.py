@@ -106,9 +106,7 @@ def _version(kind: Kind) -> Json:
 def _object_schema(kind: Kind) -> Json:
     """Return the schema of the whole object; the API server owns its first three fields."""
     schema = structural(kind.model)
-    schema["properties"].update(
-        apiVersion={"type": "string"}, kind={"type": "string"}, metadata={"type": "object"}
-    )
+    schema["properties"].update(apiVersion={"type": "string"}, kind={"type": "string"}, metadata={"type": "object"})
     schema["required"] = ["spec"]
     return schema
 

@@ -28,9 +28,11 @@ def chart_template(crd: Json) -> str:
     if "{{" in text:
         raise ValueError(f"{crd['metadata']['name']}: '{{{{' would be read as a Helm template")
     name = crd["metadata"]["name"]
-    return HEAD + text.replace(
-        f"metadata:\n  name: {name}\n", f"metadata:\n  name: {name}\n  annotations:\n    {KEEP}\n", 1
-    ) + "{{- end }}\n"
+    return (
+        HEAD
+        + text.replace(f"metadata:\n  name: {name}\n", f"metadata:\n  name: {name}\n  annotations:\n    {KEEP}\n", 1)
+        + "{{- end }}\n"
+    )
 
 
 def main(directory: Path) -> None:

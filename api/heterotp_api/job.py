@@ -13,9 +13,7 @@ from heterotp_api.status import JobStatus
 from heterotp_api.training import Training
 
 MAP_LIST = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
-Name = Annotated[
-    str, StringConstraints(min_length=1, max_length=40, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
-]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=40, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
 
 
 class Device(Model):
@@ -53,7 +51,9 @@ class WorkerGroup(Model):
     name: Name
     pods: int = Field(1, ge=1, le=1024)
     processes_per_pod: int = Field(1, ge=1, le=16)
-    relative_speed: float | None = Field(None, gt=0, le=1000, description="Prior of the speed; absent: probed at start.")
+    relative_speed: float | None = Field(
+        None, gt=0, le=1000, description="Prior of the speed; absent: probed at start."
+    )
     device: Device = Device()
     template: dict[str, Any] = Field(
         default_factory=dict,
@@ -114,16 +114,30 @@ class Metrics(Model):
     level: Literal["basic", "full"] = "full"
 
 
-def _frozen(path: str, old: str | None = None) -> Rule:
-    """A field of the running gang: it may change only while the job is suspended."""
-    return Rule(
-        f"{path} cannot change while the job runs; set runPolicy.suspend first",
-        f"self.?{path.replace('.', '.?')} == oldSelf.?{path.replace('.', '.?')} || oldSelf.runPolicy.suspend",
-        field=path.split(".")[0],
+def _same(path: str) -> str:
+    """Return CEL that holds when an optional field did not change (comparing optionals is too dear)."""
+    parts = path.split(".")
+    given = [
+        " && ".join(f"has({who}.{'.'.join(parts[: n + 1])})" for n in range(len(parts))) for who in ("self", "oldSelf")
+    ]
+    new, old = (f"({g})" for g in given)
+    return f"({new} ? {old} && self.{path} == oldSelf.{path} : !{old})"
+
+
+def _frozen(*paths: str) -> tuple[Rule, ...]:
+    """Fields of the running gang: they may change only while the job is suspended."""
+    return tuple(
+        Rule(
+            f"{path} cannot change while the job runs; set runPolicy.suspend first",
+            f"{_same(path)} || oldSelf.runPolicy.suspend",
+            field=path.split(".")[0],
+        )
+        for path in paths
     )
 
 
-_SHAPE = "{who}.workerGroups.map(g, g.name + '/' + string(g.pods) + '/' + string(g.processesPerPod))"
+def _same_groups(value: str) -> str:
+    return f"self.workerGroups.map(g, {value}) == oldSelf.workerGroups.map(g, {value})"
 
 
 class HeteroTPJobSpec(Model):
@@ -144,9 +158,6 @@ class HeteroTPJobSpec(Model):
             "self.tensorParallelDegree == self.workerGroups.map(g, g.pods * g.processesPerPod).sum()",
             lambda s: s.tensor_parallel_degree == s.process_count,
             "tensorParallelDegree",
-            "'tensorParallelDegree is ' + string(self.tensorParallelDegree) + ' but workerGroups make ' + "
-            "string(self.workerGroups.map(g, g.pods * g.processesPerPod).sum()) + "
-            "' processes (the sum of pods x processesPerPod); they must be equal'",
         ),
         Rule(
             "workerGroups names must be unique",
@@ -171,18 +182,20 @@ class HeteroTPJobSpec(Model):
             "training",
         ),
         Rule(
-            "workerGroups (name, pods, processesPerPod) cannot change while the job runs; "
-            "set runPolicy.suspend first",
-            f"{_SHAPE.format(who='self')} == {_SHAPE.format(who='oldSelf')} || oldSelf.runPolicy.suspend",
+            "workerGroups (name, pods, processesPerPod) cannot change while the job runs; set runPolicy.suspend first",
+            f"{_same_groups('g.name')} && {_same_groups('g.pods * 17 + g.processesPerPod')}"
+            " || oldSelf.runPolicy.suspend",
             field="workerGroups",
         ),
-        _frozen("tensorParallelDegree"),
-        _frozen("training.model"),
-        _frozen("training.data"),
-        _frozen("checkpoint.persistentVolumeClaim"),
-        _frozen("checkpoint.path"),
-        _frozen("rendezvous.port"),
-        _frozen("metrics.port"),
+        *_frozen(
+            "tensorParallelDegree",
+            "training.model",
+            "training.data",
+            "checkpoint.persistentVolumeClaim",
+            "checkpoint.path",
+            "rendezvous.port",
+            "metrics.port",
+        ),
     )
 
     @property

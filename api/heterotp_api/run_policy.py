@@ -68,7 +68,8 @@ class RunPolicy(Model):
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "runPolicy.managedBy cannot change",
-            "self.?managedBy == oldSelf.?managedBy",
+            "has(self.managedBy) == has(oldSelf.managedBy)"
+            " && (!has(self.managedBy) || self.managedBy == oldSelf.managedBy)",
             field="managedBy",
         ),
         Rule(

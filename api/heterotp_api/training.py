@@ -59,7 +59,6 @@ class ModelSpec(Model):
             "!has(self.hiddenSize) || !has(self.heads) || self.hiddenSize % self.heads == 0",
             lambda m: not m.hidden_size or not m.heads or m.hidden_size % m.heads == 0,
             "hiddenSize",
-            "'hiddenSize ' + string(self.hiddenSize) + ' must be divisible by heads ' + string(self.heads)",
         ),
     )
 

@@ -1,0 +1,46 @@
+"""The models judge the shared table of manifests."""
+
+import pytest
+from heterotp_api.load import ManifestError, load_manifest, parse_object
+from manifest_table import TABLE, manifest
+
+
+@pytest.mark.parametrize("case", TABLE["good"], ids=lambda case: case["name"])
+def test_good_manifests_pass_and_round_trip(case):
+    parsed = parse_object(manifest(case))
+    assert parse_object(parsed.dump()) == parsed
+
+
+@pytest.mark.parametrize("case", TABLE["bad"], ids=lambda case: case["name"])
+def test_bad_manifests_name_field_and_reason(case):
+    with pytest.raises(ManifestError) as caught:
+        parse_object(manifest(case), "job.yaml")
+    assert caught.value.field == case["field"]
+    assert case["models"] in str(caught.value)
+    assert str(caught.value).startswith("job.yaml: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "holds no object"),
+        ("- a\n", "must hold objects, not a list"),
+        ("a: [", "is not YAML"),
+        ("kind: HeteroTPJob\n", "apiVersion: must be heterotp.io/v1alpha1"),
+        ("apiVersion: heterotp.io/v1alpha1\nkind: Pod\n", "kind: 'Pod' must be one of HeteroTPJob"),
+        ("apiVersion: heterotp.io/v1alpha1\nkind: HeteroTPJob\nmetadata: {name: a}\n", "spec: is required"),
+    ],
+    ids=["empty", "list", "broken", "no version", "foreign kind", "no spec"],
+)
+def test_files_that_hold_no_manifest(tmp_path, text, message):
+    path = tmp_path / "job.yaml"
+    path.write_text(text)
+    with pytest.raises(ManifestError, match=r"job\.yaml") as caught:
+        load_manifest(path)
+    assert message in str(caught.value)
+
+
+def test_missing_file_is_named(tmp_path):
+    with pytest.raises(ManifestError, match=r"absent\.yaml: cannot be read: No such file"):
+        load_manifest(tmp_path / "absent.yaml")
