@@ -4,6 +4,7 @@ import re
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
+from pydantic.config import JsonDict
 
 from heterotp_api.base import Metadata, Model, Rule
 from heterotp_api.names import ATTEMPT_DIGITS, MAX_HOSTNAME
@@ -12,7 +13,7 @@ from heterotp_api.run_policy import RunPolicy
 from heterotp_api.status import JobStatus
 from heterotp_api.training import Training
 
-MAP_LIST = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+MAP_LIST: JsonDict = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
 Name = Annotated[str, StringConstraints(min_length=1, max_length=40, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
 
 
