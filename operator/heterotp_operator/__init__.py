@@ -1,0 +1,1 @@
+"""The HeteroTP operator: turns HeteroTPJobs into gangs of pods and keeps their status true."""

@@ -1,0 +1,246 @@
+"""The only module that talks to the API server: dict bodies in, raw JSON out, every call bounded and counted.
+
+ApiError
+├─ Refused      422 and 403: the object itself, a quota or a policy
+├─ Conflict     409: somebody else was faster, or the object is not ours
+└─ NotFound     404
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+import aiohttp
+from heterotp_api import names
+from kubernetes.aio import client
+
+from heterotp_operator.metrics import Metrics
+from heterotp_operator.store import Json, controller_of
+
+STATUS_MANAGER = "heterotp-status"
+ATTEMPT_MANAGER = "heterotp-attempt"
+MANAGER = "heterotp-operator"
+APPLY = "application/apply-patch+yaml"
+MERGE = "application/merge-patch+json"
+PAGE = 250
+
+
+@dataclass(frozen=True)
+class Resource:
+    """One kind as the API server serves it."""
+
+    api_version: str
+    plural: str
+    kind: str
+
+    def path(self, namespace: str | None, name: str = "", subresource: str = "") -> str:
+        """Return the URL path of the collection or of one object."""
+        prefix = "/apis/" if "/" in self.api_version else "/api/"
+        parts = [prefix + self.api_version]
+        parts += [f"namespaces/{namespace}"] if namespace else []
+        return "/".join([*parts, self.plural, *filter(None, (name, subresource))])
+
+
+JOBS = Resource(names.API_VERSION, "heterotpjobs", "HeteroTPJob")
+PODS = Resource("v1", "pods", "Pod")
+SERVICES = Resource("v1", "services", "Service")
+CONFIGMAPS = Resource("v1", "configmaps", "ConfigMap")
+EVENTS = Resource("v1", "events", "Event")
+LEASES = Resource("coordination.k8s.io/v1", "leases", "Lease")
+VOLCANO = Resource("scheduling.volcano.sh/v1beta1", "podgroups", "PodGroup")
+COSCHEDULING = Resource("scheduling.x-k8s.io/v1alpha1", "podgroups", "PodGroup")
+OWNED = f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}"
+
+
+def resource_of(body: Json) -> Resource:
+    """Return the resource of a body by its apiVersion and kind."""
+    known = (JOBS, PODS, SERVICES, CONFIGMAPS, EVENTS, LEASES, VOLCANO, COSCHEDULING)
+    return next(r for r in known if (r.api_version, r.kind) == (body["apiVersion"], body["kind"]))
+
+
+class ApiError(Exception):
+    """The API server said no, or nothing at all (code 0)."""
+
+    def __init__(self, code: int, reason: str, message: str) -> None:
+        super().__init__(f"{code} {reason}: {message}")
+        self.code, self.reason, self.message = code, reason, message
+
+
+class Refused(ApiError):
+    """422 or 403: trying the same again changes nothing until the object, a quota or a policy changes."""
+
+
+class Conflict(ApiError):
+    """409: a stale version, a uid that is no longer there, or an object of somebody else."""
+
+
+class NotFound(ApiError):
+    """404."""
+
+
+ERRORS: dict[int, type[ApiError]] = {403: Refused, 422: Refused, 409: Conflict, 404: NotFound}
+
+
+def error_of(code: int, text: bytes) -> ApiError:
+    """Return the error for an answer, with the API server's own message."""
+    try:
+        status = json.loads(text)
+    except ValueError:
+        status = {}
+    if not isinstance(status, dict):
+        status = {}
+    message = status.get("message") or text[:500].decode(errors="replace")
+    return ERRORS.get(code, ApiError)(code, status.get("reason", ""), message)
+
+
+class RateLimit:
+    """A token bucket: `rate` calls per second, a burst of twice as many; callers wait in order."""
+
+    def __init__(self, rate: float, now: Callable[[], float] = time.monotonic) -> None:
+        self._rate, self._now = rate, now
+        self._tokens, self._filled = 2 * rate, now()
+
+    def delay(self) -> float:
+        """Take a token and return the seconds to wait for it."""
+        now = self._now()
+        self._tokens = min(2 * self._rate, self._tokens + (now - self._filled) * self._rate) - 1
+        self._filled = now
+        return max(0.0, -self._tokens / self._rate)
+
+
+class Cluster:
+    """The API server as the operator uses it."""
+
+    def __init__(self, api: client.ApiClient, metrics: Metrics, rate: float = 200.0, timeout: float = 30.0) -> None:
+        self._api, self._metrics = api, metrics
+        self._limit = RateLimit(rate)
+        self._timeout = aiohttp.ClientTimeout(total=timeout, connect=min(10.0, timeout))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._api.close()  # type: ignore[no-untyped-call]
+
+    async def request(
+        self, verb: str, resource: Resource, path: str, body: Json | None = None, content_type: str = "application/json"
+    ) -> Json:
+        """Send one request and return its JSON. Raises ApiError."""
+        await asyncio.sleep(self._limit.delay())
+        started, code = time.monotonic(), 0
+        method = {"list": "GET", "get": "GET", "create": "POST", "update": "PUT"}.get(verb, verb.upper())
+        try:
+            code, data = await self._send(method, path, body, content_type)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise ApiError(0, type(error).__name__, str(error)) from error
+        finally:
+            self._metrics.api_requests.labels(verb, resource.plural, str(code)).inc()
+            self._metrics.api_seconds.labels(verb).observe(time.monotonic() - started)
+        if code >= 400:
+            raise error_of(code, data)
+        answer: Json = json.loads(data)
+        return answer
+
+    async def _send(self, method: str, path: str, body: Json | None, content_type: str) -> tuple[int, bytes]:
+        prepared = await self._api.param_serialize(
+            method,
+            path,
+            header_params={"Accept": "application/json", "Content-Type": content_type},
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        answer = await self._api.call_api(*prepared, _request_timeout=self._timeout)
+        return answer.status, await answer.read()  # type: ignore[no-untyped-call]
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> Json:
+        """Return one object. Raises NotFound."""
+        return await self.request("get", resource, resource.path(namespace, name))
+
+    async def pages(
+        self, resource: Resource, namespace: str | None, selector: str = ""
+    ) -> AsyncIterator[tuple[list[Json], int]]:
+        """Yield pages of at most 250 objects, each with the resourceVersion that the whole list is of."""
+        query: dict[str, str] = {"limit": str(PAGE)} | ({"labelSelector": selector} if selector else {})
+        while True:
+            answer = await self.request("list", resource, f"{resource.path(namespace)}?{urlencode(query)}")
+            version = answer["metadata"].get("resourceVersion", "")
+            yield answer.get("items") or [], int(version) if version.isdigit() else 0
+            token = answer["metadata"].get("continue")
+            if not token:
+                return
+            query["continue"] = token
+
+    async def create(self, body: Json, dry_run: bool = False) -> Json:
+        """Create an object. Raises Conflict if the name is taken, Refused if it is not acceptable."""
+        resource = resource_of(body)
+        query = {"fieldManager": MANAGER} | ({"dryRun": "All"} if dry_run else {})
+        path = f"{resource.path(body['metadata']['namespace'])}?{urlencode(query)}"
+        return await self.request("create", resource, path, body)
+
+    async def create_owned(self, body: Json) -> Json:
+        """Create an object, or return the one there is if the same controller made it.
+
+        Raises Conflict when the name belongs to something else.
+        """
+        try:
+            return await self.create(body)
+        except Conflict as conflict:
+            metadata = body["metadata"]
+            found = await self.get(resource_of(body), metadata["namespace"], metadata["name"])
+            if same_controller(found, body):
+                return found
+            raise Conflict(409, "AlreadyExists", f"{conflict.message} and is not owned by this object") from conflict
+
+    async def apply(self, body: Json, manager: str, subresource: str = "") -> Json:
+        """Server-side apply with force; a uid or resourceVersion in the body must still be true. Raises Conflict."""
+        resource, metadata = resource_of(body), body["metadata"]
+        path = resource.path(metadata["namespace"], metadata["name"], subresource)
+        query = urlencode({"fieldManager": manager, "force": "true"})
+        return await self.request("patch", resource, f"{path}?{query}", body, APPLY)
+
+    async def merge(self, resource: Resource, namespace: str, name: str, patch: Json) -> Json:
+        """Merge-patch one object."""
+        path = f"{resource.path(namespace, name)}?{urlencode({'fieldManager': MANAGER})}"
+        return await self.request("patch", resource, path, patch, MERGE)
+
+    async def replace(self, body: Json) -> Json:
+        """Replace an object; its resourceVersion must be the current one. Raises Conflict."""
+        resource, metadata = resource_of(body), body["metadata"]
+        return await self.request("update", resource, resource.path(metadata["namespace"], metadata["name"]), body)
+
+    async def delete(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        uid: str,
+        resource_version: str | None = None,
+        grace_seconds: int | None = None,
+    ) -> Json | None:
+        """Delete exactly the object with this uid; one that is gone or replaced counts as deleted (None)."""
+        preconditions = {"uid": uid} | ({"resourceVersion": resource_version} if resource_version else {})
+        body: Json = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
+        body["propagationPolicy"] = "Background"
+        if grace_seconds is not None:
+            body["gracePeriodSeconds"] = grace_seconds
+        try:
+            return await self.request("delete", resource, resource.path(namespace, name), body)
+        except NotFound:
+            return None
+        except Conflict:
+            if resource_version:
+                raise
+            return None
+
+
+def same_controller(found: Json, wanted: Json) -> bool:
+    """Return whether both objects have the same controller uid."""
+    ours, theirs = controller_of(wanted), controller_of(found)
+    return ours is not None and theirs is not None and bool(ours["uid"] == theirs["uid"])
+
+
+async def connect(configuration: Any, metrics: Metrics, rate: float, timeout: float) -> Cluster:
+    """Return a Cluster over a client with this configuration."""
+    return Cluster(client.ApiClient(configuration), metrics, rate, timeout)

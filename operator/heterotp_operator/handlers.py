@@ -1,0 +1,149 @@
+"""The thin layer on kopf: a handler updates a store and enqueues a key, nothing else; nothing here can fail."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import kopf
+
+from heterotp_operator.cluster import CONFIGMAPS, JOBS, OWNED, PODS, SERVICES, Resource
+from heterotp_operator.metrics import Metrics
+from heterotp_operator.queue import Key
+from heterotp_operator.settings import Settings
+from heterotp_operator.store import Json, Store, Stores, job_key, key_of
+
+Enqueue = Callable[[Key], None]
+Login = Callable[[], Awaitable[kopf.AiohttpSession]]
+CHILDREN = (PODS, SERVICES, CONFIGMAPS)
+
+
+class Intake:
+    """Takes watch events and list pages into the stores and enqueues the job that each belongs to."""
+
+    def __init__(self, stores: Stores, enqueue: Enqueue) -> None:
+        self._stores, self._enqueue = stores, enqueue
+
+    def store_of(self, resource: Resource) -> Store:
+        """Return the store of a resource."""
+        return {
+            JOBS: self._stores.jobs,
+            PODS: self._stores.pods,
+            SERVICES: self._stores.services,
+            CONFIGMAPS: self._stores.configmaps,
+        }[resource]
+
+    def upsert(self, resource: Resource, body: Json) -> None:
+        """Take an object in; enqueue its job if anything changed (before and after, should a label have moved)."""
+        store = self.store_of(resource)
+        before = store.get(key_of(body))
+        if store.upsert(body):
+            self._enqueue_jobs(resource, before, body)
+
+    def drop(self, resource: Resource, body: Json) -> None:
+        """Forget a deleted object and enqueue its job."""
+        if self.store_of(resource).drop(body):
+            self._enqueue_jobs(resource, None, body)
+
+    def _enqueue_jobs(self, resource: Resource, before: Json | None, after: Json) -> None:
+        if resource is JOBS:
+            self._enqueue(key_of(after))
+            return
+        for key in {job_key(before), job_key(after)} - {None}:
+            assert key is not None
+            self._enqueue(key)
+
+
+def build_registry(
+    intake: Intake, metrics: Metrics, login: Login, relisted: Callable[[], None]
+) -> kopf.OperatorRegistry:
+    """Return kopf's registry with on.event handlers for jobs and their children, and the login.
+
+    `relisted` is called for each object that comes from a list instead of a watch.
+    """
+    registry = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=registry)
+    async def log_in(**_: Any) -> kopf.AiohttpSession:
+        return await login()
+
+    for resource in (JOBS, *CHILDREN):
+        _watch(registry, resource, intake, metrics, relisted)
+    return registry
+
+
+def _watch(
+    registry: kopf.OperatorRegistry,
+    resource: Resource,
+    intake: Intake,
+    metrics: Metrics,
+    relisted: Callable[[], None],
+) -> None:
+    group, _, version = resource.api_version.rpartition("/")
+
+    @kopf.on.event(group, version, resource.plural, registry=registry, id=f"take-{resource.plural}")
+    async def take(event: kopf.RawEvent, **_: Any) -> None:
+        kind, body = event["type"], event["object"]
+        metrics.watch_events.labels(resource.plural, kind or "LISTED").inc()
+        if kind == "DELETED":
+            intake.drop(resource, dict(body))
+            return
+        if kind is None:
+            relisted()
+        intake.upsert(resource, dict(body))
+
+
+class NoProgress(kopf.ProgressStorage):
+    """Stores nothing: no handler of ours has progress, and kopf then copies no bodies."""
+
+    def fetch(self, **_: Any) -> None:
+        """Return nothing."""
+
+    def store(self, **_: Any) -> None:
+        """Store nothing."""
+
+    def purge(self, **_: Any) -> None:
+        """Purge nothing."""
+
+    def touch(self, **_: Any) -> None:
+        """Touch nothing."""
+
+    def clear(self, *, essence: Any) -> Any:
+        """Return the essence as it is."""
+        return essence
+
+
+class NoDiffBase(kopf.DiffBaseStorage):
+    """Remembers nothing."""
+
+    def build(self, **_: Any) -> Any:
+        """Return an empty essence instead of a deep copy of the body."""
+        return {}
+
+    def fetch(self, **_: Any) -> None:
+        """Return nothing."""
+
+    def store(self, **_: Any) -> None:
+        """Store nothing."""
+
+
+def kopf_settings(settings: Settings) -> kopf.OperatorSettings:
+    """Return kopf's settings: an informer without writes, with bounded calls and short-lived per-object workers."""
+    result = kopf.OperatorSettings()
+    result.persistence.progress_storage = NoProgress()
+    result.persistence.diffbase_storage = NoDiffBase()
+    result.queueing.idle_timeout = 0.2
+    result.queueing.worker_limit = None
+    result.watching.chunk_size = 250
+    result.watching.initial_streaming = False
+    result.watching.server_timeout = 300
+    result.watching.client_timeout = 310
+    result.watching.connect_timeout = 10
+    for resource in CHILDREN:
+        result.watching.label_selectors["", "v1", resource.plural] = OWNED
+    result.networking.request_timeout = settings.api_timeout_seconds
+    result.networking.connect_timeout = 10
+    result.networking.enforce_retry_after = True
+    result.posting.enabled = False
+    result.peering.standalone = True
+    result.scanning.disabled = True  # needs no right to list namespaces and CRDs
+    result.process.ultimate_exiting_timeout = 30
+    return result

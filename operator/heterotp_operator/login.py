@@ -1,0 +1,72 @@
+"""Credentials: one source (kubeconfig or the pod's service account) for our client and for kopf's watches."""
+
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import aiohttp
+import kopf
+from kubernetes.aio import client, config
+
+from heterotp_operator.metrics import Metrics
+
+EXPIRES = timedelta(minutes=10)  # a projected token is replaced on disk long before it ends
+
+
+async def client_configuration() -> client.Configuration:
+    """Return the client's configuration: KUBECONFIG if set, else the service account, else ~/.kube/config."""
+    configuration = client.Configuration()
+    if "KUBECONFIG" not in os.environ and "KUBERNETES_SERVICE_HOST" in os.environ:
+        config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+    else:
+        await config.load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+    return configuration
+
+
+def connection(configuration: client.Configuration) -> kopf.ConnectionInfo:
+    """Return the same credentials in kopf's form, to be asked for again after ten minutes."""
+    scheme, _, token = (configuration.api_key.get("BearerToken") or "").partition(" ")
+    return kopf.ConnectionInfo(
+        server=configuration.host,
+        ca_path=configuration.ssl_ca_cert,
+        insecure=not configuration.verify_ssl,
+        scheme=scheme or None,
+        token=token.strip() or None,
+        certificate_path=configuration.cert_file,
+        private_key_path=configuration.key_file,
+        expiration=datetime.now(UTC) + EXPIRES,
+    )
+
+
+@dataclass
+class WatchTrace:
+    """Counts the watches that kopf opens and remembers when: kopf itself has no hook for it."""
+
+    metrics: Metrics
+    opened: dict[str, float]
+
+    def config(self) -> aiohttp.TraceConfig:
+        """Return the trace for an HTTP session."""
+        trace = aiohttp.TraceConfig()
+        trace.on_request_start.append(self._started)
+        return trace
+
+    async def _started(self, _session: object, _context: object, params: aiohttp.TraceRequestStartParams) -> None:
+        if params.url.query.get("watch") != "true":
+            return
+        resource = params.url.path.rpartition("/")[2]
+        if resource in self.opened:
+            self.metrics.watch_reconnects.labels(resource).inc()
+        self.opened[resource] = datetime.now(UTC).timestamp()
+
+
+def session(configuration: client.Configuration, trace: WatchTrace) -> kopf.AiohttpSession:
+    """Return kopf's session with the trace in it."""
+    info = connection(configuration)
+    connector = aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context())
+    http = aiohttp.ClientSession(
+        connector=connector, headers=info.as_http_headers(), trace_configs=[trace.config()], proxy=configuration.proxy
+    )
+    return kopf.AiohttpSession(server=info.server, aiohttp_session=http, expiration=info.expiration)
+
+

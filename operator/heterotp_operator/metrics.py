@@ -1,0 +1,138 @@
+"""The operator's own metrics, all in one registry that nothing else writes to."""
+
+from collections import Counter as Count
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
+
+from heterotp_operator.queue import Key
+
+KIND = "HeteroTPJob"
+PHASES = ("Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed")
+RECONCILE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+STARTUP_BUCKETS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
+
+
+def build_version() -> str:
+    """Return the installed version, "unknown" when run from a checkout."""
+    try:
+        return version("heterotp")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+class QueueMetrics:
+    """Observes one work queue."""
+
+    def __init__(self, metrics: "Metrics", kind: str) -> None:
+        self._adds = metrics.queue_adds.labels(kind)
+        self._retries = metrics.queue_retries.labels(kind)
+        self._seconds = metrics.queue_seconds.labels(kind)
+
+    def added(self) -> None:
+        """Count a key that became ready."""
+        self._adds.inc()
+
+    def retried(self) -> None:
+        """Count a key put back after an error."""
+        self._retries.inc()
+
+    def waited(self, seconds: float) -> None:
+        """Observe how long a key was ready before a worker took it."""
+        self._seconds.observe(seconds)
+
+
+class Metrics:
+    """Every metric of the operator; series of a job go away with the job."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._process_metrics()
+        self._queue_metrics()
+        self._job_metrics()
+        self._jobs: dict[Key, tuple[str, str, str]] = {}  # key -> phase, strategy, ranks
+
+    def _process_metrics(self) -> None:
+        r = self.registry
+        p = "heterotp_operator_"
+        self.reconciles = Counter(p + "reconcile", "Reconciles by result", ("kind", "result"), registry=r)
+        self.reconcile_seconds = Histogram(
+            p + "reconcile_duration_seconds", "Reconcile duration", ("kind",), registry=r, buckets=RECONCILE_BUCKETS
+        )
+        self.inflight = Gauge(p + "reconciles_inflight", "Reconciles running now", ("kind",), registry=r)
+        self.watch_events = Counter(p + "watch_events", "Watch events received", ("resource", "type"), registry=r)
+        self.watch_reconnects = Counter(p + "watch_reconnects", "Watches opened again", ("resource",), registry=r)
+        self.api_requests = Counter(
+            p + "api_requests", "Calls to the API server (code 0: no answer)", ("verb", "resource", "code"), registry=r
+        )
+        self.api_seconds = Histogram(
+            p + "api_request_duration_seconds", "API call duration", ("verb",), registry=r, buckets=RECONCILE_BUCKETS
+        )
+        self.leader = Gauge(p + "leader", "1 while this process holds the Lease", registry=r)
+        Info(p + "build", "Version of the operator", registry=r).info({"version": build_version()})
+
+    def _queue_metrics(self) -> None:
+        r = self.registry
+        p = "heterotp_operator_workqueue_"
+        self.queue_depth = Gauge(p + "depth", "Keys that wait for a worker", ("kind",), registry=r)
+        self.queue_adds = Counter(p + "adds", "Keys that became ready", ("kind",), registry=r)
+        self.queue_retries = Counter(p + "retries", "Keys put back after an error", ("kind",), registry=r)
+        self.queue_seconds = Histogram(
+            p + "queue_duration_seconds", "Wait for a worker", ("kind",), registry=r, buckets=RECONCILE_BUCKETS
+        )
+
+    def _job_metrics(self) -> None:
+        r = self.registry
+        p = "heterotp_operator_"
+        job = ("namespace", "heterotpjob")
+        self.jobs = Gauge(p + "jobs", "Jobs by phase", ("namespace", "phase"), registry=r)
+        self.job_phase = Gauge(p + "job_status_phase", "1 for the job's phase, else 0", (*job, "phase"), registry=r)
+        self.job_info = Gauge(p + "job_info", "Facts of the job", (*job, "strategy", "ranks"), registry=r)
+        self.stragglers = Gauge(p + "stragglers", "Ranks flagged now", job, registry=r)
+        self.finished = Counter(p + "jobs_finished", "Jobs that ended", ("namespace", "result"), registry=r)
+        self.restarts = Counter(p + "rank_restarts", "Gang restarts", ("namespace", "reason"), registry=r)
+        self.startup_seconds = Histogram(
+            p + "job_startup_seconds", "Created to first iteration", ("namespace",), registry=r, buckets=STARTUP_BUCKETS
+        )
+        self.duration_seconds = Histogram(
+            p + "job_duration_seconds", "Start to end", ("namespace", "result"), registry=r, buckets=STARTUP_BUCKETS
+        )
+
+    def observe_job(self, key: Key, spec: dict[str, Any], status: dict[str, Any]) -> None:
+        """Show the job's phase, facts and flagged ranks."""
+        phase = status.get("phase") or "Pending"
+        strategy = (status.get("balancing") or {}).get("strategy") or "None"
+        facts = phase, strategy, str(spec.get("tensorParallelDegree", ""))
+        flagged = sum(1 for rank in status.get("ranks") or () if rank.get("straggler"))
+        self.stragglers.labels(*key).set(flagged)
+        old = self._jobs.get(key)
+        if old == facts:
+            return
+        self._jobs[key] = facts
+        if old is not None and old[1:] != facts[1:]:
+            self.job_info.remove(*key, *old[1:])
+        self.job_info.labels(*key, *facts[1:]).set(1)
+        for each in PHASES:
+            self.job_phase.labels(*key, each).set(float(each == phase))
+
+    def forget_job(self, key: Key) -> None:
+        """Remove the series of a job that is gone."""
+        facts = self._jobs.pop(key, None)
+        if facts is None:
+            return
+        self.job_info.remove(*key, *facts[1:])
+        self.stragglers.remove(*key)
+        for phase in PHASES:
+            self.job_phase.remove(*key, phase)
+
+    def collect_totals(self, depths: Iterable[tuple[str, int]]) -> None:
+        """Set the gauges that are counted at scrape time: jobs by phase, queue depths."""
+        self.jobs.clear()
+        totals = Count((key[0], facts[0]) for key, facts in self._jobs.items())
+        for namespace in {key[0] for key in self._jobs}:
+            for phase in PHASES:
+                self.jobs.labels(namespace, phase).set(totals[namespace, phase])
+        for kind, depth in depths:
+            self.queue_depth.labels(kind).set(depth)

@@ -1,0 +1,147 @@
+"""The work queue, with the semantics of client-go: de-duplicated keys, one worker per key, delays, back-off."""
+
+import asyncio
+import heapq
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+Key = tuple[str, str]  # (namespace, name)
+
+BASE_DELAY_SECONDS = 0.005
+MAX_DELAY_SECONDS = 1000.0
+
+
+class QueueObserver(Protocol):
+    """What a queue tells about itself; the operator's metrics implement it."""
+
+    def added(self) -> None:
+        """A key became ready."""
+
+    def retried(self) -> None:
+        """A key was put back after an error."""
+
+    def waited(self, seconds: float) -> None:
+        """A key was taken after having been ready for so long."""
+
+
+class _Silent:
+    def added(self) -> None: ...
+
+    def retried(self) -> None: ...
+
+    def waited(self, seconds: float) -> None: ...
+
+
+class WorkQueue:
+    """Keys to work on: a key is ready at most once, and a key in work is ready again only after `done`."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic, observer: QueueObserver | None = None) -> None:
+        self._now = now
+        self._observer = observer or _Silent()
+        self._order: deque[Key] = deque()
+        self._dirty: dict[Key, float] = {}  # key -> when it became ready
+        self._working: dict[Key, float] = {}  # key -> when it was taken
+        self._failures: dict[Key, int] = {}
+        self._due: dict[Key, float] = {}
+        self._timers: list[tuple[float, Key]] = []
+        self._wake = asyncio.Event()
+
+    def __len__(self) -> int:
+        """Return how many keys are ready and not in work."""
+        return len(self._order)
+
+    @property
+    def working(self) -> int:
+        """Return how many keys are being worked on."""
+        return len(self._working)
+
+    def oldest_work_seconds(self) -> float:
+        """Return for how long the longest-running worker has held its key."""
+        return self._now() - min(self._working.values(), default=self._now())
+
+    def add(self, key: Key) -> None:
+        """Make the key ready; while it is in work, mark it for one more turn."""
+        if key in self._dirty:
+            return
+        self._dirty[key] = self._now()
+        self._observer.added()
+        if key not in self._working:
+            self._order.append(key)
+            self._wake.set()
+
+    def add_after(self, key: Key, delay: float) -> None:
+        """Make the key ready in `delay` seconds; of several delays the earliest counts."""
+        if delay <= 0:
+            self.add(key)
+            return
+        due = self._now() + delay
+        if self._due.get(key, due + 1) <= due:
+            return
+        self._due[key] = due
+        heapq.heappush(self._timers, (due, key))
+        self._wake.set()
+
+    def retry(self, key: Key) -> float:
+        """Make the key ready after its exponential back-off and return that delay in seconds."""
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        # the exponent is bounded, so that a key failing for days does not overflow
+        delay: float = min(BASE_DELAY_SECONDS * 2 ** min(failures, 32), MAX_DELAY_SECONDS)
+        self._observer.retried()
+        self.add_after(key, delay)
+        return delay
+
+    def forget(self, key: Key) -> None:
+        """Reset the key's back-off after a success."""
+        self._failures.pop(key, None)
+
+    def discard(self, key: Key) -> None:
+        """Drop the key's timer and back-off because its object is gone."""
+        self._failures.pop(key, None)
+        self._due.pop(key, None)
+
+    def promote(self) -> float | None:
+        """Make due keys ready and return the seconds until the next timer, None without one."""
+        while self._timers:
+            due, key = self._timers[0]
+            if self._due.get(key) != due:  # overtaken by an earlier timer, or discarded
+                heapq.heappop(self._timers)
+            elif due <= self._now():
+                heapq.heappop(self._timers)
+                del self._due[key]
+                self.add(key)
+            else:
+                return due - self._now()
+        return None
+
+    def take(self) -> Key | None:
+        """Take the next ready key into work, or return None."""
+        self.promote()
+        if not self._order:
+            return None
+        key = self._order.popleft()
+        self._observer.waited(self._now() - self._dirty.pop(key))
+        self._working[key] = self._now()
+        return key
+
+    async def get(self) -> Key:
+        """Wait for a ready key and take it into work."""
+        while True:
+            key = self.take()
+            if key is not None:
+                return key
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(self.promote()):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    def done(self, key: Key) -> None:
+        """End the work on a key; if it was added meanwhile it is ready again."""
+        del self._working[key]
+        if key in self._dirty:
+            self._order.append(key)
+            self._wake.set()

@@ -1,0 +1,89 @@
+"""Full lists: the first one fills the stores, later ones find what a watch has lost."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+
+from heterotp_operator.cluster import CONFIGMAPS, JOBS, OWNED, PODS, SERVICES, ApiError, Cluster, Resource
+from heterotp_operator.handlers import Intake
+from heterotp_operator.settings import Settings
+from heterotp_operator.store import Stores
+
+logger = logging.getLogger(__name__)
+RETRY_SECONDS = 2.0
+JITTER = 0.1
+GONE = 410
+
+
+class Resync:
+    """Lists everything at start, every 300 s +-10 %, and 5 s after kopf has listed again."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        stores: Stores,
+        intake: Intake,
+        settings: Settings,
+        jitter: Callable[[], float] = lambda: random.uniform(1 - JITTER, 1 + JITTER),
+    ) -> None:
+        self._cluster, self._stores, self._intake, self._settings = cluster, stores, intake, settings
+        self._jitter = jitter
+        self._relisted = asyncio.Event()
+        self.synced = asyncio.Event()
+
+    def relisted(self) -> None:
+        """Note that kopf has listed again: deletions may have been missed."""
+        self._relisted.set()
+
+    async def run(self) -> None:
+        """Fill the stores, set `synced`, then list again for ever; a failed list is tried again."""
+        while True:
+            try:
+                await self.once()
+            except ApiError as error:
+                logger.warning("list failed, trying again: %s", error)
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            if not self.synced.is_set():
+                logger.info("stores are filled: %d jobs, %d pods", len(self._stores.jobs), len(self._stores.pods))
+                self.synced.set()
+            await self._pause()
+
+    async def _pause(self) -> None:
+        try:
+            async with asyncio.timeout(self._settings.resync_seconds * self._jitter()):
+                await self._relisted.wait()
+                await asyncio.sleep(self._settings.relist_resync_seconds)
+        except TimeoutError:
+            pass
+        self._relisted.clear()
+
+    async def once(self) -> None:
+        """List every kind, take what changed, drop what vanished."""
+        for namespace in self._settings.namespaces or (None,):
+            # jobs last: when a job is seen for the first time its children are known already
+            for resource in (PODS, SERVICES, CONFIGMAPS):
+                await self._list(resource, namespace, OWNED)
+            await self._list(JOBS, namespace, "")
+        self._stores.podgroups.clear()  # not watched: read again by the next reconcile that needs one
+
+    async def _list(self, resource: Resource, namespace: str | None, selector: str) -> None:
+        try:
+            await self._list_once(resource, namespace, selector)
+        except ApiError as error:
+            if error.code != GONE:
+                raise
+            await self._list_once(resource, namespace, selector)  # the list outlived its snapshot: begin again
+
+    async def _list_once(self, resource: Resource, namespace: str | None, selector: str) -> None:
+        seen: set[str] = set()
+        version = 0
+        async for page, page_version in self._cluster.pages(resource, namespace, selector):
+            version = page_version
+            for body in page:
+                seen.add(body["metadata"]["uid"])
+                self._intake.upsert(resource, body)
+            await asyncio.sleep(0)
+        for record in self._intake.store_of(resource).vanished(seen, version, namespace):
+            self._intake.drop(resource, record)

@@ -1,0 +1,85 @@
+"""Settings of the operator process, read from environment variables."""
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from uuid import uuid4
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One field per environment variable HETEROTP_<FIELD>; durations in seconds.
+
+    namespaces: watch these only (comma-separated); none means the whole cluster.
+    lease_namespace: where the Lease is; the pod's own namespace unless given.
+    api_requests_per_second: bound of the operator's own calls, a burst of twice as many is let through.
+    identity: who holds the Lease; unique per process unless given (the pod's name makes a restart immediate).
+    trainer_image: the image where a template's container gives none.
+    """
+
+    namespaces: tuple[str, ...] = ()
+    trainer_image: str = "heterotp/trainer:latest"
+    workers: int = 8
+    metrics_host: str = "0.0.0.0"
+    metrics_port: int = 8080
+    lease_name: str = "heterotp-operator"
+    lease_namespace: str = "default"
+    lease_seconds: float = 15.0
+    lease_renew_deadline_seconds: float = 10.0
+    lease_retry_seconds: float = 2.0
+    resync_seconds: float = 300.0
+    relist_resync_seconds: float = 5.0
+    poll_seconds: float = 5.0
+    poll_timeout_seconds: float = 3.0
+    poll_workers: int = 32
+    api_requests_per_second: float = 200.0
+    api_timeout_seconds: float = 30.0
+    identity: str = field(default_factory=lambda: f"{socket.gethostname()}_{uuid4().hex[:8]}")
+    log_level: str = "INFO"
+
+    def __post_init__(self) -> None:
+        for name in (f.name for f in fields(self) if isinstance(f.default, int | float)):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{_variable(name)}: {getattr(self, name)} is not greater than 0")
+        if not self.lease_retry_seconds < self.lease_renew_deadline_seconds < self.lease_seconds:
+            raise ValueError(
+                "HETEROTP_LEASE_RETRY_SECONDS < HETEROTP_LEASE_RENEW_DEADLINE_SECONDS < HETEROTP_LEASE_SECONDS "
+                f"does not hold: {self.lease_retry_seconds}, {self.lease_renew_deadline_seconds}, {self.lease_seconds}"
+            )
+
+
+def _variable(name: str) -> str:
+    return f"HETEROTP_{name.upper()}"
+
+
+def _parse(name: str, default: object, text: str) -> object:
+    if name == "namespaces":
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+    try:
+        return type(default)(text) if isinstance(default, int | float) else text
+    except ValueError:
+        wanted = "a whole number" if isinstance(default, int) else "a number"
+        raise ValueError(f"{_variable(name)}: {text!r} is not {wanted}") from None
+
+
+def own_namespace() -> str:
+    """Return the namespace of the pod this runs in, "default" outside of a cluster."""
+    path = SERVICE_ACCOUNT / "namespace"
+    return path.read_text().strip() if path.is_file() else "default"
+
+
+def from_environment(environ: Mapping[str, str] = os.environ) -> Settings:
+    """Return the settings that the environment gives; an empty variable means the default.
+
+    Raises ValueError naming the variable and its value.
+    """
+    given = {
+        f.name: _parse(f.name, f.default, environ[_variable(f.name)])
+        for f in fields(Settings)
+        if environ.get(_variable(f.name))
+    }
+    return Settings(**{"lease_namespace": own_namespace(), **given})  # type: ignore[arg-type]

@@ -1,0 +1,193 @@
+"""What the operator knows of the cluster: trimmed records, keyed by (namespace, name), newest version wins."""
+
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from heterotp_api import names
+
+from heterotp_operator.queue import Key
+
+Json = dict[str, Any]
+Trim = Callable[[Json], Json]
+
+METADATA = (
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "labels",
+    "annotations",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "ownerReferences",
+)
+POD_STATUS = ("phase", "reason", "message", "podIP", "startTime")
+POD_CONDITION = ("type", "status", "reason", "message", "lastTransitionTime")
+CONTAINER_STATUS = ("name", "ready", "restartCount", "state", "lastState")
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+TOMBSTONES = 10_000
+
+
+def key_of(body: Json) -> Key:
+    """Return the (namespace, name) of an object."""
+    metadata = body["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]
+
+
+def version_of(body: Json) -> int:
+    """Return the resourceVersion as a number (0 where it is none)."""
+    version = str(body["metadata"].get("resourceVersion", ""))
+    return int(version) if version.isdigit() else 0
+
+
+def controller_of(body: Json) -> Json | None:
+    """Return the ownerReference of the controller, if there is one."""
+    references = body["metadata"].get("ownerReferences", ())
+    return next((reference for reference in references if reference.get("controller")), None)
+
+
+def _pick(source: Json, fields: tuple[str, ...]) -> Json:
+    return {field: _compact(source[field]) for field in fields if source.get(field) is not None}
+
+
+def _compact(value: Any) -> Any:
+    """Return the value with equal short strings shared: 8,000 pods repeat the same few hundred."""
+    if isinstance(value, str):
+        return sys.intern(value) if len(value) <= 64 else value
+    if isinstance(value, dict):
+        return {sys.intern(key): _compact(inner) for key, inner in value.items()}
+    return [_compact(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _metadata(body: Json) -> Json:
+    kept = _pick(body["metadata"], METADATA)
+    annotations = {k: v for k, v in kept.pop("annotations", {}).items() if k != LAST_APPLIED}
+    return {**kept, "annotations": annotations} if annotations else kept
+
+
+def trim_job(body: Json) -> Json:
+    """Return spec and status whole and the metadata without managedFields."""
+    head = {"apiVersion": body.get("apiVersion", names.API_VERSION), "kind": body.get("kind", "HeteroTPJob")}
+    return {**head, "metadata": _metadata(body), "spec": body.get("spec", {}), "status": body.get("status") or {}}
+
+
+def trim_pod(body: Json) -> Json:
+    """Return of a pod what the plan reads: identity, node, gates, phase, conditions, container states."""
+    status = body.get("status", {})
+    kept = _pick(status, POD_STATUS)
+    kept["conditions"] = [_pick(condition, POD_CONDITION) for condition in status.get("conditions", ())]
+    for field in ("containerStatuses", "initContainerStatuses"):
+        if status.get(field):
+            kept[field] = [_pick(container, CONTAINER_STATUS) for container in status[field]]
+    spec = _pick(body.get("spec", {}), ("nodeName", "schedulingGates", "terminationGracePeriodSeconds"))
+    return {"metadata": _metadata(body), "spec": spec, "status": kept}
+
+
+def trim_child(body: Json) -> Json:
+    """Return a Service, ConfigMap or PodGroup without managedFields and status."""
+    kept: Json = {field: body[field] for field in ("apiVersion", "kind", "spec", "data") if field in body}
+    return {**kept, "metadata": _metadata(body)}
+
+
+class Store:
+    """Records of one kind; a record never goes back to an older version or comes back after its deletion."""
+
+    def __init__(self, trim: Trim) -> None:
+        self._trim = trim
+        self._records: dict[Key, Json] = {}
+        self._gone: OrderedDict[str, None] = OrderedDict()
+        self._by_job: dict[Key, set[Key]] = {}
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(tuple(self._records))
+
+    def get(self, key: Key) -> Json | None:
+        """Return the record of a key, or None."""
+        return self._records.get(key)
+
+    def of_job(self, job: Key) -> list[Json]:
+        """Return the records whose label names the job, in order of their names."""
+        return [self._records[key] for key in sorted(self._by_job.get(job, ()))]
+
+    def upsert(self, body: Json) -> bool:
+        """Store the trimmed object; return whether anything but its version changed."""
+        key, uid = key_of(body), body["metadata"].get("uid", "")
+        if uid in self._gone:
+            return False
+        old = self._records.get(key)
+        if old is not None and old["metadata"].get("uid") == uid and version_of(body) <= version_of(old):
+            return False
+        new = self._trim(body)
+        self._records[key] = new
+        self._index(key, old, new)
+        return old is None or _content(old) != _content(new)
+
+    def drop(self, body: Json) -> bool:
+        """Forget a deleted object for good; return whether it was known."""
+        key, uid = key_of(body), body["metadata"].get("uid", "")
+        if uid:
+            self._gone[uid] = None
+            while len(self._gone) > TOMBSTONES:
+                self._gone.popitem(last=False)
+        old = self._records.get(key)
+        if old is None or (uid and old["metadata"].get("uid") != uid):
+            return False
+        del self._records[key]
+        self._index(key, old, None)
+        return True
+
+    def clear(self) -> None:
+        """Forget all records, not that some are gone for good."""
+        self._records.clear()
+        self._by_job.clear()
+
+    def vanished(self, listed: set[str], version: int, namespace: str | None) -> list[Json]:
+        """Return the records that a complete list taken at `version` would hold if they still existed."""
+        return [
+            record
+            for key, record in self._records.items()
+            if record["metadata"].get("uid") not in listed
+            and version_of(record) <= version
+            and namespace in (None, key[0])
+        ]
+
+    def _index(self, key: Key, old: Json | None, new: Json | None) -> None:
+        before, after = job_key(old), job_key(new)
+        if before is not None and before != after:
+            children = self._by_job[before]
+            children.discard(key)
+            if not children:
+                del self._by_job[before]
+        if after is not None:
+            self._by_job.setdefault(after, set()).add(key)
+
+
+def job_key(body: Json | None) -> Key | None:
+    """Return the key of the job that an object's label names, or None."""
+    if body is None:
+        return None
+    name = body["metadata"].get("labels", {}).get(names.LABEL_JOB)
+    return (body["metadata"].get("namespace", ""), name) if name else None
+
+
+def _content(record: Json) -> Json:
+    metadata = {k: v for k, v in record["metadata"].items() if k != "resourceVersion"}
+    return {**record, "metadata": metadata}
+
+
+class Stores:
+    """All that is known: one Store per kind."""
+
+    def __init__(self) -> None:
+        self.jobs = Store(trim_job)
+        self.pods = Store(trim_pod)
+        self.services = Store(trim_child)
+        self.configmaps = Store(trim_child)
+        self.podgroups = Store(trim_child)

@@ -1,0 +1,130 @@
+"""The stores keep trimmed records, never go back in time, and know which pods belong to which job."""
+
+import pytest
+from heterotp_api import names
+from heterotp_operator.store import Store, Stores, trim_child, trim_job, trim_pod
+
+
+def pod(name="p", version=1, uid=None, job="j", **extra):
+    metadata = {"namespace": "ns", "name": name, "uid": uid or f"uid-{name}", "resourceVersion": str(version)}
+    metadata["labels"] = {names.LABEL_JOB: job} if job else {}
+    return {"metadata": metadata, "spec": extra.get("spec", {}), "status": extra.get("status", {"phase": "Pending"})}
+
+
+@pytest.fixture
+def store():
+    return Store(trim_pod)
+
+
+def test_new_then_changed_then_same(store):
+    assert store.upsert(pod(version=1))
+    assert store.upsert(pod(version=2, status={"phase": "Running"}))
+    assert not store.upsert(pod(version=3, status={"phase": "Running"})), "only the version moved"
+    assert store.get(("ns", "p"))["metadata"]["resourceVersion"] == "3"
+
+
+def test_an_older_version_is_ignored(store):
+    store.upsert(pod(version=5, status={"phase": "Running"}))
+    assert not store.upsert(pod(version=4, status={"phase": "Pending"}))
+    assert store.get(("ns", "p"))["status"]["phase"] == "Running"
+
+
+def test_a_new_object_of_the_same_name_replaces_the_old_one(store):
+    store.upsert(pod(version=5, uid="old"))
+    assert store.upsert(pod(version=6, uid="new"))
+    assert store.get(("ns", "p"))["metadata"]["uid"] == "new"
+
+
+def test_a_deleted_object_does_not_come_back_from_a_stale_list(store):
+    store.upsert(pod(version=1))
+    assert store.drop(pod(version=2))
+    assert not store.upsert(pod(version=1))
+    assert store.get(("ns", "p")) is None
+    assert not store.drop(pod(version=2)), "dropping twice tells nothing new"
+
+
+def test_dropping_the_old_object_leaves_its_successor(store):
+    store.upsert(pod(version=6, uid="new"))
+    assert not store.drop(pod(version=5, uid="old"))
+    assert store.get(("ns", "p"))["metadata"]["uid"] == "new"
+
+
+def test_pods_of_a_job_by_label_in_order(store):
+    for name, job in (("b", "j"), ("a", "j"), ("c", "other"), ("d", None)):
+        store.upsert(pod(name, job=job))
+    assert [record["metadata"]["name"] for record in store.of_job(("ns", "j"))] == ["a", "b"]
+    store.upsert(pod("a", version=2, job="other"))
+    store.drop(pod("b"))
+    assert store.of_job(("ns", "j")) == []
+    assert [record["metadata"]["name"] for record in store.of_job(("ns", "other"))] == ["a", "c"]
+
+
+def test_vanished_are_the_unlisted_that_are_not_newer_than_the_list(store):
+    for name, version in (("listed", 1), ("vanished", 2), ("newer", 9)):
+        store.upsert(pod(name, version))
+    gone = store.vanished({"uid-listed"}, version=5, namespace=None)
+    assert [record["metadata"]["name"] for record in gone] == ["vanished"]
+    assert store.vanished({"uid-listed"}, 5, "elsewhere") == []
+
+
+def test_clear_is_not_a_deletion(store):
+    store.upsert(pod())
+    store.clear()
+    assert len(store) == 0
+    assert store.of_job(("ns", "j")) == []
+    assert store.upsert(pod())
+
+
+def test_a_pod_record_keeps_what_the_plan_reads_and_no_more():
+    body = pod()
+    body["metadata"] |= {"managedFields": [1], "annotations": {"a": "b"}, "generateName": "x"}
+    body["spec"] = {"nodeName": "n", "containers": [{"name": "trainer"}], "schedulingGates": [{"name": "g"}]}
+    body["status"] = {
+        "phase": "Failed",
+        "podIP": "10.0.0.1",
+        "qosClass": "Burstable",
+        "conditions": [{"type": "Ready", "status": "False", "reason": "x", "lastProbeTime": None}],
+        "containerStatuses": [
+            {
+                "name": "trainer",
+                "ready": False,
+                "image": "i",
+                "restartCount": 0,
+                "state": {"terminated": {"exitCode": 1}},
+            }
+        ],
+    }
+    assert trim_pod(body) == {
+        "metadata": {**pod()["metadata"], "annotations": {"a": "b"}},
+        "spec": {"nodeName": "n", "schedulingGates": [{"name": "g"}]},
+        "status": {
+            "phase": "Failed",
+            "podIP": "10.0.0.1",
+            "conditions": [{"type": "Ready", "status": "False", "reason": "x"}],
+            "containerStatuses": [
+                {"name": "trainer", "ready": False, "restartCount": 0, "state": {"terminated": {"exitCode": 1}}}
+            ],
+        },
+    }
+
+
+def test_job_and_children_lose_managed_fields_and_the_applied_copy():
+    annotations = {"kubectl.kubernetes.io/last-applied-configuration": "{}", "mine": "1"}
+    metadata = {"name": "j", "namespace": "ns", "managedFields": [1], "annotations": annotations}
+    job = trim_job({"metadata": metadata, "spec": {"x": 1}})
+    assert job["metadata"] == {"name": "j", "namespace": "ns", "annotations": {"mine": "1"}}
+    assert (job["kind"], job["spec"], job["status"]) == ("HeteroTPJob", {"x": 1}, {})
+    child = trim_child({"metadata": metadata, "data": {"k": "v"}, "status": {"x": 1}})
+    assert child == {"metadata": {"name": "j", "namespace": "ns", "annotations": {"mine": "1"}}, "data": {"k": "v"}}
+
+
+def test_equal_strings_are_shared():
+    phases = ["".join(["Run", "ning"]) for _ in range(2)]
+    first, second = (trim_pod(pod(status={"phase": phase})) for phase in phases)
+    assert first["status"]["phase"] is second["status"]["phase"]
+
+
+def test_stores_are_apart():
+    stores = Stores()
+    stores.pods.upsert(pod())
+    assert (len(stores.pods), len(stores.services), list(stores.pods)) == (1, 0, [("ns", "p")])
