@@ -1,0 +1,123 @@
+"""Where a rank's time goes: every moment belongs to exactly one phase, so phases sum to wall time."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+PHASES = ("data", "matmul", "unit", "fixed", "wait", "migrate", "control")
+COMPUTE = ("matmul", "unit", "fixed")  # T = M + U + F of the algorithms page, section 0
+
+
+class Clock(Protocol):
+    """What layers need of a clock: say which phase begins now."""
+
+    current: str
+
+    def switch(self, phase: str) -> str:
+        """Book the time since the last switch on the current phase, begin `phase`, return the one before."""
+        ...
+
+    def take(self) -> dict[str, float]:
+        """Return seconds per phase since the last take."""
+        ...
+
+
+@contextmanager
+def phase(clock: Clock, name: str) -> Iterator[None]:
+    """Run a block in phase `name`, then return to the phase before."""
+    before = clock.switch(name)
+    try:
+        yield
+    finally:
+        clock.switch(before)
+
+
+class PhaseClock:
+    """Phases by the host's monotonic clock: right for CPU and emulated devices, where the host does the work."""
+
+    def __init__(self, now_ns: Callable[[], int] = time.perf_counter_ns) -> None:
+        self._now_ns = now_ns
+        self._since = now_ns()
+        self._spent = dict.fromkeys(PHASES, 0)
+        self.current = "fixed"
+
+    def switch(self, phase: str) -> str:
+        """See Clock.switch; raises KeyError for an unknown phase."""
+        now = self._now_ns()
+        self._spent[self.current] += now - self._since
+        self._since = now
+        before, self.current = self.current, phase
+        return before
+
+    def take(self) -> dict[str, float]:
+        """See Clock.take."""
+        self.switch(self.current)
+        taken = {name: spent * 1e-9 for name, spent in self._spent.items()}
+        self._spent = dict.fromkeys(PHASES, 0)
+        return taken
+
+
+class NullClock:
+    """A clock that books nothing, for runs without telemetry."""
+
+    current = "fixed"
+
+    def switch(self, phase: str) -> str:
+        """Do nothing."""
+        return phase
+
+    def take(self) -> dict[str, float]:
+        """Return no time for any phase."""
+        return dict.fromkeys(PHASES, 0.0)
+
+
+class CudaPhaseClock:
+    """Phases by CUDA events on sampled iterations, read one iteration later: the host never waits for the device.
+
+    A switch records an event on the current stream. A layer switches to "matmul" after its collective's
+    `wait()`, so the event lies behind the stream's own wait and waiting is not counted as work.
+    """
+
+    def __init__(self, make_event: Callable[[], Any], sample_every: int = 1) -> None:
+        self._make_event = make_event
+        self._sample_every = sample_every
+        self._iteration = 0
+        self._marks: list[tuple[str, Any]] = []
+        self._last: list[tuple[str, Any]] = []
+        self._seconds = dict.fromkeys(PHASES, 0.0)
+        self.current = "fixed"
+
+    def switch(self, phase: str) -> str:
+        """See Clock.switch."""
+        before, self.current = self.current, phase
+        if self._iteration % self._sample_every == 0 and phase != before:
+            self._mark(phase)
+        return before
+
+    def _mark(self, phase: str) -> None:
+        event = self._make_event()
+        event.record()
+        self._marks.append((phase, event))
+
+    def take(self) -> dict[str, float]:
+        """Return the phases of the iteration before the one that ends now; the last values when not sampled."""
+        if self._iteration % self._sample_every == 0:
+            self._mark(self.current)
+        if self._last and self._last[-1][1].query():
+            self._seconds = _between(self._last)
+            self._last = []
+        if self._marks:
+            self._last, self._marks = self._marks, []
+        self._iteration += 1
+        if self._iteration % self._sample_every == 0:
+            self._mark(self.current)
+        return dict(self._seconds)
+
+
+def _between(marks: list[tuple[str, Any]]) -> dict[str, float]:
+    """Return seconds per phase between consecutive events."""
+    seconds = dict.fromkeys(PHASES, 0.0)
+    for (name, start), (_, end) in zip(marks, marks[1:], strict=False):
+        seconds[name] += start.elapsed_time(end) * 1e-3
+    return seconds

@@ -1,0 +1,102 @@
+"""What a rank computes on: a real device, timed as it is, or an emulated one of chosen speed."""
+
+import time
+from collections.abc import Callable
+
+import torch
+from heterotp_api.job import Device as DeviceSpec
+
+MAX_DEBT_SECONDS = 0.05  # an over-run (the cores are shared) is made up for in later sleeps, up to here
+
+
+class Device:
+    """A real device: settling costs nothing."""
+
+    emulated = False
+
+    def __init__(self, torch_device: torch.device, name: str) -> None:
+        self.torch_device = torch_device
+        self.name = name
+
+    def supports(self, precision: str) -> bool:
+        """Return whether matrix products of this precision (fp32, bf16) run here."""
+        if precision != "bf16" or self.torch_device.type != "cuda":
+            return True
+        return torch.cuda.get_device_capability(self.torch_device) >= (8, 0)
+
+    def settle_gemm(self, operations: int, started: float) -> None:
+        """Let a matrix product of so many operations, begun at `started`, take its time."""
+
+    def settle_fixed(self, spent_seconds: float) -> None:
+        """Let the fixed part of an iteration take its time."""
+
+    def settle_collective(self, nbytes: int, ranks: int) -> None:
+        """Let a finished all-reduce of `nbytes` over `ranks` take its time on the link."""
+
+
+class EmulatedDevice(Device):
+    """The real, small product runs, then the rank sleeps out what the emulated device would still need."""
+
+    emulated = True
+
+    def __init__(
+        self,
+        spec: DeviceSpec,
+        clock: Callable[[], float] = time.perf_counter,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        super().__init__(torch.device("cpu"), "emulated")
+        assert spec.teraflops is not None
+        self.operations_per_second = spec.teraflops * 1e12
+        self.fixed_seconds = spec.fixed_seconds or 0.0
+        self.link_latency_seconds = spec.link_latency_seconds or 0.0
+        self.link_bytes_per_second = spec.link_bytes_per_second
+        self._clock = clock
+        self._sleep = sleep
+        self._debt = 0.0
+
+    def settle_gemm(self, operations: int, started: float) -> None:
+        """Sleep until operations / speed have passed since `started` (seconds of the device's clock)."""
+        self._settle(operations / self.operations_per_second, started)
+
+    def settle_fixed(self, spent_seconds: float) -> None:
+        """Sleep out the rest of the fixed part, of which `spent_seconds` were real."""
+        if self.fixed_seconds:
+            self._settle(self.fixed_seconds, self._clock() - spent_seconds)
+
+    def settle_collective(self, nbytes: int, ranks: int) -> None:
+        """Sleep latency + 2 (e - 1) / e x bytes / bandwidth, the ring all-reduce's transfer."""
+        seconds = self.link_latency_seconds
+        if self.link_bytes_per_second:
+            seconds += 2 * (ranks - 1) / ranks * nbytes / self.link_bytes_per_second
+        if seconds:
+            self._sleep(seconds)
+
+    def _settle(self, wanted: float, started: float) -> None:
+        rest = wanted - (self._clock() - started) - self._debt
+        if rest > 0:
+            self._sleep(rest)
+        late = self._debt + (self._clock() - started) - wanted
+        self._debt = min(max(late, 0.0), MAX_DEBT_SECONDS)
+
+
+def resolve_device(spec: DeviceSpec, local_rank: int) -> Device:
+    """Return the device of a rank; raises ValueError where the type asked for is not there."""
+    if spec.type == "emulated":
+        return EmulatedDevice(spec)
+    wants_cuda = spec.type == "cuda" or (spec.type == "auto" and torch.cuda.is_available())
+    if not wants_cuda:
+        return Device(torch.device("cpu"), "cpu")
+    count = torch.cuda.device_count()
+    if local_rank >= count:
+        raise ValueError(
+            f"device.type {spec.type}: local rank {local_rank} needs CUDA device {local_rank}, this machine has {count}"
+        )
+    device = torch.device("cuda", local_rank)
+    return Device(device, f"cuda:{torch.cuda.get_device_name(device)}")
+
+
+def check_precision(device: Device, precision: str, rank: int) -> None:
+    """Raise ValueError naming rank and device where the device lacks the precision."""
+    if not device.supports(precision):
+        raise ValueError(f"training.precision {precision}: rank {rank} on {device.name} has none; use fp32")

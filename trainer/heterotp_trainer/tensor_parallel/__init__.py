@@ -1,0 +1,1 @@
+"""Tensor parallelism with unequal shards: who owns which units, the collectives, the layers."""

@@ -1,0 +1,27 @@
+"""What every tensor-parallel layer is told: its group, its place, its device, its clock and the plan."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from heterotp_trainer.clock import Clock
+from heterotp_trainer.devices import Device
+from heterotp_trainer.tensor_parallel.units import Family, Plan
+
+
+@dataclass
+class TPContext:
+    """One rank's view of its tensor-parallel group; `group` is None for a single rank."""
+
+    group: dist.ProcessGroup | None
+    rank: int
+    ranks: int
+    device: Device
+    clock: Clock
+    plan: Plan
+    dtype: torch.dtype = torch.float32
+
+    def owned(self, family: Family) -> tuple[int, ...]:
+        """Return the global ids of this rank's units."""
+        return self.plan.owned(family, self.rank)

@@ -1,0 +1,33 @@
+"""Brackets around work that moves with the units (phase "unit"), in forward and in backward."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from heterotp_trainer.clock import Clock
+
+
+class _Switch(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, clock: Clock, ahead: str, back: str) -> Tensor:
+        ctx.clock, ctx.back = clock, back
+        clock.switch(ahead)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        ctx.clock.switch(ctx.back)
+        return grad, None, None, None
+
+
+def enter_unit(x: Tensor, clock: Clock) -> Tensor:
+    """Return x; from here on time is unit time (in backward: no longer)."""
+    entered: Tensor = _Switch.apply(x, clock, "unit", "fixed")
+    return entered
+
+
+def leave_unit(x: Tensor, clock: Clock) -> Tensor:
+    """Return x; from here on time is fixed time (in backward: unit time begins)."""
+    left: Tensor = _Switch.apply(x, clock, "fixed", "unit")
+    return left

@@ -1,0 +1,68 @@
+"""Which part of a parameter belongs to a unit, and how a shard is cut from the whole.
+
+Layout: along `dim` a shard is the concatenation of the owned units in ascending global id, each
+`rows_per_unit` wide. Of a QKV weight the unit is one head: its Q, K and V rows lie together.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from heterotp_trainer.tensor_parallel.units import Family
+
+
+@dataclass(frozen=True)
+class ShardSpec:
+    """A parameter cut by units along `dim`; a parameter without one is replicated."""
+
+    family: Family
+    dim: int
+    rows_per_unit: int
+    total_units: int
+
+    def rows(self, units: Sequence[int]) -> Tensor:
+        """Return the canonical row numbers of these units, in order: [len(units) * rows_per_unit]."""
+        first = torch.as_tensor(units, dtype=torch.long)[:, None] * self.rows_per_unit
+        return (first + torch.arange(self.rows_per_unit)[None, :]).reshape(-1)
+
+    def shape(self, full: Sequence[int], units: int) -> tuple[int, ...]:
+        """Return the shape of a shard of so many units."""
+        return tuple(units * self.rows_per_unit if d == self.dim else size for d, size in enumerate(full))
+
+    def full_shape(self, shard: Sequence[int]) -> tuple[int, ...]:
+        """Return the canonical shape of the whole parameter."""
+        return self.shape(shard, self.total_units)
+
+    def cut(self, full: Tensor, units: Sequence[int]) -> Tensor:
+        """Return the shard of `units` of a whole parameter, as a copy of its own."""
+        return full.index_select(self.dim, self.rows(units).to(full.device)).contiguous()
+
+
+def shard_spec(parameter: nn.Parameter) -> ShardSpec | None:
+    """Return how a parameter is sharded; None: it is replicated."""
+    return getattr(parameter, "heterotp", None)
+
+
+def mark_sharded(parameter: nn.Parameter, spec: ShardSpec) -> nn.Parameter:
+    """Attach the spec to a parameter; the attribute stays with the object for ever."""
+    parameter.heterotp = spec  # type: ignore[attr-defined]
+    return parameter
+
+
+def draw(name: str, shape: Sequence[int], std: float, seed: int) -> Tensor:
+    """Return the whole parameter `name` as drawn for `seed`, whoever owns which part of it."""
+    if std == 0:
+        return torch.zeros(*shape)
+    digest = hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
+    return torch.empty(*shape).normal_(0.0, std, generator=generator)
+
+
+def sharded_parameter(
+    name: str, full_shape: Sequence[int], spec: ShardSpec, units: Sequence[int], std: float, seed: int
+) -> nn.Parameter:
+    """Return this rank's shard of a freshly drawn parameter."""
+    return mark_sharded(nn.Parameter(spec.cut(draw(name, full_shape, std, seed), units)), spec)

@@ -1,0 +1,140 @@
+"""Who owns which units: a plan maps every attention head and every FFN hidden unit to one rank.
+
+A unit has a global id; a rank's shard is the concatenation of its units in ascending id. The plan is the
+same for all layers. Pure: the same inputs give the same plan on every rank.
+"""
+
+import hashlib
+import heapq
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+Family = Literal["heads", "ffn"]
+Range = tuple[int, int]  # start, stop (exclusive)
+Ranges = tuple[Range, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Ownership of all units: per family and rank the ranges of global unit ids, ascending."""
+
+    heads: tuple[Ranges, ...]
+    ffn: tuple[Ranges, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.heads) != len(self.ffn):
+            raise ValueError(f"plan: heads has {len(self.heads)} ranks, ffn has {len(self.ffn)}")
+        for family in ("heads", "ffn"):
+            _check_partition(family, getattr(self, family))
+
+    @classmethod
+    def from_counts(cls, heads: Sequence[int], ffn: Sequence[int]) -> "Plan":
+        """Return the plan in which rank i owns the next heads[i] heads and ffn[i] hidden units."""
+        return cls(_contiguous(heads), _contiguous(ffn))
+
+    @classmethod
+    def even(cls, ranks: int, heads: int, ffn: int) -> "Plan":
+        """Return equal shares; what does not divide goes to the first ranks."""
+        return cls.from_counts(*(balanced_counts(total, [1.0] * ranks) for total in (heads, ffn)))
+
+    @classmethod
+    def from_speeds(cls, speeds: Sequence[float], heads: int, ffn: int) -> "Plan":
+        """Return the plan whose slowest rank is fastest; every rank keeps an FFN unit, so its speed stays visible."""
+        least = 1 if ffn >= len(speeds) else 0
+        return cls.from_counts(balanced_counts(heads, speeds), balanced_counts(ffn, speeds, least))
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks."""
+        return len(self.heads)
+
+    def ranges(self, family: Family, rank: int) -> Ranges:
+        """Return the ranges of unit ids that a rank owns."""
+        return self.heads[rank] if family == "heads" else self.ffn[rank]
+
+    def owned(self, family: Family, rank: int) -> tuple[int, ...]:
+        """Return the unit ids that a rank owns, ascending."""
+        return tuple(unit for start, stop in self.ranges(family, rank) for unit in range(start, stop))
+
+    def counts(self, family: Family) -> tuple[int, ...]:
+        """Return the number of units per rank."""
+        return tuple(sum(stop - start for start, stop in self.ranges(family, r)) for r in range(self.ranks))
+
+    def total(self, family: Family) -> int:
+        """Return the number of units of a family."""
+        return sum(self.counts(family))
+
+    def share(self, rank: int, ffn_weight: float = 2 / 3) -> float:
+        """Return a rank's share of the matmul work, 0..1; at FFN ratio 4 two thirds of it are FFN."""
+        heads = self.counts("heads")[rank] / self.total("heads")
+        ffn = self.counts("ffn")[rank] / self.total("ffn")
+        return (1 - ffn_weight) * heads + ffn_weight * ffn
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON-ready form."""
+        return {"heads": self.heads, "ffn": self.ffn}
+
+    @classmethod
+    def from_json(cls, body: dict[str, Any]) -> "Plan":
+        """Return the plan that `to_json` wrote."""
+        families = (tuple(tuple((a, b) for a, b in ranges) for ranges in body[name]) for name in ("heads", "ffn"))
+        return cls(*families)
+
+    @cached_property
+    def hash(self) -> str:
+        """16 hex digits that are equal on all ranks when and only when the plan is."""
+        text = json.dumps(self.to_json(), separators=(",", ":"))
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def balanced_counts(total: int, speeds: Sequence[float], least: int = 0) -> list[int]:
+    """Return integers summing to `total`, each >= `least`, that minimise max_i count_i / speed_i.
+
+    Floor of the fractional optimum, then the rest one by one to the rank that finishes soonest with it.
+    """
+    if least * len(speeds) > total:
+        raise ValueError(f"{total} units cannot give {len(speeds)} ranks {least} each")
+    if any(not speed > 0 for speed in speeds):
+        raise ValueError(f"speeds must be > 0, got {list(speeds)}")
+    whole = sum(speeds)
+    counts = [max(least, int(total * speed / whole)) for speed in speeds]
+    _trim(counts, speeds, total, least)
+    queue = [((count + 1) / speed, rank) for rank, (count, speed) in enumerate(zip(counts, speeds, strict=True))]
+    heapq.heapify(queue)
+    for _ in range(total - sum(counts)):
+        _, rank = queue[0]
+        counts[rank] += 1
+        heapq.heapreplace(queue, ((counts[rank] + 1) / speeds[rank], rank))
+    return counts
+
+
+def _trim(counts: list[int], speeds: Sequence[float], total: int, least: int) -> None:
+    """Take units back from the ranks that finish last, where the minimum gave out too many."""
+    for _ in range(sum(counts) - total):
+        last = max((r for r, count in enumerate(counts) if count > least), key=lambda r: counts[r] / speeds[r])
+        counts[last] -= 1
+
+
+def _contiguous(counts: Sequence[int]) -> tuple[Ranges, ...]:
+    ranges: list[Ranges] = []
+    start = 0
+    for count in counts:
+        ranges.append(((start, start + count),) if count else ())
+        start += count
+    return tuple(ranges)
+
+
+def _check_partition(family: str, owners: tuple[Ranges, ...]) -> None:
+    """Raise ValueError unless the ranges of all ranks cover 0 .. total-1 once, each rank's ascending."""
+    for rank, ranges in enumerate(owners):
+        flat = [bound for pair in ranges for bound in pair]
+        if flat != sorted(flat) or any(start >= stop for start, stop in ranges):
+            raise ValueError(f"plan: {family} of rank {rank} is not ascending: {ranges}")
+    position = 0
+    for start, stop in sorted(pair for ranges in owners for pair in ranges):
+        if start != position:
+            raise ValueError(f"plan: {family} unit {min(start, position)} is owned twice or by no rank")
+        position = stop
