@@ -1,5 +1,6 @@
 """Where a rank's time goes: every moment belongs to exactly one phase, so phases sum to wall time."""
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -118,6 +119,6 @@ class CudaPhaseClock:
 def _between(marks: list[tuple[str, Any]]) -> dict[str, float]:
     """Return seconds per phase between consecutive events."""
     seconds = dict.fromkeys(PHASES, 0.0)
-    for (name, start), (_, end) in zip(marks, marks[1:], strict=False):
+    for (name, start), (_, end) in itertools.pairwise(marks):
         seconds[name] += start.elapsed_time(end) * 1e-3
     return seconds

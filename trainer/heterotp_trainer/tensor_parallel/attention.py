@@ -17,9 +17,7 @@ class ParallelAttention(nn.Module):
         self.head_size = hidden_size // heads
         width = 3 * self.head_size
         self.qkv = ColumnParallelLinear(tp, "heads", hidden_size, heads, width, name=f"{name}.qkv", seed=seed)
-        self.proj = RowParallelLinear(
-            tp, "heads", hidden_size, heads, self.head_size, name=f"{name}.proj", seed=seed
-        )
+        self.proj = RowParallelLinear(tp, "heads", hidden_size, heads, self.head_size, name=f"{name}.proj", seed=seed)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return proj(softmax(Q K^T / sqrt(H)) V), heads side by side."""
