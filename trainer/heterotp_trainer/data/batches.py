@@ -1,0 +1,46 @@
+"""Batches in an order that depends on seed and epoch alone, so that every rank sees the same."""
+
+import hashlib
+from collections.abc import Iterator
+
+import torch
+
+from heterotp_trainer.data.dataset import Dataset
+
+
+def batches(
+    dataset: Dataset, batch_size: int, seed: int, epoch: int, start: int = 0
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield (images, labels) of shuffled training batches from batch `start` on; an incomplete last one is left out.
+
+    Raises ValueError when the data set is smaller than one batch.
+    """
+    for index in range(start, batches_per_epoch(dataset, batch_size)):
+        if index == start:
+            generator = torch.Generator().manual_seed(_mix(seed, epoch))
+            order = torch.randperm(len(dataset.train_labels), generator=generator)
+        chosen = order[index * batch_size : (index + 1) * batch_size]
+        yield dataset.train_images[chosen], dataset.train_labels[chosen]
+
+
+def batches_per_epoch(dataset: Dataset, batch_size: int) -> int:
+    """Return how many whole batches an epoch has."""
+    count = len(dataset.train_labels) // batch_size
+    if count == 0:
+        available = len(dataset.train_labels)
+        raise ValueError(f"training.batchSize: {batch_size}: {dataset.name} has only {available} training images")
+    return count
+
+
+def batch_hash(images: torch.Tensor, labels: torch.Tensor) -> str:
+    """Return 16 hex digits of the batch's bytes, to prove that ranks hold the same one."""
+    digest = hashlib.sha256()
+    for tensor in (images, labels):
+        digest.update(f"{tuple(tensor.shape)}{tensor.dtype}".encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _mix(seed: int, epoch: int) -> int:
+    digest = hashlib.sha256(f"{seed}/{epoch}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") % 2**63

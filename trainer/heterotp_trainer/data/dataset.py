@@ -1,0 +1,47 @@
+"""What a loaded data set is."""
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Images [N, C, S, S] float32 normalized, labels [N] int64, split for training and test."""
+
+    name: str
+    train_images: torch.Tensor
+    train_labels: torch.Tensor
+    test_images: torch.Tensor
+    test_labels: torch.Tensor
+    classes: int
+
+    @property
+    def channels(self) -> int:
+        """C."""
+        return self.train_images.shape[1]
+
+    @property
+    def image_size(self) -> int:
+        """S, the side of an image in pixels."""
+        return self.train_images.shape[2]
+
+
+def normalized(
+    name: str,
+    train: tuple[torch.Tensor, torch.Tensor],
+    test: tuple[torch.Tensor, torch.Tensor],
+    classes: int,
+) -> Dataset:
+    """Return the data set with mean 0 and deviation 1 per channel, both measured on the training images."""
+    images, tests = train[0].float(), test[0].float()
+    mean = images.mean((0, 2, 3), keepdim=True)
+    deviation = images.std((0, 2, 3), keepdim=True).clamp_min(1e-6)
+    return Dataset(
+        name,
+        (images - mean) / deviation,
+        train[1].long(),
+        (tests - mean) / deviation,
+        test[1].long(),
+        classes,
+    )
