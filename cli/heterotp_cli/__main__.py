@@ -1,0 +1,5 @@
+"""`python -m heterotp_cli` is `heterotp`."""
+
+from heterotp_cli.main import main
+
+main()

@@ -1,0 +1,18 @@
+"""What ends a command early: shown without a traceback, with an exit code of its own.
+
+    BadInput  exit 2  the user's manifest, option or directory cannot be used; one line
+    Failed    exit 1  the run itself failed
+"""
+
+EXIT_DONE = 0
+EXIT_FAILED = 1
+EXIT_BAD_INPUT = 2
+EXIT_INTERRUPTED = 130  # what a shell reports after Ctrl-C
+
+
+class BadInput(Exception):
+    """One line that says what is wrong, where, and what would be right."""
+
+
+class Failed(Exception):
+    """What went wrong, possibly with the last lines of a log."""

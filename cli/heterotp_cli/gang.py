@@ -1,0 +1,136 @@
+"""The launcher processes of a local gang: start, watch, stop, and never leave one behind."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from heterotp_api.names import EXIT_PEER_LOST, EXIT_STOPPED
+
+from heterotp_cli.pods import PodCommand
+
+PR_SET_PDEATHSIG = 1
+ROOT_CAUSE_GRACE_SECONDS = 8.0  # what the peers of a dead rank get to find out by themselves
+TERM_GRACE_SECONDS = 10.0  # what they get after SIGTERM, before SIGKILL
+
+
+@dataclass
+class Pod:
+    """One launcher, the process group that holds its ranks, and its log."""
+
+    command: PodCommand
+    process: subprocess.Popen[bytes]
+    log: Path
+
+
+def _die_with_parent() -> None:
+    """Ask the kernel (Linux) for a SIGTERM when the CLI dies, whatever kills it."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+class Gang:
+    """All pods of one attempt; every launcher leads a process group of its own."""
+
+    def __init__(self, commands: Sequence[PodCommand], logs: Path, attempt: int) -> None:
+        """Start all launchers; when one cannot be started, those before it are killed."""
+        self.pods: list[Pod] = []
+        try:
+            for command in commands:
+                self.pods.append(_start(command, logs / f"{command.name}.log", attempt))
+        except BaseException:
+            self.kill()
+            raise
+
+    def exit_codes(self) -> list[int | None]:
+        """Return what each launcher ended with; None while it runs, 128 + n when signal n killed it."""
+        return [_shell_code(pod.process.poll()) for pod in self.pods]
+
+    @property
+    def alive(self) -> bool:
+        """True while a launcher runs."""
+        return any(pod.process.poll() is None for pod in self.pods)
+
+    def terminate(self) -> None:
+        """Ask all ranks for a last checkpoint (launchers pass SIGTERM on)."""
+        for pod in self.pods:
+            if pod.process.poll() is None:
+                pod.process.terminate()
+
+    def kill(self) -> None:
+        """Kill every process group, also of launchers that are gone, and reap the launchers."""
+        for pod in self.pods:
+            try:
+                os.killpg(pod.process.pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):  # empty group
+                continue
+        for pod in self.pods:
+            pod.process.wait()
+
+
+def _start(command: PodCommand, log: Path, attempt: int) -> Pod:
+    with log.open("ab") as sink:
+        sink.write(f"--- attempt {attempt}: {command.name}\n".encode())
+        sink.flush()
+        process = subprocess.Popen(
+            command.arguments,
+            env=command.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C of the terminal reaches the CLI alone
+            preexec_fn=_die_with_parent,
+        )
+    return Pod(command, process, log)
+
+
+def _shell_code(code: int | None) -> int | None:
+    return 128 - code if code is not None and code < 0 else code
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the watcher does next: `terminate` and `kill` address the gang, `done` ends the watch."""
+
+    terminate: bool = False
+    kill: bool = False
+    done: bool = False
+
+
+@dataclass
+class Watch:
+    """Pure decisions over exit codes, interrupts and a clock (seconds)."""
+
+    interrupts: int = 0
+    failed_at: float | None = None
+    terminated_at: float | None = None
+
+    def decide(self, codes: Sequence[int | None], now: float) -> Order:
+        """Return the next order; a failed pod takes the gang down after a grace, a second interrupt at once."""
+        if all(code is not None for code in codes):
+            return Order(done=True)
+        if self.interrupts >= 2:
+            return Order(kill=True, done=True)
+        if self.failed_at is None and root_cause(codes) is not None:
+            self.failed_at = now
+        if self.terminated_at is None and (self.interrupts or self._grace_is_over(now)):
+            self.terminated_at = now
+            return Order(terminate=True)
+        if self.failed_at is not None and self.terminated_at is not None:
+            overdue = now - max(self.failed_at, self.terminated_at) > TERM_GRACE_SECONDS
+            return Order(kill=overdue, done=overdue)
+        return Order()
+
+    def _grace_is_over(self, now: float) -> bool:
+        return self.failed_at is not None and now - self.failed_at > ROOT_CAUSE_GRACE_SECONDS
+
+
+def root_cause(codes: Sequence[int | None]) -> int | None:
+    """Return the index of the pod to blame: a real failure before a victim of one; None when all is well."""
+    blamed = [i for i, code in enumerate(codes) if code not in (None, 0, EXIT_PEER_LOST, EXIT_STOPPED)]
+    victims = [i for i, code in enumerate(codes) if code == EXIT_PEER_LOST]
+    return next(iter(blamed + victims), None)

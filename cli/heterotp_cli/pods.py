@@ -1,0 +1,142 @@
+"""What each pod of a local gang is started with; pure except for the search for free ports."""
+
+import json
+import os
+import socket
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from heterotp_api.job import HeteroTPJob
+from heterotp_api.names import Env
+from heterotp_api.ranks import PodPlace, pods
+
+LOOPBACK = "127.0.0.1"
+FIRST_PORT, LAST_PORT = 20000, 32000  # below the range that the kernel hands out by itself
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Ports of a local gang: where ranks meet, and the first metrics port of every pod."""
+
+    rendezvous: int
+    metrics: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class PodCommand:
+    """One launcher process to start."""
+
+    place: PodPlace
+    arguments: tuple[str, ...]
+    environment: dict[str, str]
+
+    @property
+    def name(self) -> str:
+        """Name as in Kubernetes, without job and attempt."""
+        return f"{self.place.group}-{self.place.index}"
+
+
+def spec_json(job: HeteroTPJob) -> str:
+    """Return the job's spec without pod templates, as the trainer reads it."""
+    spec = job.spec.dump()
+    for group in spec["workerGroups"]:
+        group.pop("template", None)
+    return json.dumps(spec, separators=(",", ":"))
+
+
+def pod_environment(
+    job: HeteroTPJob, place: PodPlace, attempt: int, workdir: Path, ports: Ports, pod_index: int
+) -> dict[str, str]:
+    """Return what the operator would set in a pod, with the run directory in place of volumes."""
+    checkpoint = job.spec.checkpoint
+    given = checkpoint.path if checkpoint is not None else None
+    device = job.spec.worker_groups[place.group_index].device
+    return {
+        Env.JOB: job.metadata.name,
+        Env.NAMESPACE: job.metadata.namespace,
+        Env.ATTEMPT: str(attempt),
+        Env.GROUP: place.group,
+        Env.FIRST_RANK: str(place.first_rank),
+        Env.PROCESSES: str(place.processes),
+        Env.SPEC: spec_json(job),
+        Env.CONTROL_DIR: str(workdir),
+        Env.CHECKPOINT_DIR: given or str(workdir / "checkpoints"),
+        Env.STATUS_PORT: str(ports.metrics[pod_index]),
+        Env.DEVICE: json.dumps(device.dump()),
+        Env.WORKDIR: str(workdir),
+        Env.WORLD_SIZE: str(job.spec.process_count),
+        Env.MASTER_ADDR: LOOPBACK,
+        Env.MASTER_PORT: str(ports.rendezvous),
+    }
+
+
+def pod_commands(
+    job: HeteroTPJob, attempt: int, workdir: Path, ports: Ports, python: str, base: Mapping[str, str]
+) -> list[PodCommand]:
+    """Return one launcher per pod; `base` is this process's own environment."""
+    threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // job.spec.process_count))}
+    commands = []
+    for index, place in enumerate(pods(job.spec)):
+        command, template_environment = own_command(job.spec.worker_groups[place.group_index].template)
+        arguments = (python, "-m", "heterotp_trainer.launch")
+        if job.spec.training is None:
+            arguments += ("--", *command)
+        settings = pod_environment(job, place, attempt, workdir, ports, index)
+        environment = {**threads, **base, "PYTHONUNBUFFERED": "1", **template_environment, **settings}
+        commands.append(PodCommand(place, arguments, environment))
+    return commands
+
+
+def own_command(template: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Return command and literal environment of a template's container `trainer` (else of its only one)."""
+    containers = (template.get("spec") or {}).get("containers") or []
+    named = [c for c in containers if c.get("name") == "trainer"] or containers[:1]
+    if not named:
+        return (), {}
+    container = named[0]
+    command = tuple(str(part) for part in [*(container.get("command") or []), *(container.get("args") or [])])
+    literal = {e["name"]: str(e["value"]) for e in container.get("env") or [] if "value" in e}
+    return command, literal
+
+
+def missing_command(job: HeteroTPJob) -> str | None:
+    """Return the path of the first template that lacks the command that a job without `training` needs."""
+    if job.spec.training is not None:
+        return None
+    for index, group in enumerate(job.spec.worker_groups):
+        if not own_command(group.template)[0]:
+            return f"spec.workerGroups[{index}].template.spec.containers[0].command"
+    return None
+
+
+def free_ports(job: HeteroTPJob) -> Ports:
+    """Return ports that were free a moment ago: one to meet, and a run of consecutive ones per pod."""
+    with ExitStack() as held:
+        start = FIRST_PORT + os.getpid() * 37 % (LAST_PORT - FIRST_PORT - 2000)
+        rendezvous = _run_of_free_ports(held, start, 1)
+        metrics = []
+        after = rendezvous + 1
+        for place in pods(job.spec):
+            metrics.append(_run_of_free_ports(held, after, place.processes))
+            after = metrics[-1] + place.processes
+    return Ports(rendezvous, tuple(metrics))
+
+
+def _run_of_free_ports(held: ExitStack, start: int, length: int) -> int:
+    """Return the first of `length` consecutive free ports at or after `start`."""
+    for first in range(start, 65535 - length):
+        if all(_is_free(held, first + offset) for offset in range(length)):
+            return first
+    raise ValueError(f"no {length} consecutive free ports above {start} on this machine")
+
+
+def _is_free(held: ExitStack, port: int) -> bool:
+    probe = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+    try:
+        probe.bind(("0.0.0.0", port))
+    except OSError:
+        return False
+    return True

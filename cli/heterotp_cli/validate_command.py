@@ -1,0 +1,33 @@
+"""`heterotp validate`: the verdict of the API server, without one."""
+
+from pathlib import Path
+
+import click
+from heterotp_api.load import Kind, ManifestError, load_manifest
+
+from heterotp_cli.errors import EXIT_BAD_INPUT
+
+
+def ok_line(path: Path, item: Kind) -> str:
+    """Return the line that says that one object would be accepted."""
+    return f"ok {path}: {item.kind} {item.metadata.namespace}/{item.metadata.name}"
+
+
+@click.command("validate")
+@click.argument("manifests", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="MANIFEST...")
+def command(manifests: tuple[Path, ...]) -> None:
+    """Judge manifests as the API server would, CEL rules included.
+
+    Prints `ok` for every good object and one line `file: field: value what would be right` for every bad
+    file. Exits 0 when all are good, else 2.
+    """
+    bad = False
+    for path in manifests:
+        try:
+            for item in load_manifest(path):
+                click.echo(ok_line(path, item))
+        except ManifestError as error:
+            bad = True
+            click.echo(str(error), err=True)
+    if bad:
+        raise SystemExit(EXIT_BAD_INPUT)

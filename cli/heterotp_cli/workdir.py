@@ -1,0 +1,114 @@
+"""The run directory: what it holds, who may use it, which attempt comes next.
+
+    run.json       job and attempt, written by the CLI        control.json   what the run is told
+    status.json    the live status, written by rank 0         history.jsonl  one line per iteration
+    report.json    the result                                 report.png     its picture
+    logs/          one file per pod and rank                  checkpoints/   unless the manifest says where
+    run.lock       held while a run is alive
+"""
+
+import fcntl
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from heterotp_cli.errors import BadInput
+
+RUN, STATUS, REPORT, HISTORY, PICTURE = "run.json", "status.json", "report.json", "history.jsonl", "report.png"
+LOGS, LOCK = "logs", "run.lock"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was found in a run directory."""
+
+    empty: bool
+    job: str | None = None  # of run.json; None: no run was ever started here
+    attempt: int = 0
+    state: str | None = None  # of report.json
+    iteration: int | None = None
+
+
+def look(workdir: Path) -> Seen:
+    """Return what a directory holds; an absent one is empty."""
+    if not workdir.is_dir():
+        return Seen(empty=True)
+    if not any(entry.name != LOCK for entry in workdir.iterdir()):
+        return Seen(empty=True)
+    run = read_json(workdir / RUN)
+    if run is None:
+        return Seen(empty=False)
+    report = read_json(workdir / REPORT) or {}
+    status = read_json(workdir / STATUS) or {}
+    iteration = report.get("iterations", status.get("iteration"))
+    return Seen(False, str(run.get("job")), int(run.get("attempt", 0)), report.get("state"), iteration)
+
+
+def next_attempt(seen: Seen, workdir: Path, job: str, resume: bool) -> int:
+    """Return the attempt to start; raise BadInput where the directory must not be used, saying what to do."""
+    if seen.empty:
+        if resume:
+            raise BadInput(f"{workdir}: --resume: there is no run to resume: leave --resume out")
+        return 1
+    if seen.job is None:
+        raise BadInput(f"{workdir}: --workdir: holds files that are no run: name an empty or new directory")
+    if seen.job != job:
+        raise BadInput(f"{workdir}: --workdir: holds the run of job '{seen.job}': name another directory")
+    if not resume:
+        raise BadInput(f"{workdir}: --workdir: {_held(seen)}: {_advice(seen)}")
+    return seen.attempt + 1
+
+
+def _held(seen: Seen) -> str:
+    where = f" at iteration {seen.iteration}" if seen.iteration is not None else ""
+    return f"holds attempt {seen.attempt} of job '{seen.job}', {seen.state or 'unfinished'}{where}"
+
+
+def _advice(seen: Seen) -> str:
+    if seen.state == "succeeded":
+        return "name another directory, or remove this one"
+    return "continue it with --resume, or name another directory"
+
+
+def lock(workdir: Path) -> IO[str]:
+    """Return the directory's lock, held until closed or this process ends; raise BadInput when a run is alive."""
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+        handle = (workdir / LOCK).open("a", encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"{workdir}: --workdir: cannot be written: {error.strerror}: name another directory") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        handle.close()
+        raise BadInput(f"{workdir}: --workdir: a run is alive there: wait for it or name another directory") from None
+    return handle
+
+
+def prepare(workdir: Path, job: str, attempt: int, control: dict[str, Any]) -> None:
+    """Write run.json and control.json and clear away what an earlier attempt reported."""
+    for stale in (STATUS, REPORT, PICTURE):
+        (workdir / stale).unlink(missing_ok=True)
+    if attempt == 1:
+        (workdir / HISTORY).unlink(missing_ok=True)
+    (workdir / LOGS).mkdir(exist_ok=True)
+    write_json(workdir / "control.json", control)
+    write_json(workdir / RUN, {"job": job, "attempt": attempt})
+
+
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    """Write a document so that a reader sees the old one or the new one, never half of it."""
+    temporary = path.with_name(path.name + f".{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+    temporary.replace(path)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Return the object in a file; None when there is none, or it is not one."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
