@@ -1,0 +1,155 @@
+"""`python -m heterotp_operator`: metrics server, then the Lease, then watches and workers."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+from collections.abc import Coroutine
+from typing import Any
+
+import kopf
+
+from heterotp_operator import login
+from heterotp_operator.cluster import Cluster, connect
+from heterotp_operator.events import Recorder
+from heterotp_operator.handlers import Intake, build_registry, kopf_settings
+from heterotp_operator.lease import LeaseGate, LeaseTimes
+from heterotp_operator.metrics import KIND, Metrics, QueueMetrics
+from heterotp_operator.queue import Key, WorkQueue
+from heterotp_operator.ranks import Poller
+from heterotp_operator.resync import Resync
+from heterotp_operator.server import Server
+from heterotp_operator.settings import Settings, from_environment
+from heterotp_operator.store import Stores
+from heterotp_operator.worker import Reconciler
+
+logger = logging.getLogger("heterotp_operator")
+
+
+class Operator:
+    """All parts of the process, wired once."""
+
+    def __init__(self, settings: Settings, cluster: Cluster, metrics: Metrics) -> None:
+        self.settings, self.cluster, self.metrics = settings, cluster, metrics
+        self.stores = Stores()
+        self.working = asyncio.Event()
+        self.watches: dict[str, float] = {}
+        self.queue = WorkQueue(observer=QueueMetrics(metrics, KIND))
+        self.poller = Poller(
+            self.stores, self.queue.add, settings.poll_seconds, settings.poll_timeout_seconds, settings.identity
+        )
+        self.intake = Intake(self.stores, self._enqueue)
+        self.resync = Resync(cluster, self.stores, self.intake, settings)
+        self.server = Server(metrics, self.watches, self._depths, self.queue.oldest_work_seconds)
+        times = LeaseTimes(settings.lease_seconds, settings.lease_renew_deadline_seconds, settings.lease_retry_seconds)
+        self.lease = LeaseGate(cluster, settings.lease_namespace, settings.lease_name, settings.identity, times)
+        recorder = Recorder(cluster, settings.identity)
+        self.reconciler = Reconciler(self.stores, cluster, self.queue, self.poller, recorder, metrics, settings)
+
+    def _enqueue(self, key: Key) -> None:
+        self.queue.add(key)
+        self.poller.queue.add(key)
+
+    def _depths(self) -> list[tuple[str, int]]:
+        return [(KIND, len(self.queue))]
+
+    async def log_in(self) -> kopf.AiohttpSession:
+        """Return a fresh session for kopf: the projected token on disk may be a new one."""
+        return login.session(await login.client_configuration(), login.WatchTrace(self.metrics, self.watches))
+
+    async def work(self) -> None:
+        """Fill the stores, then run workers and pollers for ever."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.resync.run())
+            await self.resync.synced.wait()
+            for _ in range(self.settings.workers):
+                group.create_task(self.reconciler.work())
+            for _ in range(self.settings.poll_workers):
+                group.create_task(self.poller.work())
+            self.working.set()
+
+    async def watch(self) -> None:
+        """Run kopf until it is told to stop by a signal."""
+        namespaces = self.settings.namespaces
+        await kopf.operator(
+            registry=build_registry(self.intake, self.metrics, self.log_in, self.resync.relisted),
+            settings=kopf_settings(self.settings),
+            clusterwide=not namespaces,
+            namespaces=namespaces,
+        )
+
+
+async def _until_first(*jobs: Coroutine[Any, Any, None]) -> None:
+    """Run all until one ends, cancel the rest, and raise what it raised."""
+    tasks = [asyncio.create_task(job) for job in jobs]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        task.result()
+
+
+async def serve(settings: Settings) -> None:
+    """Run the operator until SIGTERM; standby until the Lease is held."""
+    metrics = Metrics()
+    cluster = await connect(
+        await login.client_configuration(), metrics, settings.api_requests_per_second, settings.api_timeout_seconds
+    )
+    operator = Operator(settings, cluster, metrics)
+    await operator.server.start(settings.metrics_host, settings.metrics_port)
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)  # kopf replaces these by its own
+    try:
+        await _until_first(operator.lease.acquire(), _wait(stopped))
+        if operator.lease.leading and not stopped.is_set():
+            metrics.leader.set(1)
+            await _lead(operator, stopped)
+    finally:
+        metrics.leader.set(0)
+        await operator.lease.release()
+        await operator.server.stop()
+        await cluster.close()
+
+
+async def _wait(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+async def _join(task: "asyncio.Task[None]") -> None:
+    await asyncio.shield(task)
+
+
+async def _lead(operator: Operator, stopped: asyncio.Event) -> None:
+    """Work while the Lease is kept. kopf starts last: at its end it cancels every task made after its start."""
+    background = [asyncio.create_task(operator.lease.keep()), asyncio.create_task(operator.work())]
+    try:
+        await _until_first(_wait(operator.working), _wait(stopped), *map(_join, background))
+        if not stopped.is_set():
+            await _until_first(operator.watch(), *map(_join, background))
+    finally:
+        for task in reversed(background):  # the workers end before the Lease is given back
+            task.cancel()
+        await asyncio.gather(*background, return_exceptions=True)
+
+
+def main() -> int:
+    """Read the settings and serve; return the exit code."""
+    try:
+        settings = from_environment()
+    except ValueError as error:
+        print(f"heterotp-operator: {error}", file=sys.stderr)
+        return 2
+    logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("kopf").setLevel(logging.WARNING)
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(serve(settings))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,196 @@
+"""Carries a decision out: the actions in their order, then one status write, then the events."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from heterotp_api import names
+
+from heterotp_operator.cluster import (
+    ATTEMPT_MANAGER,
+    CONFIGMAPS,
+    COSCHEDULING,
+    JOBS,
+    MANAGER,
+    PODS,
+    SERVICES,
+    STATUS_MANAGER,
+    VOLCANO,
+    NotFound,
+    Refused,
+    Resource,
+    same_controller,
+)
+from heterotp_operator.queue import Key
+from heterotp_operator.reconcile.actions import (
+    Action,
+    ApplyConfigMap,
+    ApplyPodGroup,
+    BumpAttempt,
+    CreatePod,
+    CreateService,
+    DeleteJob,
+    DeleteObject,
+    DeletePod,
+    DryRunPod,
+)
+from heterotp_operator.store import Json, Store, Stores, key_of
+
+Refusals = dict[str, tuple[int, str]]
+"""What the API server said to the pods of a worker group: group -> (code, message)."""
+
+
+class Client(Protocol):
+    """What actions need of the cluster."""
+
+    async def create(self, body: Json, dry_run: bool = False) -> Json:
+        """Create, or only check."""
+
+    async def create_owned(self, body: Json) -> Json:
+        """Create, or return the same controller's object. Raises Conflict."""
+
+    async def apply(self, body: Json, manager: str, subresource: str = "") -> Json:
+        """Server-side apply."""
+
+    async def delete(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        uid: str,
+        resource_version: str | None = None,
+        grace_seconds: int | None = None,
+    ) -> Json | None:
+        """Delete exactly this uid."""
+
+
+@dataclass
+class Applier:
+    """Executes actions for one job; every answer goes into the stores, so that the next look sees it."""
+
+    client: Client
+    stores: Stores
+    job: Json
+    refusals: Refusals = field(default_factory=dict)
+
+    @property
+    def key(self) -> Key:
+        """The job's key."""
+        return key_of(self.job)
+
+    async def run(self, actions: tuple[Action, ...]) -> bool:
+        """Execute the actions in order; return False when the API server refused a pod (kept in `refusals`).
+
+        Raises ApiError for everything else that fails; what was done before stays done.
+        """
+        for action in actions:
+            try:
+                await self._act(action)
+            except Refused as refused:
+                group = _group_of(action)
+                if group is None:
+                    raise
+                self.refusals[group] = refused.code, refused.message
+                return False
+            group = _group_of(action)
+            if group is not None:
+                self.refusals.pop(group, None)
+        return True
+
+    async def _act(self, action: Action) -> None:
+        steps: dict[type, Callable[[Any], Awaitable[None]]] = {
+            CreatePod: self._create_pod,
+            CreateService: self._create_service,
+            ApplyConfigMap: self._apply_configmap,
+            ApplyPodGroup: self._apply_podgroup,
+            BumpAttempt: self._bump,
+            DryRunPod: self._dry_run,
+            DeletePod: self._delete_pod,
+            DeleteObject: self._delete_object,
+            DeleteJob: self._delete_job,
+        }
+        await steps[type(action)](action)
+
+    async def _create_pod(self, action: CreatePod) -> None:
+        self.stores.pods.upsert(await self.client.create_owned(action.body))
+
+    async def _create_service(self, action: CreateService) -> None:
+        await self._ensure(self.stores.services, action.body)
+
+    async def _apply_configmap(self, action: ApplyConfigMap) -> None:
+        await self._ensure(self.stores.configmaps, action.body)
+
+    async def _apply_podgroup(self, action: ApplyPodGroup) -> None:
+        await self._ensure(self.stores.podgroups, action.body)
+
+    async def _ensure(self, store: Store, body: Json) -> None:
+        """Bring our own child to the wanted form; a name that belongs to somebody else is never taken over."""
+        known = store.get(key_of(body))
+        if known is None or not same_controller(known, body):
+            store.upsert(await self.client.create_owned(body))
+            return
+        exact = {**body, "metadata": {**body["metadata"], "uid": known["metadata"]["uid"]}}
+        store.upsert(await self.client.apply(exact, MANAGER))
+
+    async def _bump(self, action: BumpAttempt) -> None:
+        counters = {"attempt": action.attempt, "restarts": action.restarts}
+        body = _status_body(self.job, counters, action.resource_version)
+        self.stores.jobs.upsert(await self.client.apply(body, ATTEMPT_MANAGER, "status"))
+
+    async def _dry_run(self, action: DryRunPod) -> None:
+        await self.client.create(action.body, dry_run=True)
+
+    async def _delete_pod(self, action: DeletePod) -> None:
+        left = await self.client.delete(PODS, self.key[0], action.name, action.uid, grace_seconds=action.grace_seconds)
+        self._deleted(PODS, action.name, action.uid, left)
+
+    async def _delete_object(self, action: DeleteObject) -> None:
+        resource = self._resource(action.kind)
+        left = await self.client.delete(resource, self.key[0], action.name, action.uid)
+        self._deleted(resource, action.name, action.uid, left)
+
+    async def _delete_job(self, action: DeleteJob) -> None:
+        await self.client.delete(JOBS, *self.key, action.uid, resource_version=action.resource_version)
+
+    def _resource(self, kind: str) -> Resource:
+        if kind != "PodGroup":
+            return {"Pod": PODS, "Service": SERVICES, "ConfigMap": CONFIGMAPS}[kind]
+        gang = (self.job["spec"].get("runPolicy") or {}).get("gang") or {}
+        return VOLCANO if gang.get("provider") == "volcano" else COSCHEDULING
+
+    def _deleted(self, resource: Resource, name: str, uid: str, left: Json | None) -> None:
+        """Take the answer of a delete in: a terminating object stays until its watch event, others are gone."""
+        store = {
+            PODS: self.stores.pods,
+            SERVICES: self.stores.services,
+            CONFIGMAPS: self.stores.configmaps,
+        }.get(resource, self.stores.podgroups)
+        if left is not None and left.get("kind") == resource.kind and left["metadata"].get("deletionTimestamp"):
+            store.upsert(left)
+        else:
+            store.drop({"metadata": {"namespace": self.key[0], "name": name, "uid": uid}})
+
+    async def write_status(self, status: Json) -> None:
+        """Apply the whole status except the attempt's counters, which have a field manager of their own."""
+        ours = {name: value for name, value in status.items() if name not in ("attempt", "restarts")}
+        try:
+            answer = await self.client.apply(_status_body(self.job, ours), STATUS_MANAGER, "status")
+        except NotFound:
+            return  # the job went away meanwhile; its event does the rest
+        self.stores.jobs.upsert(answer)
+
+
+def _group_of(action: Action) -> str | None:
+    """Return the worker group whose pod the action makes, None for other actions."""
+    if isinstance(action, DryRunPod):
+        return str(action.group)
+    if isinstance(action, CreatePod):
+        return str(action.body["metadata"]["labels"][names.LABEL_GROUP])
+    return None
+
+
+def _status_body(job: Json, status: Json, resource_version: str | None = None) -> Json:
+    metadata = {key: job["metadata"][key] for key in ("name", "namespace", "uid")}
+    if resource_version is not None:
+        metadata["resourceVersion"] = resource_version
+    return {"apiVersion": JOBS.api_version, "kind": JOBS.kind, "metadata": metadata, "status": status}

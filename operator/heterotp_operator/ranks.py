@@ -1,0 +1,120 @@
+"""Polls rank 0 of every running job for its status document; a rank that does not answer is a fact, not an error."""
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import aiohttp
+from heterotp_api import names
+from heterotp_api.trainer_status import TrainerStatus
+from pydantic import ValidationError
+
+from heterotp_operator.queue import Key, WorkQueue
+from heterotp_operator.reconcile.observed import TrainerReport
+from heterotp_operator.store import Json, Stores
+
+DEFAULT_PORT = 9400
+MAX_DOCUMENT_BYTES = 4 << 20
+JITTER = 0.2
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where rank 0 of a job answers."""
+
+    pod_uid: str
+    url: str
+
+
+def _url(address: str, port: int) -> str:
+    host = f"[{address}]" if ":" in address else address
+    return f"http://{host}:{port}/status"
+
+
+def target(job: Json | None, pods: list[Json]) -> Target | None:
+    """Return where to ask: the running pod of rank 0 of the current attempt, None if there is none."""
+    if job is None:
+        return None
+    attempt = str(job["status"].get("attempt", ""))
+    for pod in pods:
+        labels, status = pod["metadata"].get("labels", {}), pod["status"]
+        current = labels.get(names.LABEL_FIRST_RANK) == "0" and labels.get(names.LABEL_ATTEMPT) == attempt
+        if current and status.get("phase") == "Running" and status.get("podIP"):
+            port = (job["spec"].get("metrics") or {}).get("port", DEFAULT_PORT)
+            return Target(pod["metadata"]["uid"], _url(status["podIP"], port))
+    return None
+
+
+class Poller:
+    """Asks each rank 0 every few seconds, jittered; a new answer enqueues the job."""
+
+    def __init__(
+        self,
+        stores: Stores,
+        changed: Callable[[Key], None],
+        seconds: float,
+        timeout: float,
+        lease: str,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._stores, self._changed, self._seconds, self._now = stores, changed, seconds, now
+        self._timeout = aiohttp.ClientTimeout(total=timeout)
+        self._headers = {names.LEASE_HEADER: lease}
+        self._reports: dict[Key, tuple[str, TrainerReport]] = {}
+        self.queue = WorkQueue()
+
+    def report(self, key: Key) -> TrainerReport | None:
+        """Return what rank 0 of the job's pods said last; a report of an earlier pod does not count."""
+        uid, report = self._reports.get(key, ("", None))
+        return report if any(pod["metadata"]["uid"] == uid for pod in self._stores.pods.of_job(key)) else None
+
+    def forget(self, key: Key) -> None:
+        """Drop what is known of a job that is gone."""
+        self._reports.pop(key, None)
+        self.queue.discard(key)
+
+    async def work(self) -> None:
+        """Be one of the pollers, for ever."""
+        connector = aiohttp.TCPConnector(limit=1, force_close=True)
+        async with aiohttp.ClientSession(connector=connector, timeout=self._timeout, headers=self._headers) as http:
+            while True:
+                key = await self.queue.get()
+                try:
+                    await self._turn(http, key)
+                finally:
+                    self.queue.done(key)
+
+    async def _turn(self, http: aiohttp.ClientSession, key: Key) -> None:
+        where = target(self._stores.jobs.get(key), self._stores.pods.of_job(key))
+        if where is None:  # an event of the job or of its pods will bring the key back
+            return
+        status, error = await ask(http, where.url)
+        self._take(key, where.pod_uid, status, error)
+        self.queue.add_after(key, self._seconds * random.uniform(1 - JITTER, 1 + JITTER))
+
+    def _take(self, key: Key, uid: str, status: TrainerStatus | None, error: str) -> None:
+        old_uid, old = self._reports.get(key, ("", None))
+        if old is not None and old_uid == uid and (old.status, old.error) == (status, error):
+            return
+        # `since` says how long a rank has been unreachable, whatever words the error has
+        same_state = old is not None and old_uid == uid and bool(old.error) == bool(error)
+        since = old.since if old is not None and same_state else self._now()
+        self._reports[key] = uid, TrainerReport(status=status, error=error, since=since)
+        self._changed(key)
+
+
+async def ask(http: aiohttp.ClientSession, url: str) -> tuple[TrainerStatus | None, str]:
+    """Return rank 0's status document, or None and why there is none."""
+    try:
+        async with http.get(url) as answer:
+            text = await answer.content.read(MAX_DOCUMENT_BYTES)
+            if answer.status != 200:
+                return None, f"HTTP {answer.status}"
+        return TrainerStatus.model_validate_json(text), ""
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        return None, f"{type(error).__name__}: {error}".rstrip(": ")
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        path = ".".join(str(part) for part in first["loc"])
+        return None, f"malformed status document: {path}: {first['msg']}"

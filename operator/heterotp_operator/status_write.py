@@ -1,0 +1,43 @@
+"""The write rule: what matters is written at once, numbers when one moved by 5 % or after 30 s."""
+
+from typing import Any
+
+from heterotp_operator.store import Json
+
+NUMBERS = ("ranks", "training", "slowest")  # fields that move with every poll
+COUNTERS = ("attempt", "restarts")  # another field manager's
+MOVED_RATIO = 0.05
+EVERY_SECONDS = 30.0
+
+
+def due(written: Json, wanted: Json, seconds_since_write: float) -> bool:
+    """Return whether `wanted` is worth a write over the live status `written`."""
+    if _facts(written) != _facts(wanted):
+        return True
+    old = {name: written.get(name) for name in NUMBERS}
+    new = {name: wanted.get(name) for name in NUMBERS}
+    if old == new:
+        return False
+    return seconds_since_write >= EVERY_SECONDS or moved(old, new)
+
+
+def _facts(status: Json) -> Json:
+    kept = {name: value for name, value in status.items() if name not in (*NUMBERS, *COUNTERS)}
+    if isinstance(kept.get("balancing"), dict):  # seconds in it are numbers, the rest are facts
+        kept["balancing"] = {k: v for k, v in kept["balancing"].items() if not k.endswith("Seconds")}
+    return {name: value for name, value in kept.items() if value not in (None, [], {})}
+
+
+def moved(old: Any, new: Any) -> bool:
+    """Return whether a number moved by 5 % or more, or anything else differs at all."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        return any(moved(old.get(name), new.get(name)) for name in old.keys() | new.keys() if name != "slowest")
+    if isinstance(old, list) and isinstance(new, list):
+        return len(old) != len(new) or any(moved(a, b) for a, b in zip(old, new, strict=True))
+    if _is_number(old) and _is_number(new):
+        return abs(new - old) >= MOVED_RATIO * max(abs(old), abs(new)) if old != new else False
+    return bool(old != new)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,155 @@
+"""One reconcile: observe the stores, ask the plan, carry it out. Everything that decides is in reconcile/."""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from heterotp_operator.apply import Applier, Refusals
+from heterotp_operator.cluster import COSCHEDULING, VOLCANO, ApiError, Cluster, Conflict, NotFound
+from heterotp_operator.events import Recorder
+from heterotp_operator.metrics import KIND, Metrics
+from heterotp_operator.queue import Key, WorkQueue
+from heterotp_operator.ranks import Poller
+from heterotp_operator.reconcile.observed import Observed
+from heterotp_operator.reconcile.plan import Decision, plan
+from heterotp_operator.settings import Settings
+from heterotp_operator.status_write import due
+from heterotp_operator.store import Json, Stores
+
+logger = logging.getLogger(__name__)
+PODGROUPS = {"volcano": VOLCANO, "coscheduling": COSCHEDULING}
+
+
+@dataclass
+class _Memory:
+    """What is kept between reconciles of one job; losing it costs one more call and nothing else."""
+
+    uid: str
+    attempt: int = -1
+    refusals: Refusals = field(default_factory=dict)
+    written_at: float = float("-inf")
+
+
+class Reconciler:
+    """Brings one job after the other to what its plan says."""
+
+    def __init__(
+        self,
+        stores: Stores,
+        cluster: Cluster,
+        queue: WorkQueue,
+        poller: Poller,
+        recorder: Recorder,
+        metrics: Metrics,
+        settings: Settings,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._stores, self._cluster, self._queue, self._poller = stores, cluster, queue, poller
+        self._recorder, self._metrics, self._settings, self._now = recorder, metrics, settings, now
+        self._memories: dict[Key, _Memory] = {}
+
+    async def work(self) -> None:
+        """Be one worker, for ever."""
+        while True:
+            key = await self._queue.get()
+            try:
+                await self._turn(key)
+            finally:
+                self._queue.done(key)
+
+    async def _turn(self, key: Key) -> None:
+        started, result = time.perf_counter(), "error"
+        self._metrics.inflight.labels(KIND).inc()
+        try:
+            requeue_after = await self.reconcile(key)
+            result = "success" if requeue_after is None else "requeued"
+            self._queue.forget(key)
+            if requeue_after is not None:
+                self._queue.add_after(key, requeue_after)
+        except Conflict as conflict:  # the stores are behind: the next event or the back-off brings the truth
+            result = "conflict"
+            logger.info("%s/%s: %s", *key, conflict)
+            self._queue.retry(key)
+        except ApiError as error:
+            logger.warning("%s/%s: %s", *key, error)
+            self._queue.retry(key)
+        except Exception:
+            logger.exception("%s/%s: reconcile failed", *key)
+            self._queue.retry(key)
+        finally:
+            self._metrics.inflight.labels(KIND).dec()
+            self._metrics.reconciles.labels(KIND, result).inc()
+            self._metrics.reconcile_seconds.labels(KIND).observe(time.perf_counter() - started)
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Observe, plan and apply one job; return the seconds after which to look again. Raises ApiError."""
+        for _ in range(2):  # a refusal changes what is observed, and the status should say so at once
+            job = self._stores.jobs.get(key)
+            if job is None:
+                self._forget(key)
+                return None
+            memory = self._memory(key, job)
+            decision = plan(await self._observe(key, job, memory))
+            applier = Applier(self._cluster, self._stores, job, memory.refusals)
+            accepted = await applier.run(decision.actions)
+            if accepted:
+                break
+        await self._report(key, applier, decision, memory)
+        return decision.requeue_after
+
+    async def _observe(self, key: Key, job: Json, memory: _Memory) -> Observed:
+        return Observed(
+            job=job,
+            pods=tuple(self._stores.pods.of_job(key)),
+            service=self._only(self._stores.services.of_job(key)),
+            configmap=self._only(self._stores.configmaps.of_job(key)),
+            podgroup=await self._podgroup(key, job),
+            trainer=self._poller.report(key),
+            now=self._now(),
+            policies=(),
+            settings=self._settings,
+            refusals=dict(memory.refusals),
+        )
+
+    async def _report(self, key: Key, applier: Applier, decision: Decision, memory: _Memory) -> None:
+        """Write the status if it is worth a write, then the events."""
+        job = self._stores.jobs.get(key) or applier.job
+        if decision.status is not None and due(job["status"], decision.status, self._now() - memory.written_at):
+            await applier.write_status(decision.status)
+            memory.written_at = self._now()
+        self._metrics.observe_job(key, job["spec"], decision.status or job["status"])
+        for event in decision.events:
+            await self._recorder.record(applier.job, event)
+
+    def _only(self, children: list[Json]) -> Json | None:
+        return children[0] if children else None
+
+    def _memory(self, key: Key, job: Json) -> _Memory:
+        uid, attempt = job["metadata"]["uid"], job["status"].get("attempt", -1)
+        memory = self._memories.get(key)
+        if memory is None or memory.uid != uid:
+            memory = self._memories[key] = _Memory(uid, attempt)
+        if memory.attempt != attempt:
+            memory.attempt = attempt
+            memory.refusals.clear()
+        return memory
+
+    async def _podgroup(self, key: Key, job: Json) -> Json | None:
+        provider = ((job["spec"].get("runPolicy") or {}).get("gang") or {}).get("provider")
+        if provider not in PODGROUPS:
+            return None
+        known = self._stores.podgroups.get(key)
+        if known is not None:
+            return known
+        try:
+            self._stores.podgroups.upsert(await self._cluster.get(PODGROUPS[provider], *key))
+        except NotFound:
+            return None
+        return self._stores.podgroups.get(key)
+
+    def _forget(self, key: Key) -> None:
+        self._memories.pop(key, None)
+        self._poller.forget(key)
+        self._queue.discard(key)
+        self._metrics.forget_job(key)
