@@ -1,0 +1,185 @@
+"""The client of the API server: paths, paging, preconditions, errors and counting, against a small HTTP server."""
+
+import json
+
+import pytest
+from aiohttp import web
+from heterotp_operator.cluster import (
+    EVENTS,
+    JOBS,
+    PODS,
+    ApiError,
+    Conflict,
+    NotFound,
+    RateLimit,
+    Refused,
+    connect,
+    resource_of,
+    same_controller,
+)
+from heterotp_operator.metrics import Metrics
+from kubernetes.aio import client
+
+
+class Server:
+    """Remembers requests and answers what the test wants next: (code, body)."""
+
+    def __init__(self):
+        self.requests, self.answers = [], []
+
+    async def handle(self, request):
+        text = await request.text()
+        self.requests.append(
+            (
+                request.method,
+                request.path,
+                dict(request.query),
+                json.loads(text) if text else None,
+                request.content_type,
+            )
+        )
+        code, body = self.answers.pop(0) if self.answers else (200, {})
+        return web.json_response(body, status=code)
+
+
+@pytest.fixture
+def metrics():
+    return Metrics()
+
+
+@pytest.fixture
+async def server():
+    server = Server()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", server.handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    server.port = runner.addresses[0][1]
+    yield server
+    await runner.cleanup()
+
+
+@pytest.fixture
+async def cluster(server, metrics):
+    configuration = client.Configuration(host=f"http://127.0.0.1:{server.port}")
+    cluster = await connect(configuration, metrics, rate=1000.0, timeout=5.0)
+    yield cluster
+    await cluster.close()
+
+
+def pod(uid="owner", name="p"):
+    reference = {"kind": "HeteroTPJob", "uid": uid, "controller": True}
+    metadata = {"namespace": "ns", "name": name, "ownerReferences": [reference]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+
+
+CONFLICT = 409, {"kind": "Status", "reason": "AlreadyExists", "message": 'pods "p" already exists'}
+
+
+async def test_paths_of_core_and_group_resources():
+    assert PODS.path("ns", "p") == "/api/v1/namespaces/ns/pods/p"
+    assert JOBS.path(None) == "/apis/heterotp.io/v1alpha1/heterotpjobs"
+    assert JOBS.path("ns", "j", "status") == "/apis/heterotp.io/v1alpha1/namespaces/ns/heterotpjobs/j/status"
+    assert resource_of(pod()) == PODS
+
+
+async def test_lists_come_in_pages(cluster, server):
+    server.answers = [
+        (200, {"metadata": {"resourceVersion": "9", "continue": "a=&b"}, "items": [1, 2]}),
+        (200, {"metadata": {"resourceVersion": "9"}, "items": None}),
+    ]
+    assert [page async for page in cluster.pages(PODS, None, "x=y")] == [([1, 2], 9), ([], 9)]
+    queries = [request[2] for request in server.requests]
+    assert queries == [
+        {"limit": "250", "labelSelector": "x=y"},
+        {"limit": "250", "labelSelector": "x=y", "continue": "a=&b"},
+    ]
+
+
+async def test_create_of_what_we_made_before_is_success(cluster, server):
+    server.answers = [CONFLICT, (200, pod())]
+    assert await cluster.create_owned(pod()) == pod()
+    assert [request[0] for request in server.requests] == ["POST", "GET"]
+
+
+async def test_create_over_somebody_elses_object_is_a_conflict(cluster, server):
+    server.answers = [CONFLICT, (200, pod(uid="another"))]
+    with pytest.raises(Conflict, match="already exists and is not owned by this object"):
+        await cluster.create_owned(pod())
+
+
+async def test_a_dry_run_says_so(cluster, server):
+    await cluster.create(pod(), dry_run=True)
+    assert server.requests[0][2]["dryRun"] == "All"
+
+
+async def test_apply_is_forced_and_has_its_own_manager(cluster, server):
+    body = {**pod(), "apiVersion": JOBS.api_version, "kind": JOBS.kind}
+    await cluster.apply(body, "heterotp-status", "status")
+    method, path, query, sent, content_type = server.requests[0]
+    assert (method, path) == ("PATCH", JOBS.path("ns", "p", "status"))
+    assert query == {"fieldManager": "heterotp-status", "force": "true"}
+    assert (sent, content_type) == (body, "application/apply-patch+yaml")
+
+
+async def test_delete_names_the_uid_and_the_grace(cluster, server):
+    await cluster.delete(PODS, "ns", "p", "uid-1", grace_seconds=0)
+    _, path, _, sent, _ = server.requests[0]
+    assert path == PODS.path("ns", "p")
+    assert sent["preconditions"] == {"uid": "uid-1"}
+    assert (sent["gracePeriodSeconds"], sent["propagationPolicy"]) == (0, "Background")
+
+
+@pytest.mark.parametrize("code", [404, 409])
+async def test_what_is_gone_or_replaced_counts_as_deleted(cluster, server, code):
+    server.answers = [(code, {})]
+    assert await cluster.delete(PODS, "ns", "p", "uid-1") is None
+
+
+async def test_a_delete_guarded_by_version_reports_the_conflict(cluster, server):
+    server.answers = [(409, {})]
+    with pytest.raises(Conflict):
+        await cluster.delete(JOBS, "ns", "j", "u", resource_version="5")
+    assert server.requests[0][3]["preconditions"] == {"uid": "u", "resourceVersion": "5"}
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [(403, Refused), (422, Refused), (409, Conflict), (404, NotFound), (500, ApiError)]
+)
+async def test_errors_carry_the_servers_message_and_are_counted(cluster, server, metrics, code, kind):
+    server.answers = [(code, {"reason": "R", "message": "because"})]
+    with pytest.raises(kind) as error:
+        await cluster.get(PODS, "ns", "p")
+    assert type(error.value) is kind
+    assert (error.value.code, error.value.reason, error.value.message) == (code, "R", "because")
+    labels = {"verb": "get", "resource": "pods", "code": str(code)}
+    assert metrics.registry.get_sample_value("heterotp_operator_api_requests_total", labels) == 1
+
+
+async def test_no_answer_is_code_0(metrics):
+    configuration = client.Configuration(host="http://127.0.0.1:1")
+    cluster = await connect(configuration, metrics, rate=1000.0, timeout=2.0)
+    with pytest.raises(ApiError) as error:
+        await cluster.merge(EVENTS, "ns", "e", {"count": 2})
+    assert error.value.code == 0
+    labels = {"verb": "patch", "resource": "events", "code": "0"}
+    assert metrics.registry.get_sample_value("heterotp_operator_api_requests_total", labels) == 1
+    await cluster.close()
+
+
+def test_the_rate_limit_lets_a_burst_through_and_then_spaces_calls():
+    now = [0.0]
+    limit = RateLimit(10, lambda: now[0])
+    assert [limit.delay() for _ in range(20)] == [0] * 20
+    assert limit.delay() == pytest.approx(0.1)
+    assert limit.delay() == pytest.approx(0.2)
+    now[0] += 10
+    assert limit.delay() == 0
+
+
+def test_objects_without_controller_are_nobodys():
+    assert same_controller(pod(), pod())
+    assert not same_controller({"metadata": {}}, pod())
+    assert not same_controller({"metadata": {}}, {"metadata": {}})

@@ -1,0 +1,142 @@
+"""kopf is the informer and nothing else: its registry holds on.event and the login, and handlers only take in."""
+
+import kopf
+import pytest
+from heterotp_api import names
+from heterotp_operator.cluster import CONFIGMAPS, JOBS, PODS, SERVICES
+from heterotp_operator.handlers import Intake, build_registry, kopf_settings
+from heterotp_operator.metrics import Metrics
+from heterotp_operator.settings import Settings
+from heterotp_operator.store import Stores
+
+
+@pytest.fixture
+def enqueued():
+    return []
+
+
+@pytest.fixture
+def relisted():
+    return []
+
+
+@pytest.fixture
+def stores():
+    return Stores()
+
+
+@pytest.fixture
+def metrics():
+    return Metrics()
+
+
+@pytest.fixture
+def registry(stores, enqueued, relisted, metrics):
+    async def login():
+        raise AssertionError("nobody logs in here")
+
+    return build_registry(Intake(stores, enqueued.append), metrics, login, lambda: relisted.append(1))
+
+
+def body(name, version=1, job=None, kind="Pod"):
+    labels = {names.LABEL_JOB: job} if job else {}
+    metadata = {"namespace": "ns", "name": name, "uid": name, "resourceVersion": str(version), "labels": labels}
+    return {"kind": kind, "metadata": metadata, "spec": {}, "status": {}}
+
+
+async def send(registry, resource, kind, obj):
+    handlers = {handler.id: handler.fn for handler in registry._watching.get_all_handlers()}
+    await handlers[f"take-{resource.plural}"](event={"type": kind, "object": obj})
+
+
+def test_nothing_but_on_event_and_login_is_registered(registry):
+    watching = registry._watching.get_all_handlers()
+    assert sorted(handler.id for handler in watching) == [
+        "take-configmaps",
+        "take-heterotpjobs",
+        "take-pods",
+        "take-services",
+    ]
+    for other in (registry._changing, registry._spawning, registry._indexing, registry._webhooks):
+        assert other.get_all_handlers() == []
+    assert len(registry._activities.get_all_handlers()) == 1
+
+
+def test_the_default_registry_is_left_alone(registry):
+    default = kopf.get_default_registry()
+    assert default._watching.get_all_handlers() == []
+
+
+@pytest.mark.parametrize("resource", [PODS, SERVICES, CONFIGMAPS], ids=lambda r: r.plural)
+async def test_a_child_enqueues_its_job_and_only_when_it_changed(registry, enqueued, resource):
+    await send(registry, resource, "ADDED", body("p", job="j"))
+    await send(registry, resource, "MODIFIED", body("p", 2, job="j"))
+    assert enqueued == [("ns", "j")]
+    await send(registry, resource, "DELETED", body("p", 3, job="j"))
+    await send(registry, resource, "DELETED", body("p", 3, job="j"))
+    assert enqueued == [("ns", "j")] * 2
+
+
+async def test_a_child_whose_label_moves_enqueues_both_jobs(registry, enqueued):
+    await send(registry, PODS, "ADDED", body("p", job="j"))
+    await send(registry, PODS, "MODIFIED", body("p", 2, job="k"))
+    assert sorted(enqueued[1:]) == [("ns", "j"), ("ns", "k")]
+
+
+async def test_a_job_enqueues_itself_and_its_deletion_too(registry, enqueued, stores):
+    await send(registry, JOBS, "ADDED", body("j", kind="HeteroTPJob"))
+    await send(registry, JOBS, "DELETED", body("j", 2, kind="HeteroTPJob"))
+    assert enqueued == [("ns", "j")] * 2
+    assert len(stores.jobs) == 0
+
+
+async def test_only_listed_objects_report_a_relist(registry, relisted):
+    await send(registry, JOBS, "ADDED", body("j"))
+    assert relisted == []
+    await send(registry, JOBS, None, body("k"))
+    assert relisted == [1]
+
+
+async def test_events_are_counted_by_resource_and_type(registry, metrics):
+    await send(registry, PODS, None, body("p"))
+    await send(registry, PODS, "MODIFIED", body("p", 2))
+    for kind in ("LISTED", "MODIFIED"):
+        labels = {"resource": "pods", "type": kind}
+        assert metrics.registry.get_sample_value("heterotp_operator_watch_events_total", labels) == 1
+
+
+def test_settings_make_kopf_a_quiet_informer():
+    settings = kopf_settings(Settings())
+    assert settings.posting.enabled is False
+    assert settings.peering.standalone
+    assert settings.scanning.disabled
+    assert (settings.watching.server_timeout, settings.watching.client_timeout) == (300, 310)
+    assert settings.queueing.idle_timeout == 0.2
+    assert (settings.networking.request_timeout, settings.networking.enforce_retry_after) == (30, True)
+
+
+@pytest.mark.parametrize("plural", ["pods", "services", "configmaps"])
+def test_only_our_own_children_are_watched(plural):
+    class Resource:
+        group, version, kind, singular = "", "v1", "X", "x"
+        shortcuts = categories = frozenset()
+        preferred = True
+
+        def __init__(self):
+            self.plural = plural
+
+    selectors = kopf_settings(Settings()).watching.label_selectors.collect(Resource())
+    assert selectors == ["app.kubernetes.io/managed-by=heterotp-operator"]
+
+
+def test_storages_write_nothing():
+    persistence = kopf_settings(Settings()).persistence
+    assert persistence.diffbase_storage.build(body={}, extra_fields=None) == {}
+    assert persistence.diffbase_storage.fetch(body={}) is None
+    assert persistence.progress_storage.fetch(key="x", body={}) is None
+    patch = {}
+    persistence.progress_storage.store(key="x", record={}, body={}, patch=patch)
+    persistence.diffbase_storage.store(body={}, patch=patch, essence={})
+    persistence.progress_storage.touch(body={}, patch=patch, value="x")
+    persistence.progress_storage.purge(key="x", body={}, patch=patch)
+    assert patch == {}
