@@ -1,0 +1,60 @@
+"""Reads what rank 0 writes: the live status, the history, the last lines of a log."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from heterotp_api.trainer_status import TrainerStatus
+from pydantic import ValidationError
+
+from heterotp_cli.workdir import HISTORY, STATUS, read_json
+
+
+def read_status(workdir: Path, attempt: int) -> TrainerStatus | None:
+    """Return this attempt's status; None before rank 0 has written one."""
+    document = read_json(workdir / STATUS)
+    if document is None:
+        return None
+    try:
+        status = TrainerStatus.model_validate(document)
+    except ValidationError:
+        return None
+    return status if status.attempt == attempt else None
+
+
+@dataclass(frozen=True)
+class History:
+    """One entry per iteration, ascending; a re-run after a resume replaces what it repeats."""
+
+    iterations: tuple[int, ...] = ()
+    entries: tuple[dict[str, Any], ...] = field(default=())
+
+    def __len__(self) -> int:
+        return len(self.iterations)
+
+
+def read_history(workdir: Path) -> History:
+    """Return the history; a line that a killed writer left half-written is left out."""
+    try:
+        text = (workdir / HISTORY).read_text(encoding="utf-8")
+    except OSError:
+        return History()
+    by_iteration: dict[int, dict[str, Any]] = {}
+    for line in text.splitlines():
+        try:
+            entry = json.loads(line)
+            by_iteration[int(entry["iteration"])] = entry
+        except (ValueError, KeyError, TypeError):
+            continue
+    order = sorted(by_iteration)
+    return History(tuple(order), tuple(by_iteration[i] for i in order))
+
+
+def tail(log: Path, lines: int) -> list[str]:
+    """Return the last lines of a log that are not blank."""
+    try:
+        text = log.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return [line.rstrip() for line in text.splitlines() if line.strip()][-lines:]

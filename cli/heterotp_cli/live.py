@@ -1,0 +1,127 @@
+"""The two views of a run: a live table on a terminal, plain lines elsewhere."""
+
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from heterotp_api.ranks import RankPlace
+from heterotp_api.trainer_status import TrainerStatus
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from heterotp_cli import rows
+
+BUSY, WAIT, STRAGGLER = "#2f6fb3", "#e8a33d", "bold #c8452f"  # as in report.png
+BAR_WIDTH = 20
+ROOM_AROUND_TABLE = 12  # lines that are not ranks
+
+
+class View(Protocol):
+    """Shows statuses and notes until it is closed."""
+
+    def show(self, status: TrainerStatus) -> None:
+        """Show a new status."""
+
+    def note(self, text: str) -> None:
+        """Say one line."""
+
+    def close(self) -> None:
+        """Give the terminal back."""
+
+
+class PlainView:
+    """One line when the state changes and every few seconds."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._printed = rows.Printed()
+
+    def show(self, status: TrainerStatus) -> None:
+        """Print a line when one is due."""
+        now = time.monotonic()
+        if rows.plain_due(status, self._printed, now):
+            self.note(rows.plain_line(status))
+            self._printed = rows.Printed(status.state, now)
+
+    def note(self, text: str) -> None:
+        """Print one line."""
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+class TableView:
+    """A table that stays in place; notes scroll above it."""
+
+    def __init__(self, console: Console, places: Sequence[RankPlace]) -> None:
+        self._console, self._places = console, places
+        self._live = Live(Text("starting the ranks ..."), console=console, refresh_per_second=4, transient=False)
+        self._live.start()
+
+    def show(self, status: TrainerStatus) -> None:
+        """Draw the status."""
+        room = max(4, self._console.height - ROOM_AROUND_TABLE)
+        self._live.update(render(status, self._places, room))
+
+    def note(self, text: str) -> None:
+        """Print one line above the table."""
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def close(self) -> None:
+        """Leave the last table standing."""
+        self._live.stop()
+
+
+def open_view(console: Console, places: Sequence[RankPlace]) -> View:
+    """Return the view that fits the console."""
+    return TableView(console, places) if console.is_terminal else PlainView(console)
+
+
+def render(status: TrainerStatus, places: Sequence[RankPlace], room: int) -> RenderableType:
+    """Return headline, progress bar, numbers and the table of ranks."""
+    shown = rows.rows(status, places, room)
+    parts: list[RenderableType] = [
+        Text(rows.headline(status), style="bold", overflow="ellipsis", no_wrap=True),
+        _progress_line(status),
+        Text(rows.numbers(status), overflow="ellipsis", no_wrap=True),
+    ]
+    if shown:
+        parts.append(_table(shown))
+    if len(shown) < len(status.ranks):
+        parts.append(Text(f"the slowest {len(shown)} of {len(status.ranks)} ranks", style="dim"))
+    return Group(*parts)
+
+
+def _progress_line(status: TrainerStatus) -> Table:
+    line = Table.grid(padding=(0, 1))
+    bar = ProgressBar(total=status.total_iterations or 1, completed=status.iteration, width=36)
+    line.add_row(rows.progress(status), bar, f"{rows.clock(status.eta_seconds)} left")
+    return line
+
+
+def _table(shown: Sequence[rows.Row]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("rank", "group", "device", "share", "matmul", "wait", "rel. speed"):
+        table.add_column(name, justify="left" if name in ("group", "device") else "right", no_wrap=True)
+    table.add_column(bar_header(), no_wrap=True)
+    for r in shown:
+        style = STRAGGLER if r.straggler else ""
+        cells = (str(r.rank), r.group, r.device, r.share, r.matmul, r.wait, r.speed)
+        table.add_row(*cells, bar(r), style=style)
+    return table
+
+
+def bar_header() -> Text:
+    """Return the legend of the bars."""
+    return Text.assemble(("█", BUSY), " busy ", ("█", WAIT), " wait")
+
+
+def bar(r: rows.Row) -> Text:
+    """Return one rank's iteration: computing, then waiting for the others."""
+    busy = round(r.busy * BAR_WIDTH)
+    waiting = min(BAR_WIDTH - busy, round(r.waiting * BAR_WIDTH))
+    return Text.assemble(("█" * busy, BUSY), ("█" * waiting, WAIT))

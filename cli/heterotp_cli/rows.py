@@ -1,0 +1,137 @@
+"""What a status document says, as text: rows of the table, the headline, plain lines. All pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from heterotp_api.ranks import RankPlace
+from heterotp_api.trainer_status import TrainerRank, TrainerStatus
+
+PLAIN_EVERY_SECONDS = 5.0
+ABSENT = "-"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One rank's line; `busy` and `waiting` are shares 0..1 of the iteration, for the bar."""
+
+    rank: int
+    group: str
+    device: str
+    share: str
+    matmul: str
+    wait: str
+    speed: str
+    busy: float
+    waiting: float
+    straggler: bool
+
+
+def seconds(value: float | None) -> str:
+    """Return a duration as people read it: 0.8 ms, 85 ms, 2.41 s."""
+    if value is None:
+        return ABSENT
+    if value < 0.01:
+        return f"{value * 1e3:.1f} ms"
+    return f"{value * 1e3:.0f} ms" if value < 1 else f"{value:.2f} s"
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """Return a share 0..1 in percent."""
+    return ABSENT if value is None else f"{value * 100:.{digits}f} %"
+
+
+def clock(value: float | None) -> str:
+    """Return a remaining time as m:ss or h:mm:ss."""
+    if value is None:
+        return ABSENT
+    minutes, rest = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def device_name(rank: TrainerRank, place: RankPlace) -> str:
+    """Return the device; an emulated one says so, with the speed that it stands for."""
+    if place.device.type == "emulated" and place.device.teraflops is not None:
+        return f"emulated {place.device.teraflops:g} TFLOPS"
+    return rank.device.removeprefix("cuda:")
+
+
+def row(rank: TrainerRank, place: RankPlace) -> Row:
+    """Return one rank's line."""
+    busy, wait = rank.compute_seconds or 0.0, rank.wait_seconds or 0.0
+    total = busy + wait
+    return Row(
+        rank=rank.rank,
+        group=place.group,
+        device=device_name(rank, place),
+        share=percent(rank.share),
+        matmul=seconds(rank.matmul_seconds),
+        wait=seconds(rank.wait_seconds),
+        speed=ABSENT if rank.relative_speed is None else f"{rank.relative_speed:.2f}",
+        busy=busy / total if total else 0.0,
+        waiting=wait / total if total else 0.0,
+        straggler=rank.straggler,
+    )
+
+
+def rows(status: TrainerStatus, places: Sequence[RankPlace], room: int) -> tuple[Row, ...]:
+    """Return all ranks in order; where they are more than `room`, those that compute longest."""
+    known = [rank for rank in status.ranks if rank.rank < len(places)]
+    if len(known) > room:
+        known = sorted(known, key=lambda rank: -(rank.compute_seconds or 0.0))[: max(1, room)]
+    return tuple(row(rank, places[rank.rank]) for rank in sorted(known, key=lambda rank: rank.rank))
+
+
+def progress(status: TrainerStatus) -> str:
+    """Return how far the run is, e.g. `iteration 120/1350 (epoch 3)`."""
+    of = f"/{status.total_iterations}" if status.total_iterations else ""
+    return f"iteration {status.iteration}{of} (epoch {status.epoch})"
+
+
+def numbers(status: TrainerStatus) -> str:
+    """Return iteration time, its limit, throughput, loss and accuracy in one line."""
+    parts = []
+    if status.iteration_seconds is not None:
+        limit = status.limit_iteration_seconds
+        parts.append(f"{seconds(status.iteration_seconds)}/iteration" + (f" (limit {seconds(limit)})" if limit else ""))
+    if status.samples_per_second is not None:
+        parts.append(f"{status.samples_per_second:.0f} samples/s")
+    if status.loss is not None:
+        parts.append(f"loss {status.loss:.4f}")
+    parts.append(f"test accuracy {percent(status.accuracy)}")
+    return " · ".join(parts)
+
+
+def headline(status: TrainerStatus) -> str:
+    """Return job, attempt, state and what is worth knowing about them."""
+    parts = [status.job, f"attempt {status.attempt}", status.state]
+    if status.resumed_from is not None:
+        parts.append(f"resumed from iteration {status.resumed_from}")
+    if status.emulated:
+        parts.append("emulated")
+    if status.strategy != "None":
+        parts.append(f"strategy {status.strategy}")
+    if status.control_error:
+        parts.append(f"control document refused: {status.control_error}")
+    return " · ".join(parts)
+
+
+def plain_line(status: TrainerStatus) -> str:
+    """Return the line that a run without a terminal prints every few seconds."""
+    parts = [headline(status), progress(status), numbers(status)]
+    if status.eta_seconds is not None:
+        parts.append(f"{clock(status.eta_seconds)} left")
+    return " · ".join(parts)
+
+
+@dataclass(frozen=True)
+class Printed:
+    """What was printed last: the key of the news, and when (seconds)."""
+
+    state: str = ""
+    at: float = float("-inf")
+
+
+def plain_due(status: TrainerStatus, printed: Printed, now: float) -> bool:
+    """True when the state is news, or the last line is old."""
+    return status.state != printed.state or now - printed.at >= PLAIN_EVERY_SECONDS

@@ -1,0 +1,138 @@
+"""`heterotp run`: one manifest, trained on this machine."""
+
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from heterotp_api.job import HeteroTPJob
+from heterotp_api.load import ManifestError, load_manifest
+from heterotp_api.names import EXIT_BAD_INPUT as TRAINER_BAD_INPUT
+from heterotp_api.ranks import rank_table
+from heterotp_api.trainer_status import TrainerStatus
+
+from heterotp_cli import workdir as directory
+from heterotp_cli.control import Chosen, choose
+from heterotp_cli.errors import EXIT_INTERRUPTED, BadInput, Failed
+from heterotp_cli.follow import read_history
+from heterotp_cli.pods import free_ports, missing_command, pod_commands
+from heterotp_cli.report import completed, summary_lines
+
+
+@click.command("run")
+@click.argument("manifest", type=click.Path(path_type=Path))
+@click.option("--workdir", type=click.Path(path_type=Path), help="Run directory; default ./runs/<job>.")
+@click.option("--resume", is_flag=True, help="Continue the run in the directory from its last checkpoint.")
+def command(manifest: Path, workdir: Path | None, resume: bool) -> None:
+    """Train the HeteroTPJob of MANIFEST on this machine, one process per rank, without Kubernetes.
+
+    Ctrl-C writes a last checkpoint and stops all ranks; a second one kills them. Exits 0 done, 1 failed,
+    2 bad input, 130 stopped.
+    """
+    chosen = read_manifest(manifest)
+    require_trainer()
+    name = chosen.job.metadata.name
+    place = Path(os.path.abspath(workdir or Path("runs") / name))
+    seen = directory.look(place)
+    attempt = directory.next_attempt(seen, place, name, resume)
+    with directory.lock(place):
+        directory.prepare(place, name, attempt, chosen.control.dump())
+        run_attempt(chosen, attempt, place)
+
+
+def read_manifest(manifest: Path) -> Chosen:
+    """Return the job to run; raise BadInput with file, field, value and what would be right."""
+    try:
+        chosen = choose(load_manifest(manifest))
+    except ManifestError as error:
+        raise BadInput(str(error)) from None
+    except ValueError as error:
+        raise BadInput(f"{manifest}: {error}") from None
+    problem = local_problem(chosen.job)
+    if problem is not None:
+        raise BadInput(f"{manifest}: {problem}")
+    return chosen
+
+
+def local_problem(job: HeteroTPJob) -> str | None:
+    """Return what this machine lacks for a good manifest, as `field: value: what would be right`."""
+    command_field = missing_command(job)
+    if command_field is not None:
+        return f"{command_field}: absent: must be the command to run, as training is absent"
+    path = job.spec.training.data.path if job.spec.training is not None else None
+    if path is not None and not Path(path).exists():
+        return f"spec.training.data.path: '{path}' does not exist: name a file or directory with the data set"
+    return None
+
+
+def require_trainer() -> None:
+    """Raise Failed where the trainer's packages are absent."""
+    for module in ("torch", "heterotp_trainer"):
+        if importlib.util.find_spec(module) is None:
+            raise Failed(f"{module} is not installed: pip install 'heterotp[trainer,cli]'")
+
+
+def run_attempt(chosen: Chosen, attempt: int, place: Path) -> None:
+    """Run one attempt and leave report.json and report.png; raise Failed when it failed."""
+    from rich.console import Console
+
+    from heterotp_cli.live import open_view
+    from heterotp_cli.runner import train
+
+    job, places = chosen.job, rank_table(chosen.job.spec)
+    ports = free_ports(job)
+    commands = pod_commands(job, attempt, place, ports, sys.executable, os.environ)
+    view = open_view(Console(), places)
+    try:
+        view.note(f"{job.metadata.name}: {len(places)} ranks, run directory {place}")
+        for note in chosen.notes:
+            view.note(f"note: {note}")
+        outcome = train(commands, place, attempt, view)
+    finally:
+        view.close()
+    report = finish(job, attempt, outcome.state, outcome.status, place)
+    for line in summary_lines(report, outcome.elapsed_seconds):
+        click.echo(line)
+    click.echo(f"  report         {place / directory.REPORT}")
+    draw_picture(report, place)
+    if outcome.state == "failed":
+        _raise_failed([c.name for c in commands], outcome.codes, outcome.blamed, place)
+    if outcome.state == "stopped":
+        click.echo("stopped; continue with --resume")
+        sys.exit(EXIT_INTERRUPTED)
+
+
+def finish(job: HeteroTPJob, attempt: int, state: str, status: TrainerStatus | None, place: Path) -> dict[str, object]:
+    """Complete report.json and return it."""
+    written = directory.read_json(place / directory.REPORT)
+    name, places = job.metadata.name, rank_table(job.spec)
+    report = completed(written, state, name, attempt, status, read_history(place), places)
+    if report != written:
+        directory.write_json(place / directory.REPORT, report)
+    return report
+
+
+def draw_picture(report: dict[str, object], place: Path) -> None:
+    """Draw report.png, where there is something to draw and matplotlib to draw it."""
+    if importlib.util.find_spec("matplotlib") is None:
+        click.echo("  picture        none: matplotlib is not installed: pip install 'heterotp[cli]'")
+        return
+    history = read_history(place)
+    if len(history) < 2:
+        return
+    from heterotp_cli.picture import draw
+
+    target = place / directory.PICTURE
+    draw(history, report, target)
+    click.echo(f"  picture        {target}")
+
+
+def _raise_failed(names: Sequence[str], codes: Sequence[int | None], blamed: int | None, place: Path) -> None:
+    from heterotp_cli.blame import failure_text
+
+    index = blamed or 0
+    if codes[index] == TRAINER_BAD_INPUT:
+        raise BadInput(failure_text(names[index], codes[index], place / directory.LOGS))
+    raise Failed(failure_text(names[index], codes[index], place / directory.LOGS))

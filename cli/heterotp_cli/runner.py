@@ -1,0 +1,87 @@
+"""Runs one attempt of a gang on this machine and shows it while it runs."""
+
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from heterotp_api.names import EXIT_STOPPED
+from heterotp_api.trainer_status import TrainerStatus
+
+from heterotp_cli.follow import read_status
+from heterotp_cli.gang import Gang, Watch, root_cause
+from heterotp_cli.live import View
+from heterotp_cli.pods import PodCommand
+from heterotp_cli.workdir import LOGS
+
+POLL_SECONDS = 0.2
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an attempt ended; `blamed` is the index of the pod that brought the gang down."""
+
+    state: str  # succeeded, stopped or failed
+    codes: tuple[int | None, ...]
+    blamed: int | None
+    status: TrainerStatus | None
+    elapsed_seconds: float
+
+
+def train(commands: Sequence[PodCommand], workdir: Path, attempt: int, view: View) -> Outcome:
+    """Start the gang, follow it to its end, and leave no process behind."""
+    watch, wake = Watch(), threading.Event()
+    started = time.monotonic()
+    status: TrainerStatus | None = None
+    with _interrupts(watch, wake, view):
+        gang = Gang(commands, workdir / LOGS, attempt)
+        try:
+            while True:
+                codes = gang.exit_codes()  # before the status: what is read after the end is the end
+                status = read_status(workdir, attempt) or status
+                if status is not None:
+                    view.show(status)
+                order = watch.decide(codes, time.monotonic())
+                if order.terminate:
+                    gang.terminate()
+                if order.done:
+                    break
+                wake.wait(POLL_SECONDS)
+                wake.clear()
+        finally:
+            gang.kill()
+        final = tuple(gang.exit_codes())
+    blamed = root_cause(codes if any(code is None for code in codes) else final)
+    return Outcome(state_of(final, watch.interrupts), final, blamed, status, time.monotonic() - started)
+
+
+def state_of(codes: Sequence[int | None], interrupts: int) -> str:
+    """Return how the attempt ended, from the launchers' exit codes and the user's interrupts."""
+    if all(code == 0 for code in codes):
+        return "succeeded"
+    if interrupts or all(code in (0, EXIT_STOPPED) for code in codes):
+        return "stopped"
+    return "failed"
+
+
+@contextmanager
+def _interrupts(watch: Watch, wake: threading.Event, view: View) -> Iterator[None]:
+    """Count Ctrl-C (and SIGTERM, SIGHUP) in place of dying of it."""
+
+    def count(number: int, frame: FrameType | None) -> None:
+        watch.interrupts += 1
+        wake.set()
+        again = "killing all ranks" if watch.interrupts > 1 else "stopping after a last checkpoint; Ctrl-C again kills"
+        view.note(again)
+
+    before = {number: signal.signal(number, count) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
