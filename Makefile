@@ -1,0 +1,61 @@
+# HeteroTP. `make demo` and `make test` do all set-up themselves; `make help` lists the rest.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+VENV := .venv
+PY := $(VENV)/bin/python
+READY := $(VENV)/.ready
+CRDS := charts/heterotp/templates/crds
+CLUSTER := tools/cluster
+
+.PHONY: help setup demo test test-fast check format generate lock cluster-up cluster-down cluster-load images
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+setup: $(READY) ## the virtual environment, from the pinned lock file
+
+$(READY): requirements.lock pyproject.toml
+	@echo "setting up $(VENV) (some 5 GB with PyTorch; once)"
+	@test -x $(PY) || python3 -m venv $(VENV)
+	@$(PY) -m pip install --quiet "uv>=0.5"
+	@$(VENV)/bin/uv pip install --quiet --python $(PY) --require-hashes -r requirements.lock
+	@$(VENV)/bin/uv pip install --quiet --python $(PY) --no-deps --editable .
+	@touch $@
+
+demo: setup ## train a ViT on real digits over four unequal ranks, here
+	@$(VENV)/bin/heterotp run examples/demo.yaml --fresh
+
+test: setup ## every test, on a real API server and a real kind cluster that it starts and stops itself
+	@tools/test.sh
+
+test-fast: setup ## what needs no cluster: unit and distributed tests
+	@$(PY) -m pytest -q tests/unit tests/distributed
+
+check: setup ## format, lint, types, import rules, generated files
+	@tools/check.sh
+
+format: setup ## format the code
+	@$(VENV)/bin/ruff format -q .
+	@$(VENV)/bin/ruff check -q --fix .
+
+generate: setup ## write what is made from the models: the CRDs of the chart
+	@$(PY) -m heterotp_api.generate $(CRDS)
+
+lock: setup ## pin all dependencies again
+	@$(VENV)/bin/uv pip compile -q pyproject.toml --extra operator --extra trainer --extra cli --extra dev \
+	  --universal --python-version 3.11 --generate-hashes --no-header -o requirements.lock
+
+images: ## build the operator's and the trainer's image
+	@$(CLUSTER)/build-images.sh
+
+cluster-up: ## a kind cluster: one control plane, two workers labelled as unlike accelerators
+	@$(CLUSTER)/ensure.sh kind
+
+cluster-load: images ## put our images into the cluster's nodes
+	@$(CLUSTER)/load-images.sh
+
+cluster-down: ## delete the cluster and stop what was started for it
+	@$(CLUSTER)/41-kind-down.sh
+	@$(CLUSTER)/20-dockerd.sh stop
