@@ -72,6 +72,7 @@ class Applier:
     stores: Stores
     job: Json
     refusals: Refusals = field(default_factory=dict)
+    changed: bool = False  # an answer told something new: worth another look, as no event will tell it again
 
     @property
     def key(self) -> Key:
@@ -97,6 +98,9 @@ class Applier:
                 self.refusals.pop(group, None)
         return True
 
+    def _take(self, store: Store, body: Json) -> None:
+        self.changed |= store.upsert(body)
+
     async def _act(self, action: Action) -> None:
         steps: dict[type, Callable[[Any], Awaitable[None]]] = {
             CreatePod: self._create_pod,
@@ -112,7 +116,7 @@ class Applier:
         await steps[type(action)](action)
 
     async def _create_pod(self, action: CreatePod) -> None:
-        self.stores.pods.upsert(await self.client.create_owned(action.body))
+        self._take(self.stores.pods, await self.client.create_owned(action.body))
 
     async def _create_service(self, action: CreateService) -> None:
         await self._ensure(self.stores.services, action.body)
@@ -127,15 +131,15 @@ class Applier:
         """Bring our own child to the wanted form; a name that belongs to somebody else is never taken over."""
         known = store.get(key_of(body))
         if known is None or not same_controller(known, body):
-            store.upsert(await self.client.create_owned(body))
+            self._take(store, await self.client.create_owned(body))
             return
         exact = {**body, "metadata": {**body["metadata"], "uid": known["metadata"]["uid"]}}
-        store.upsert(await self.client.apply(exact, MANAGER))
+        self._take(store, await self.client.apply(exact, MANAGER))
 
     async def _bump(self, action: BumpAttempt) -> None:
         counters = {"attempt": action.attempt, "restarts": action.restarts}
         body = _status_body(self.job, counters, action.resource_version)
-        self.stores.jobs.upsert(await self.client.apply(body, ATTEMPT_MANAGER, "status"))
+        self._take(self.stores.jobs, await self.client.apply(body, ATTEMPT_MANAGER, "status"))
 
     async def _dry_run(self, action: DryRunPod) -> None:
         await self.client.create(action.body, dry_run=True)
@@ -166,9 +170,9 @@ class Applier:
             CONFIGMAPS: self.stores.configmaps,
         }.get(resource, self.stores.podgroups)
         if left is not None and left.get("kind") == resource.kind and left["metadata"].get("deletionTimestamp"):
-            store.upsert(left)
+            self._take(store, left)
         else:
-            store.drop({"metadata": {"namespace": self.key[0], "name": name, "uid": uid}})
+            self.changed |= store.drop({"metadata": {"namespace": self.key[0], "name": name, "uid": uid}})
 
     async def write_status(self, status: Json) -> None:
         """Apply the whole status except the attempt's counters, which have a field manager of their own."""
@@ -177,7 +181,7 @@ class Applier:
             answer = await self.client.apply(_status_body(self.job, ours), STATUS_MANAGER, "status")
         except NotFound:
             return  # the job went away meanwhile; its event does the rest
-        self.stores.jobs.upsert(answer)
+        self._take(self.stores.jobs, answer)
 
 
 def _group_of(action: Action) -> str | None:

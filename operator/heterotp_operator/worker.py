@@ -92,7 +92,11 @@ class Reconciler:
             memory = self._memory(key, job)
             decision = plan(await self._observe(key, job, memory))
             applier = Applier(self._cluster, self._stores, job, memory.refusals)
-            accepted = await applier.run(decision.actions)
+            try:
+                accepted = await applier.run(decision.actions)
+            finally:
+                if applier.changed:
+                    self._queue.add(key)
             if accepted:
                 break
         await self._report(key, applier, decision, memory)
@@ -118,6 +122,8 @@ class Reconciler:
         if decision.status is not None and due(job["status"], decision.status, self._now() - memory.written_at):
             await applier.write_status(decision.status)
             memory.written_at = self._now()
+            if applier.changed:
+                self._queue.add(key)
         self._metrics.observe_job(key, job["spec"], decision.status or job["status"])
         for event in decision.events:
             await self._recorder.record(applier.job, event)

@@ -1,0 +1,111 @@
+"""A small synchronous client of the API server for tests: dicts in, dicts out."""
+
+import http.client
+import json
+import ssl
+import time
+from pathlib import Path
+from urllib.parse import quote, urlencode, urlsplit
+
+import yaml
+
+GROUP = "/apis/heterotp.io/v1alpha1"
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+
+
+class KubeError(Exception):
+    """The API server's refusal."""
+
+    def __init__(self, code, status):
+        super().__init__(f"{code}: {status.get('message', status)}")
+        self.code, self.message = code, status.get("message", "")
+
+
+class Kube:
+    """One connection, one thread."""
+
+    def __init__(self, kubeconfig):
+        document = yaml.safe_load(Path(kubeconfig).read_text())
+        cluster = document["clusters"][0]["cluster"]
+        self.server = cluster["server"]
+        self.authority = cluster.get("certificate-authority")
+        self.token = document["users"][0]["user"].get("token", "")
+        self._context = ssl.create_default_context(cafile=self.authority) if self.authority else None
+        self._connection = None
+
+    def _connect(self):
+        host = urlsplit(self.server).netloc
+        if self._context is None:
+            return http.client.HTTPConnection(host, timeout=30)
+        return http.client.HTTPSConnection(host, timeout=30, context=self._context)
+
+    def request(self, method, path, body=None, content_type="application/json"):
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": content_type}
+        data = None if body is None else json.dumps(body)
+        for last in (False, True):
+            if self._connection is None:
+                self._connection = self._connect()
+            try:
+                self._connection.request(method, path, data, headers)
+                answer = self._connection.getresponse()
+                text = answer.read()
+                break
+            except (http.client.HTTPException, ConnectionError):  # the server closed an idle connection
+                self.close()
+                if last:
+                    raise
+        document = json.loads(text) if text else {}
+        if answer.status >= 400:
+            raise KubeError(answer.status, document)
+        return document
+
+    def close(self):
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    # paths
+    def path(self, plural, namespace=None, name=None, sub=None):
+        prefix = {
+            "heterotpjobs": GROUP,
+            "customresourcedefinitions": "/apis/apiextensions.k8s.io/v1",
+            "leases": "/apis/coordination.k8s.io/v1",
+        }.get(plural, "/api/v1")
+        parts = [prefix, *(["namespaces", namespace] if namespace else []), plural]
+        return "/".join([*parts, *([quote(name)] if name else []), *([sub] if sub else [])])
+
+    # verbs
+    def get(self, plural, namespace, name):
+        try:
+            return self.request("GET", self.path(plural, namespace, name))
+        except KubeError as error:
+            if error.code == 404:
+                return None
+            raise
+
+    def list(self, plural, namespace=None, selector=""):
+        query = f"?{urlencode({'labelSelector': selector})}" if selector else ""
+        return self.request("GET", self.path(plural, namespace) + query)["items"]
+
+    def create(self, plural, namespace, body):
+        return self.request("POST", self.path(plural, namespace), body)
+
+    def patch(self, plural, namespace, name, body, sub=None, content_type=MERGE):
+        return self.request("PATCH", self.path(plural, namespace, name, sub), body, content_type)
+
+    def delete(self, plural, namespace, name, **options):
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", **options}
+        return self.request("DELETE", self.path(plural, namespace, name), body)
+
+
+def until(what, check, seconds=30.0, every=0.05):
+    """Return check()'s first true value; fail saying what was waited for and what there was."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = check()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds} s: {what() if callable(what) else what}")
+        time.sleep(every)

@@ -1,0 +1,217 @@
+"""apply() against a recording client: the order of calls, what they are guarded by, and what the stores learn."""
+
+import pytest
+from heterotp_api import names
+from heterotp_operator.apply import Applier
+from heterotp_operator.cluster import CONFIGMAPS, JOBS, PODS, SERVICES, VOLCANO, ApiError, Conflict, NotFound, Refused
+from heterotp_operator.reconcile.actions import (
+    ApplyConfigMap,
+    ApplyPodGroup,
+    BumpAttempt,
+    CreatePod,
+    CreateService,
+    DeleteJob,
+    DeleteObject,
+    DeletePod,
+    DryRunPod,
+)
+from heterotp_operator.store import Stores
+
+JOB = {
+    "apiVersion": "heterotp.io/v1alpha1",
+    "kind": "HeteroTPJob",
+    "metadata": {"name": "j", "namespace": "ns", "uid": "job-uid", "resourceVersion": "10"},
+    "spec": {"runPolicy": {"gang": {"provider": "volcano"}}},
+    "status": {},
+}
+
+
+class Client:
+    """Records calls; answers with what it was sent, as an API server would, or raises what the test planned."""
+
+    def __init__(self):
+        self.calls, self.errors, self.version, self.terminating = [], {}, 100, False
+
+    def _record(self, verb, name, *details):
+        self.calls.append((verb, name, *details))
+        if (verb, name) in self.errors:
+            raise self.errors.pop((verb, name))
+
+    def _stored(self, body):
+        self.version += 1
+        metadata = {"uid": f"uid-{body['metadata']['name']}", **body["metadata"], "resourceVersion": str(self.version)}
+        return {**body, "metadata": metadata}
+
+    async def create(self, body, dry_run=False):
+        self._record("dry-run" if dry_run else "create", body["metadata"]["name"])
+        return self._stored(body)
+
+    async def create_owned(self, body):
+        self._record("create", body["metadata"]["name"])
+        return self._stored(body)
+
+    async def apply(self, body, manager, subresource=""):
+        self._record("apply", body["metadata"]["name"], manager, subresource, body)
+        return self._stored({**JOB, **body} if body["kind"] == "HeteroTPJob" else body)
+
+    async def delete(self, resource, namespace, name, uid, resource_version=None, grace_seconds=None):
+        self._record("delete", name, resource, uid, resource_version, grace_seconds)
+        if not self.terminating:
+            return None
+        metadata = {"namespace": namespace, "name": name, "uid": uid, "deletionTimestamp": "2026-01-01T00:00:00Z"}
+        return {"kind": resource.kind, "metadata": metadata | {"resourceVersion": "999"}}
+
+
+def child(kind, name, group="a", owner="job-uid"):
+    reference = {"kind": "HeteroTPJob", "uid": owner, "controller": True}
+    labels = {names.LABEL_JOB: "j", names.LABEL_GROUP: group}
+    metadata = {"name": name, "namespace": "ns", "labels": labels, "ownerReferences": [reference]}
+    return {"apiVersion": "v1", "kind": kind, "metadata": metadata}
+
+
+@pytest.fixture
+def client():
+    return Client()
+
+
+@pytest.fixture
+def stores():
+    stores = Stores()
+    stores.jobs.upsert(JOB)
+    return stores
+
+
+@pytest.fixture
+def applier(client, stores):
+    return Applier(client, stores, JOB)
+
+
+async def test_actions_run_in_their_order(applier, client):
+    actions = (
+        BumpAttempt(attempt=1, restarts=0, resource_version="10"),
+        CreateService(child("Service", "j-gang")),
+        ApplyConfigMap(child("ConfigMap", "j-control")),
+        CreatePod(child("Pod", "j-a-0-1")),
+        DeletePod("j-a-0-0", "old"),
+    )
+    assert await applier.run(actions)
+    assert [call[:2] for call in client.calls] == [
+        ("apply", "j"),
+        ("create", "j-gang"),
+        ("create", "j-control"),
+        ("create", "j-a-0-1"),
+        ("delete", "j-a-0-0"),
+    ]
+
+
+async def test_answers_are_seen_by_the_next_look_at_once(applier, stores):
+    await applier.run((CreatePod(child("Pod", "p")), CreateService(child("Service", "s"))))
+    assert [pod["metadata"]["name"] for pod in stores.pods.of_job(("ns", "j"))] == ["p"]
+    assert stores.services.get(("ns", "s")) is not None
+    assert applier.changed
+
+
+async def test_the_attempt_is_bumped_by_its_own_manager_and_only_over_the_version_seen(applier, client, stores):
+    await applier.run((BumpAttempt(attempt=2, restarts=1, resource_version="10"),))
+    _, _, manager, subresource, body = client.calls[0]
+    assert (manager, subresource) == ("heterotp-attempt", "status")
+    assert body["metadata"] == {"name": "j", "namespace": "ns", "uid": "job-uid", "resourceVersion": "10"}
+    assert body["status"] == {"attempt": 2, "restarts": 1}
+    assert stores.jobs.get(("ns", "j"))["status"]["attempt"] == 2
+
+
+async def test_a_stale_bump_stops_everything_after_it(applier, client):
+    client.errors["apply", "j"] = Conflict(409, "Conflict", "stale")
+    with pytest.raises(Conflict):
+        await applier.run((BumpAttempt(2, 1, "9"), DeletePod("p", "u"), CreatePod(child("Pod", "q"))))
+    assert len(client.calls) == 1
+
+
+async def test_status_never_contains_the_counters_and_names_the_uid(applier, client):
+    await applier.write_status({"phase": "Running", "attempt": 3, "restarts": 2})
+    _, _, manager, subresource, body = client.calls[0]
+    assert (manager, subresource, body["status"]) == ("heterotp-status", "status", {"phase": "Running"})
+    assert body["metadata"] == {"name": "j", "namespace": "ns", "uid": "job-uid"}
+
+
+async def test_the_status_of_a_job_that_is_gone_is_nobodys_business(applier, client):
+    client.errors["apply", "j"] = NotFound(404, "NotFound", "j")
+    await applier.write_status({"phase": "Running"})
+
+
+@pytest.mark.parametrize("error", [Refused(403, "Forbidden", "exceeded quota"), Refused(422, "Invalid", "bad image")])
+@pytest.mark.parametrize("action", [CreatePod(child("Pod", "p")), DryRunPod("a", child("Pod", "p"))])
+async def test_a_refused_pod_is_remembered_by_group_and_ends_the_round(applier, client, error, action):
+    client.errors["create", "p"] = client.errors["dry-run", "p"] = error
+    assert not await applier.run((action, CreatePod(child("Pod", "q"))))
+    assert applier.refusals == {"a": (error.code, error.message)}
+    assert len(client.calls) == 1
+
+
+async def test_an_accepted_pod_clears_the_refusal(applier):
+    applier.refusals["a"] = 403, "exceeded quota"
+    assert await applier.run((CreatePod(child("Pod", "p")),))
+    assert applier.refusals == {}
+
+
+async def test_other_refusals_are_errors(applier, client):
+    client.errors["create", "s"] = Refused(403, "Forbidden", "no right")
+    with pytest.raises(Refused):
+        await applier.run((CreateService(child("Service", "s")),))
+
+
+async def test_an_error_leaves_what_was_done(applier, client, stores):
+    client.errors["create", "q"] = ApiError(500, "InternalError", "no")
+    with pytest.raises(ApiError):
+        await applier.run((CreatePod(child("Pod", "p")), CreatePod(child("Pod", "q"))))
+    assert stores.pods.get(("ns", "p")) is not None
+
+
+@pytest.mark.parametrize(
+    ("kind", "action"),
+    [("Service", CreateService), ("ConfigMap", ApplyConfigMap)],
+    ids=["Service", "ConfigMap"],
+)
+async def test_a_known_child_is_applied_over_its_uid_and_a_foreign_one_never(applier, client, stores, kind, action):
+    store = stores.services if kind == "Service" else stores.configmaps
+    store.upsert(client._stored(child(kind, "c")))
+    await applier.run((action(child(kind, "c")),))
+    verb, _, manager, _, body = client.calls[0]
+    assert (verb, manager, body["metadata"]["uid"]) == ("apply", "heterotp-operator", "uid-c")
+    store.upsert(client._stored(child(kind, "c", owner="another")))
+    client.errors["create", "c"] = Conflict(409, "AlreadyExists", "not ours")
+    with pytest.raises(Conflict):
+        await applier.run((action(child(kind, "c")),))
+
+
+async def test_deletes_are_bound_to_the_uid(applier, client, stores):
+    stores.pods.upsert({**child("Pod", "p"), "metadata": child("Pod", "p")["metadata"] | {"uid": "u"}})
+    await applier.run((DeletePod("p", "u", grace_seconds=0), DeleteObject("Service", "s", "us")))
+    assert client.calls == [("delete", "p", PODS, "u", None, 0), ("delete", "s", SERVICES, "us", None, None)]
+    assert stores.pods.get(("ns", "p")) is None, "nothing is left of it"
+
+
+async def test_a_terminating_pod_stays_known_until_its_event(applier, client, stores):
+    client.terminating = True
+    stores.pods.upsert({**child("Pod", "p"), "metadata": child("Pod", "p")["metadata"] | {"uid": "u"}})
+    await applier.run((DeletePod("p", "u"),))
+    assert stores.pods.get(("ns", "p"))["metadata"]["deletionTimestamp"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "resource"), [("ConfigMap", CONFIGMAPS), ("Pod", PODS), ("PodGroup", VOLCANO)], ids=lambda x: str(x)[:9]
+)
+async def test_kinds_go_to_their_resources(applier, client, kind, resource):
+    await applier.run((DeleteObject(kind, "x", "u"),))
+    assert client.calls[0][2] == resource
+
+
+async def test_a_podgroup_is_made_and_remembered(applier, stores):
+    body = {**child("PodGroup", "j"), "apiVersion": VOLCANO.api_version}
+    await applier.run((ApplyPodGroup(body),))
+    assert stores.podgroups.get(("ns", "j")) is not None
+
+
+async def test_a_job_is_deleted_only_as_it_was_seen(applier, client):
+    await applier.run((DeleteJob(uid="job-uid", resource_version="10"),))
+    assert client.calls == [("delete", "j", JOBS, "job-uid", "10", None)]
