@@ -35,7 +35,7 @@ class _Linear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, tp: TPContext) -> Tensor:
         with phase(tp.clock, "matmul"):
             cast = weight.to(tp.dtype)
-            rows = x.reshape(-1, x.shape[-1])
+            rows = x.flatten(0, -2)  # reshape(-1, 0) is ambiguous on a rank without units
             out = _product(rows, cast.t(), tp)
         ctx.save_for_backward(x, weight)
         ctx.tp = tp
@@ -46,8 +46,8 @@ class _Linear(torch.autograd.Function):
         x, weight = ctx.saved_tensors  # may recompute the block: before the phase begins
         tp = ctx.tp
         with phase(tp.clock, "matmul"):
-            rows = x.reshape(-1, x.shape[-1])
-            grads = grad.reshape(-1, grad.shape[-1])
+            rows = x.flatten(0, -2)  # reshape(-1, 0) is ambiguous on a rank without units
+            grads = grad.flatten(0, -2)
             dx = _product(grads, weight.to(tp.dtype), tp)
             dw = _product(grads.t(), rows, tp)
         return dx.view_as(x), dw.to(weight.dtype), None

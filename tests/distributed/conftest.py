@@ -1,0 +1,67 @@
+"""Runs a gang of ranks as processes of their own and hands their results to the tests."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+DEADLINE_SECONDS = 120.0
+POLL_SECONDS = 0.05
+
+Gang = Callable[[str, int], list[dict[str, Any]]]
+
+
+def _start(script: str, rank: int, ranks: int, folder: Path) -> subprocess.Popen[bytes]:
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "OMP_NUM_THREADS": "1"}
+    log = (folder / f"rank{rank}.log").open("wb")
+    command = [sys.executable, str(HERE / script), str(rank), str(ranks), str(folder)]
+    try:
+        return subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT)
+    finally:
+        log.close()
+
+
+def _wait(processes: list[subprocess.Popen[bytes]]) -> str:
+    """Return "" when all ranks ended well, else what went wrong; whoever still runs is killed."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    try:
+        while True:
+            codes = [process.poll() for process in processes]
+            failed = {rank: code for rank, code in enumerate(codes) if code}
+            if failed:
+                return f"exit codes by rank: {failed}"
+            if None not in codes:
+                return ""
+            if time.monotonic() > deadline:
+                return f"not done after {DEADLINE_SECONDS} s: ranks {[r for r, c in enumerate(codes) if c is None]}"
+            time.sleep(POLL_SECONDS)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture(scope="session")
+def gang(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gang]:
+    """Return run(script, ranks) -> one result per rank; every (script, ranks) runs once per test session."""
+    done: dict[tuple[str, int], tuple[str, list[dict[str, Any]]]] = {}
+
+    def run(script: str, ranks: int) -> list[dict[str, Any]]:
+        if (script, ranks) not in done:
+            folder = tmp_path_factory.mktemp(f"gang{ranks}")
+            error = _wait([_start(script, rank, ranks, folder) for rank in range(ranks)])
+            logs = "\n".join(f"[{log.stem}]\n{log.read_text()[-2000:]}" for log in sorted(folder.glob("*.log")))
+            results = [] if error else [json.loads((folder / f"rank{r}.json").read_text()) for r in range(ranks)]
+            done[script, ranks] = f"{error}\n{logs}" if error else "", results
+        error, results = done[script, ranks]
+        assert not error, error
+        return results
+
+    yield run
