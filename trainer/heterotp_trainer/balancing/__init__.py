@@ -1,0 +1,1 @@
+"""Decisions about who computes how much: pure functions of what was measured."""

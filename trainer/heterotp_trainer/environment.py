@@ -1,0 +1,102 @@
+"""What a rank is told by its surroundings: torchrun's variables, and HETEROTP_* where they are set."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from heterotp_api.job import Device, HeteroTPJobSpec
+from heterotp_api.load import first_error
+from heterotp_api.names import Env
+from heterotp_api.ranks import rank_table
+from pydantic import ValidationError
+
+
+@dataclass(frozen=True)
+class RankEnvironment:
+    """One rank's place in the gang and its directories; everything but rank and world has a default."""
+
+    rank: int
+    ranks: int
+    local_rank: int
+    master_address: str
+    master_port: int
+    job: str
+    attempt: int
+    spec: HeteroTPJobSpec
+    device: Device
+    status_port: int | None = None
+    control_dir: Path | None = None
+    checkpoint_dir: Path | None = None
+    workdir: Path | None = None
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Worker group of each rank."""
+        return tuple(place.group for place in rank_table(self.spec))
+
+
+def _number(environ: Mapping[str, str], name: str, default: int | None = None) -> int:
+    text = environ.get(name, "")
+    if not text and default is not None:
+        return default
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{name}: {text!r} must be a whole number; start ranks by the launcher or torchrun") from None
+
+
+def _path(environ: Mapping[str, str], name: str) -> Path | None:
+    return Path(environ[name]) if environ.get(name) else None
+
+
+def _model(what: str, model: Any, text: str) -> Any:
+    """Return a model parsed from JSON; ValueError naming the variable and the field."""
+    try:
+        return model.model_validate(json.loads(text))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{what}: is not JSON: {error}") from None
+    except ValidationError as error:
+        field, value, message = first_error(error)
+        raise ValueError(f"{what}: {field}: {value!r} {message}") from None
+
+
+def parse_spec(text: str | None, ranks: int) -> HeteroTPJobSpec:
+    """Return the job's spec; without one, the default training on `ranks` equal ranks."""
+    if not text:
+        groups = [{"name": "ranks", "pods": ranks}]
+        body: Any = {"tensorParallelDegree": ranks, "workerGroups": groups, "training": {"initialShares": "even"}}
+        return HeteroTPJobSpec.model_validate(body)
+    body = json.loads(text)
+    for group in body.get("workerGroups", ()):
+        group.setdefault("template", {"spec": {}})  # templates stay with the operator
+    spec: HeteroTPJobSpec = _model(Env.SPEC, HeteroTPJobSpec, json.dumps(body))
+    return spec
+
+
+def read_environment(environ: Mapping[str, str]) -> RankEnvironment:
+    """Return this rank's environment; raises ValueError naming the variable that is missing or wrong."""
+    ranks = _number(environ, Env.WORLD_SIZE)
+    spec = parse_spec(environ.get(Env.SPEC), ranks)
+    if spec.process_count != ranks:
+        raise ValueError(f"{Env.WORLD_SIZE}: {ranks} ranks, but the spec's worker groups make {spec.process_count}")
+    rank = _number(environ, Env.RANK)
+    local_rank = _number(environ, Env.LOCAL_RANK, 0)
+    port = environ.get(Env.STATUS_PORT)
+    device = environ.get(Env.DEVICE)
+    return RankEnvironment(
+        rank=rank,
+        ranks=ranks,
+        local_rank=local_rank,
+        master_address=environ.get(Env.MASTER_ADDR, "127.0.0.1"),
+        master_port=_number(environ, Env.MASTER_PORT, 29500),
+        job=environ.get(Env.JOB, "local"),
+        attempt=_number(environ, Env.ATTEMPT, 0),
+        spec=spec,
+        device=_model(Env.DEVICE, Device, device) if device else rank_table(spec)[rank].device,
+        status_port=_number(environ, Env.STATUS_PORT) + local_rank if port else None,
+        control_dir=_path(environ, Env.CONTROL_DIR),
+        checkpoint_dir=_path(environ, Env.CHECKPOINT_DIR),
+        workdir=_path(environ, Env.WORKDIR),
+    )
