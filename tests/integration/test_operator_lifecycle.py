@@ -1,0 +1,260 @@
+"""The operator process on a real API server; the test plays scheduler, kubelet and ranks."""
+
+import json
+
+import pytest
+from conftest import make_namespace
+from gang import Gang, job
+from heterotp_api import names
+from kube import until
+
+pytestmark = pytest.mark.integration
+NAMESPACE = "lifecycle"
+
+
+@pytest.fixture(scope="module")
+def operator(kube, new_operator):
+    make_namespace(kube, NAMESPACE)
+    operator = new_operator(NAMESPACE).start()
+    yield operator
+    assert operator.process.poll() is None, operator.log.read_text()
+    assert operator.stop() == 0, operator.log.read_text()
+
+
+@pytest.fixture
+def gang(kube, operator, request):
+    """A function that creates a job; what is left of it is removed afterwards."""
+    made = []
+
+    def make(name, *args, **kwargs):
+        made.append(Gang(kube, NAMESPACE, job(name, *args, **kwargs)))
+        return made[-1]
+
+    yield make
+    for each in made:
+        if each.live():
+            each.delete()
+
+
+def test_a_job_gets_service_control_document_and_pods_and_succeeds(gang, kube):
+    happy = gang("happy", (("fast", 1), ("slow", 2)))
+    pods = happy.attempt(1)
+    assert sorted(pod["metadata"]["name"] for pod in pods) == ["happy-fast-0-1", "happy-slow-0-1", "happy-slow-1-1"]
+    assert {pod["metadata"]["labels"][names.LABEL_FIRST_RANK] for pod in pods} == {"0", "1", "2"}
+    service = kube.get("services", NAMESPACE, names.service_name("happy"))
+    assert (service["spec"]["clusterIP"], service["spec"]["publishNotReadyAddresses"]) == ("None", True)
+    assert service["spec"]["selector"][names.LABEL_ATTEMPT] == "1"
+    control = kube.get("configmaps", NAMESPACE, names.control_name("happy"))
+    assert json.loads(control["data"][names.CONTROL_FILE])["schemaVersion"] == 1
+    for child in happy.children():
+        assert child["metadata"]["ownerReferences"][0]["uid"] == happy.body["metadata"]["uid"]
+    happy.run_all(1)
+    assert happy.status["startTime"]
+    assert happy.status["observedGeneration"] == 1
+    assert [g["ready"] for g in happy.status["workerGroups"]] == [1, 2]
+    happy.end_all(1)
+    happy.phase("Succeeded")
+    assert happy.status["completionTime"]
+    assert happy.condition("Succeeded")["status"] == "True"
+
+
+def test_trainer_pods_are_restricted_and_get_no_token(gang):
+    for pod in gang("restricted").attempt(1):
+        spec = pod["spec"]
+        assert spec["automountServiceAccountToken"] is False
+        assert spec["restartPolicy"] == "Never"
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        container = next(c for c in spec["containers"] if c["name"] == names.CONTAINER)
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert container["securityContext"]["allowPrivilegeEscalation"] is False
+        assert not any("serviceAccountToken" in str(volume) for volume in spec["volumes"])
+
+
+def test_a_failed_rank_restarts_the_whole_gang(gang, kube):
+    failing = gang("failing")
+    failing.run_all(1)
+    failing.end(failing.pods(1)[1], 1)
+    pods = failing.attempt(2)
+    assert {pod["metadata"]["labels"][names.LABEL_ATTEMPT] for pod in pods} == {"2"}
+    service = kube.get("services", NAMESPACE, names.service_name("failing"))
+    assert service["spec"]["selector"][names.LABEL_ATTEMPT] == "2"
+    failing.run_all(2)
+    assert (failing.status["attempt"], failing.status["restarts"]) == (2, 1)
+
+
+def test_out_of_memory_is_named_as_the_cause(gang, kube):
+    victim = gang("oom")
+    victim.run_all(1)
+    first, second = victim.pods(1)
+    victim.end(first, names.EXIT_PEER_LOST)
+    victim.end(second, 137, "OOMKilled")
+    victim.attempt(2)
+    messages = [e["message"] for e in kube.list("events", NAMESPACE) if e["involvedObject"]["name"] == "oom"]
+    assert any("OOMKilled" in message for message in messages), messages
+
+
+def test_the_limit_of_restarts_fails_the_job(gang):
+    limited = gang("limited", backoffLimit=1)
+    for attempt in (1, 2):
+        limited.run_all(attempt)
+        limited.end(limited.pods(attempt)[0], 1)
+    limited.phase("Failed")
+    assert limited.condition("Failed")["status"] == "True"
+    assert "exit" in limited.condition("Failed")["message"]
+    assert (limited.status["attempt"], limited.status["restarts"]) == (2, 1)
+
+
+def test_a_failure_rule_fails_the_job_at_once(gang):
+    ruled = gang("ruled", failureRules=[{"onExitCodes": [names.EXIT_BAD_INPUT], "action": "FailJob"}])
+    ruled.run_all(1)
+    ruled.end(ruled.pods(1)[0], names.EXIT_BAD_INPUT)
+    ruled.phase("Failed")
+    assert ruled.status.get("restarts", 0) == 0
+
+
+def test_suspend_removes_the_pods_and_resume_brings_a_gang_back(gang):
+    paused = gang("paused")
+    paused.run_all(1)
+    paused.patch({"runPolicy": {"suspend": True}})
+    paused.phase("Suspended")
+    until(lambda: f"no pods: {paused.pods()}", lambda: not paused.pods())
+    paused.patch({"runPolicy": {"suspend": False}})
+    pods = until("a new gang", lambda: len(paused.pods()) == 2 and paused.pods())
+    for pod in pods:
+        paused.run(pod)
+    paused.phase("Running")
+    assert paused.status.get("restarts", 0) == 0
+
+
+def test_a_suspended_job_makes_nothing(gang):
+    asleep = gang("asleep", suspend=True)
+    asleep.phase("Suspended")
+    assert asleep.pods() == []
+
+
+def test_a_control_document_deleted_by_hand_comes_back(gang, kube):
+    healed = gang("healed")
+    healed.run_all(1)
+    old = kube.get("configmaps", NAMESPACE, names.control_name("healed"))
+    kube.delete("configmaps", NAMESPACE, names.control_name("healed"))
+    new = until("it is back", lambda: kube.get("configmaps", NAMESPACE, names.control_name("healed")))
+    assert new["metadata"]["uid"] != old["metadata"]["uid"]
+    assert new["data"] == old["data"]
+    kube.delete("services", NAMESPACE, names.service_name("healed"))
+    until("the service is back", lambda: kube.get("services", NAMESPACE, names.service_name("healed")))
+    assert healed.status["attempt"] == 1
+
+
+def test_a_pod_deleted_by_hand_restarts_the_gang(gang, kube):
+    robbed = gang("robbed")
+    robbed.run_all(1)
+    kube.delete("pods", NAMESPACE, robbed.pods(1)[0]["metadata"]["name"], gracePeriodSeconds=0)
+    robbed.attempt(2)
+    robbed.run_all(2)
+
+
+def test_an_image_that_cannot_be_pulled_is_shown(gang):
+    missing = gang("missing")
+    pod = missing.attempt(1)[0]
+    missing.wait_state(pod, "ImagePullBackOff", 'Back-off pulling image "heterotp/trainer:test"')
+    missing.waits_for("ImagePull")
+
+
+def test_a_pod_that_fits_nowhere_is_shown_and_its_deadline_acts(gang):
+    huge = gang("huge", preRunningDeadlineSeconds=3)
+    huge.unschedulable(huge.attempt(1)[0], "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")
+    huge.waits_for("Unschedulable")
+    huge.phase("Failed")
+
+
+def test_a_bad_template_fails_with_the_servers_own_words(gang):
+    body = gang("template", suspend=True)
+    template = {"spec": {"containers": [{"name": names.CONTAINER, "image": "i", "imagePullPolicy": "Sometimes"}]}}
+    body.patch({"workerGroups": [{"name": "a", "pods": 2, "template": template}], "runPolicy": {"suspend": False}})
+    body.phase("Failed")
+    condition = body.condition("Failed")
+    assert condition["reason"] == "InvalidPodTemplate"
+    assert "imagePullPolicy" in condition["message"]
+    assert body.pods() == []
+
+
+def test_a_quota_is_waited_for(gang, kube):
+    quota = {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
+    kube.create("resourcequotas", NAMESPACE, quota)
+    until("the quota counts", lambda: kube.get("resourcequotas", NAMESPACE, "none").get("status", {}).get("hard"))
+    try:
+        poor = gang("poor")
+        poor.waits_for("Quota")
+    finally:
+        kube.delete("resourcequotas", NAMESPACE, "none")
+    poor.attempt(1, seconds=60)
+    poor.waits_for("Rendezvous" if poor.status.get("waitingFor") == "Rendezvous" else "")
+
+
+def test_a_finished_job_goes_after_its_time(gang):
+    brief = gang("brief", ttlSecondsAfterFinished=1)
+    brief.run_all(1)
+    brief.end_all(1)
+    until("it is gone", lambda: brief.live() is None)
+
+
+def test_a_deadline_ends_the_job(gang):
+    late = gang("late", activeDeadlineSeconds=3)
+    late.run_all(1)
+    late.phase("Failed")
+    assert late.condition("Failed")["reason"] == "DeadlineExceeded"
+
+
+def test_deleting_the_job_removes_everything(gang, operator):
+    gone = gang("gone")
+    gone.run_all(1)
+    assert len(gone.children()) == 4
+    gone.delete()
+    until(lambda: f"no children: {gone.children()}", lambda: gone.live() is None and not gone.children())
+    until("its metrics are gone", lambda: 'heterotpjob="gone"' not in operator.fetch("/metrics"))
+
+
+def test_a_job_of_another_manager_is_left_alone(gang):
+    foreign = gang("foreign", managedBy="kueue.x-k8s.io/multikueue")
+    gang("witness").attempt(1)  # the operator is at work
+    assert foreign.children() == []
+    assert foreign.status == {}
+
+
+def test_the_same_name_again_is_a_new_job(gang, kube):
+    first = gang("phoenix")
+    first.run_all(1)
+    first.delete()
+    until("it is gone", lambda: first.live() is None)
+    second = gang("phoenix")
+    pods = second.attempt(1)
+    owners = {pod["metadata"]["ownerReferences"][0]["uid"] for pod in pods}
+    assert owners == {second.body["metadata"]["uid"]}
+    second.run_all(1)
+
+
+def test_no_trace_of_kopf_on_any_object(gang, kube):
+    clean = gang("clean")
+    clean.run_all(1)
+    clean.end_all(1)
+    clean.phase("Succeeded")
+    for each in [clean.live(), *clean.children()]:
+        assert "finalizers" not in each["metadata"]
+        assert not any("kopf" in name for name in each["metadata"].get("annotations", {}))
+        assert not any("kopf" in field["manager"] for field in each["metadata"]["managedFields"])
+
+
+def test_metrics_and_health(gang, operator):
+    gang("measured").run_all(1)
+    text = until(
+        "the job's phase is shown",
+        lambda: (
+            (t := operator.fetch("/metrics"))
+            and 'job_status_phase{heterotpjob="measured",namespace="lifecycle",phase="Running"} 1.0' in t
+            and t
+        ),
+    )
+    assert "heterotp_operator_leader 1.0" in text
+    assert 'heterotp_operator_reconcile_total{kind="HeteroTPJob",result="success"}' in text
+    assert 'heterotp_operator_api_requests_total{code="201",resource="pods",verb="create"}' in text
+    assert operator.fetch("/healthz") == "ok"
