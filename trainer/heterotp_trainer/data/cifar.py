@@ -49,8 +49,12 @@ def load_cifar10(path: str) -> Dataset:
     root = Path(path)
     if not root.is_dir():
         raise ValueError(f"{FIELD}: {path}: no such directory; want the unpacked CIFAR-10 files")
-    layouts = ((root, _python_file), (root / "cifar-10-batches-py", _python_file))
-    layouts += ((root, _binary_file), (root / "cifar-10-batches-bin", _binary_file))
+    layouts = (
+        (root, _python_file),
+        (root / "cifar-10-batches-py", _python_file),
+        (root, _binary_file),
+        (root / "cifar-10-batches-bin", _binary_file),
+    )
     for folder, read in layouts:
         suffix = ".bin" if read is _binary_file else ""
         if any((folder / (name + suffix)).exists() for name in (*TRAIN, TEST)):
