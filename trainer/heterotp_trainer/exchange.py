@@ -127,5 +127,3 @@ def checksum(tensors: Sequence[torch.Tensor]) -> int:
 def hash_number(hex_digits: str) -> int:
     """Return 16 hex digits as a whole number."""
     return struct.unpack(">Q", bytes.fromhex(hex_digits))[0]  # type: ignore[no-any-return]
-
-

@@ -1,9 +1,9 @@
 """Checkpoints on disk: one directory each, written aside, synced and renamed, so that it is whole or not there.
 
-    step-000000120/tensors.bin     all tensors, one after the other, little-endian
-    step-000000120/manifest.json   iteration, attempt, and per tensor name, dtype, shape, offset and SHA-256;
-                                   its own digest is its last key
-    owner.json                     the newest attempt that may write here
+step-000000120/tensors.bin     all tensors, one after the other, little-endian
+step-000000120/manifest.json   iteration, attempt, and per tensor name, dtype, shape, offset and SHA-256;
+                               its own digest is its last key
+owner.json                     the newest attempt that may write here
 """
 
 import hashlib

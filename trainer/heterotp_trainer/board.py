@@ -1,0 +1,181 @@
+"""What a run shows of itself: a window of all ranks' reports, made into status, history and the final report."""
+
+import statistics
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from heterotp_api.trainer_status import TrainerRank, TrainerState, TrainerStatus
+
+from heterotp_trainer.balancing.costs import RankCost, fluid_limit, speeds
+from heterotp_trainer.exchange import Report
+
+WINDOW = 5  # iterations of a median
+
+
+@dataclass
+class Progress:
+    """The numbers that change as training goes on; written by the training loop, read by other threads."""
+
+    state: TrainerState = "starting"
+    message: str = ""
+    epoch: int = 0
+    iteration: int = 0
+    total_iterations: int | None = None
+    resumed_from: int | None = None
+    loss: float | None = None
+    accuracy: float | None = None
+    samples_per_iteration: int = 0
+    applied_generation: int = 0
+    control_generation: int = 0
+    control_error: str = ""
+    strategy: str = "None"
+
+
+@dataclass
+class Board:
+    """One job as rank 0 sees it."""
+
+    job: str
+    attempt: int
+    devices: Sequence[str]
+    groups: Sequence[str]
+    shares: Sequence[float]
+    plan_hash: str
+    emulated: bool
+    window: int = WINDOW
+    started_at: float = field(default_factory=time.time)
+    progress: Progress = field(default_factory=Progress)
+    step_seconds: list[float] = field(default_factory=list)  # measured iterations only
+    _recent: deque[tuple[Report, ...]] = field(default_factory=deque)
+
+    def take(self, reports: tuple[Report, ...]) -> None:
+        """Take the reports of one iteration of all ranks."""
+        if not reports[0].measured:
+            return
+        self.step_seconds.append(sum(reports[0].seconds.values()))
+        self._recent.append(reports)
+        if len(self._recent) > self.window:
+            self._recent.popleft()
+
+    def costs(self) -> list[RankCost]:
+        """Return each rank's median seconds over the window; empty before the first measured iteration."""
+        recent = list(self._recent)
+        if not recent:
+            return []
+
+        def median(rank: int, phase: str) -> float:
+            return statistics.median(reports[rank].seconds[phase] for reports in recent)
+
+        phases = ("matmul", "unit", "fixed", "wait")
+        return [RankCost(self.shares[r], *(median(r, p) for p in phases)) for r in range(len(self.devices))]
+
+    def ranks(self) -> tuple[TrainerRank, ...]:
+        """Return all ranks as they stand in the status."""
+        costs = self.costs()
+        if not costs:
+            return tuple(
+                TrainerRank(rank=rank, tp_rank=rank, device=device, share=self.shares[rank])
+                for rank, device in enumerate(self.devices)
+            )
+        rates = speeds(costs)
+        fastest = max((rate for rate in rates if rate is not None), default=None)
+        return tuple(
+            TrainerRank(
+                rank=rank,
+                tp_rank=rank,
+                device=self.devices[rank],
+                share=cost.share,
+                compute_seconds=cost.matmul + cost.unit + cost.fixed,
+                matmul_seconds=cost.matmul,
+                unit_seconds=cost.unit,
+                fixed_seconds=cost.fixed,
+                wait_seconds=cost.wait,
+                relative_speed=rate / fastest if rate is not None and fastest else None,
+            )
+            for rank, (cost, rate) in enumerate(zip(costs, rates, strict=True))
+        )
+
+    def status(self) -> TrainerStatus:
+        """Return the status document."""
+        now = self.progress
+        seconds = statistics.median(self.step_seconds[-self.window :]) if self.step_seconds else None
+        left = None if now.total_iterations is None else now.total_iterations - now.iteration
+        return TrainerStatus(
+            job=self.job,
+            attempt=self.attempt,
+            state=now.state,
+            message=now.message,
+            started_at=self.started_at,
+            epoch=now.epoch,
+            iteration=now.iteration,
+            total_iterations=now.total_iterations,
+            resumed_from=now.resumed_from,
+            iteration_seconds=seconds,
+            samples_per_second=now.samples_per_iteration / seconds if seconds else None,
+            loss=now.loss,
+            accuracy=now.accuracy,
+            eta_seconds=seconds * left if seconds is not None and left is not None else None,
+            applied_generation=now.applied_generation,
+            control_generation=now.control_generation,
+            control_error=now.control_error,
+            strategy=now.strategy,
+            plan_hash=self.plan_hash,
+            limit_iteration_seconds=fluid_limit(self.costs()),
+            emulated=self.emulated,
+            ranks=self.ranks(),
+        )
+
+    def history_line(self, reports: tuple[Report, ...], loss: float | None, accuracy: float | None) -> dict[str, Any]:
+        """Return the history's entry of one iteration; seconds of a rank by phase."""
+        names = ("matmul", "unit", "fixed", "wait", "data", "control")
+        ranks = [
+            {"compute": sum(report.seconds[p] for p in ("matmul", "unit", "fixed"))}
+            | {name: report.seconds[name] for name in names}
+            for report in reports
+        ]
+        return {
+            "iteration": reports[0].iteration,
+            "epoch": self.progress.epoch,
+            "time": time.time(),
+            "iterationSeconds": sum(reports[0].seconds.values()),
+            "measured": bool(reports[0].measured),
+            "loss": loss,
+            "accuracy": accuracy,
+            "ranks": ranks,
+        }
+
+    def report(self) -> dict[str, Any]:
+        """Return report.json: stable keys, documented in docs/report.md."""
+        status = self.status()
+        keys = ("share", "computeSeconds", "matmulSeconds", "unitSeconds", "fixedSeconds", "waitSeconds")
+        ranks = [rank.model_dump(by_alias=True) for rank in status.ranks]
+        return {
+            "job": self.job,
+            "state": status.state,
+            "attempt": self.attempt,
+            "iterations": status.iteration,
+            "epochs": status.epoch,
+            "trainLoss": status.loss,
+            "testAccuracy": status.accuracy,
+            "iterationSeconds": _summary(self.step_seconds),
+            "limitIterationSeconds": status.limit_iteration_seconds,
+            "strategy": status.strategy,
+            "emulated": self.emulated,
+            "ranks": [
+                {"rank": rank["rank"], "group": self.groups[rank["rank"]]}
+                | {key: rank[key] for key in (*keys, "relativeSpeed")}
+                for rank in ranks
+            ],
+        }
+
+
+def _summary(seconds: Sequence[float]) -> dict[str, float | None]:
+    """Return min, median, 95th percentile (nearest rank) and max."""
+    if not seconds:
+        return dict.fromkeys(("min", "median", "p95", "max"))
+    ordered = sorted(seconds)
+    p95 = ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
+    return {"min": ordered[0], "median": statistics.median(ordered), "p95": p95, "max": ordered[-1]}

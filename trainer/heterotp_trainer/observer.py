@@ -1,0 +1,150 @@
+"""Everything that a session shows and reads at its edges: metrics, status, run directory, control file.
+
+Threads of its own serve and write; the training loop only hands over numbers.
+"""
+
+import threading
+import time
+
+from heterotp_api.control import ControlDocument
+from torch import Tensor
+
+from heterotp_trainer.board import Board
+from heterotp_trainer.control import ControlError, ControlFile
+from heterotp_trainer.environment import RankEnvironment
+from heterotp_trainer.exchange import Report
+from heterotp_trainer.gang import Gang
+from heterotp_trainer.rundir import RunDirectory
+from heterotp_trainer.server import StatusServer
+from heterotp_trainer.telemetry import JobMetrics, RankMetrics
+from heterotp_trainer.tensor_parallel.units import Plan
+
+
+class Observer:
+    """One rank's window to the outside; status, history and control are rank 0's."""
+
+    def __init__(self, environment: RankEnvironment, gang: Gang, plan: Plan) -> None:
+        self._environment = environment
+        self._work = plan.share(environment.rank) * environment.ranks
+        self.metrics = RankMetrics(environment.rank, environment.spec.metrics.level)
+        devices = [fact.device for fact in gang.facts]
+        self.board = Board(
+            environment.job,
+            environment.attempt,
+            devices,
+            environment.groups,
+            [plan.share(rank) for rank in range(environment.ranks)],
+            plan.hash,
+            "emulated" in devices,
+        )
+        leads = environment.rank == 0
+        self.job = (
+            JobMetrics(self.metrics.registry, environment.ranks, environment.attempt, gang.backend) if leads else None
+        )
+        directory = environment.control_dir
+        self.control = ControlFile(directory, self._refused) if leads and directory is not None else None
+        self._loss: Tensor | None = None
+        self._stop = threading.Event()
+        self._server: StatusServer | None = None
+        self._run: RunDirectory | None = None
+
+    def start(self) -> None:
+        """Begin to serve and to watch; raises ValueError when the metrics port is taken."""
+        environment = self._environment
+        self.board.progress.state = "running"
+        if environment.status_port is not None:
+            self._server = StatusServer(environment.status_port, self._status, self.metrics.text)
+            self._server.start()
+        if environment.rank == 0 and environment.workdir is not None:
+            self._run = RunDirectory(environment.workdir, self._status)
+        if self.control is not None:
+            self.control.check()
+            threading.Thread(target=self.control.watch, args=(self._stop,), daemon=True).start()
+
+    def _status(self) -> str:
+        return self.board.status().model_dump_json(by_alias=True)
+
+    def _refused(self, error: ControlError) -> None:
+        print(f"control document refused: {error}", flush=True)
+        if self.job is not None:
+            self.job.control_errors.labels(error.reason).inc()
+
+    # -- what the training loop hands over ----------------------------------------------------------------
+
+    def iteration(
+        self, own: Report, previous: tuple[Report, ...] | None, loss: Tensor | None, samples: int, epoch: int
+    ) -> None:
+        """Take the end of one iteration; a loss is read one iteration later, so that no device is waited for."""
+        self.metrics.iteration(own.seconds, self._work, time.time())
+        if self.job is None:
+            return
+        progress = self.board.progress
+        progress.iteration, progress.epoch, progress.samples_per_iteration = own.iteration, epoch, samples
+        if self.control is not None:
+            progress.control_error = self.control.error
+            progress.control_generation = self.control.document.generation if self.control.document else 0
+        self._take(previous)
+        self._loss = loss.detach() if loss is not None else None
+        self.job.samples.inc(samples)
+        self.job.epoch.set(epoch)
+
+    def _take(self, reports: tuple[Report, ...] | None) -> None:
+        """Take all ranks' reports of the iteration before, and its loss."""
+        if self._loss is not None:
+            self.board.progress.loss = float(self._loss)
+        if reports is None or self.job is None:
+            return
+        self.board.take(reports)
+        if self.board.progress.loss is not None:
+            self.job.loss.labels("train").set(self.board.progress.loss)
+        if reports[0].measured:
+            seconds = sum(reports[0].seconds.values())
+            self.job.step.observe(seconds, {"step": str(reports[0].iteration)})
+        if reports[0].iteration % self.board.window == 0:
+            self.job.limit.set(self.board.status().limit_iteration_seconds or 0.0)
+        if self._run is not None:
+            progress = self.board.progress
+            self._run.append(self.board.history_line(reports, progress.loss, progress.accuracy))
+
+    def evaluated(self, loss: float, accuracy: float) -> None:
+        """Take the result of an evaluation on the test set."""
+        self.board.progress.accuracy = accuracy
+        if self.job is not None:
+            self.job.loss.labels("eval").set(loss)
+            self.job.accuracy.labels("eval").set(accuracy)
+
+    def applied(self, document: ControlDocument) -> None:
+        """Take the control document that is now in force."""
+        self.board.progress.applied_generation = document.generation
+        self.metrics.generation.set(document.generation)
+
+    def resumed(self, iteration: int) -> None:
+        """Take the iteration that a checkpoint gave."""
+        self.board.progress.resumed_from = self.board.progress.iteration = iteration
+
+    def saved(self, iteration: int, seconds: float) -> None:
+        """Take the end of a checkpoint."""
+        if self.job is not None:
+            self.job.checkpoint.set(seconds)
+            print(f"checkpoint of iteration {iteration} written in {seconds:.2f} s", flush=True)
+
+    def finish(self, last: tuple[Report, ...] | None, state: str) -> None:
+        """Take the last reports, write the report, stop serving."""
+        self._take(last)
+        self.board.progress.state = "succeeded" if state == "succeeded" else "stopping"
+        self._close()
+
+    def failed(self, message: str) -> None:
+        """Show the failure in status and report."""
+        self.board.progress.state = "failed"
+        self.board.progress.message = message
+        self._close()
+
+    def _close(self) -> None:
+        self._stop.set()
+        if self._run is not None:
+            self._run.close(self.board.report())
+            self._run = None
+        if self._server is not None:
+            self._server.stop()
+            self._server = None

@@ -1,0 +1,42 @@
+"""The files that rank 0 keeps in a local run's directory, for whoever watches the run."""
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+STATUS_SECONDS = 0.5
+
+
+class RunDirectory:
+    """status.json twice a second, history.jsonl line by line, report.json at the end."""
+
+    def __init__(self, path: Path, status: Callable[[], str]) -> None:
+        self._path, self._status = path, status
+        path.mkdir(parents=True, exist_ok=True)
+        self._history = (path / "history.jsonl").open("a", encoding="utf-8", buffering=1)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="status-file", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.wait(STATUS_SECONDS):
+            self._replace("status.json", self._status())
+
+    def _replace(self, name: str, text: str) -> None:
+        aside = self._path / f".{name}"
+        aside.write_text(text, encoding="utf-8")
+        aside.replace(self._path / name)
+
+    def append(self, line: dict[str, Any]) -> None:
+        """Append one iteration to the history."""
+        self._history.write(json.dumps(line) + "\n")
+
+    def close(self, report: dict[str, Any]) -> None:
+        """Write the last status and the report."""
+        self._stop.set()
+        self._thread.join()
+        self._replace("status.json", self._status())
+        self._replace("report.json", json.dumps(report, indent=2) + "\n")
+        self._history.close()

@@ -1,0 +1,77 @@
+"""/metrics, /status and /healthz of a rank, from a thread with an event loop of its own.
+
+Handlers read what the training loop last published; they never touch the loop, and it never waits for them.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+from aiohttp import web
+from heterotp_api.names import LEASE_HEADER
+
+START_SECONDS = 10.0
+
+
+class StatusServer:
+    """Serves one rank; started before training, stopped after it."""
+
+    def __init__(
+        self,
+        port: int,
+        status: Callable[[], str],
+        metrics: Callable[[], bytes],
+        renew_lease: Callable[[], None] = lambda: None,
+        host: str = "0.0.0.0",
+    ) -> None:
+        self._port, self._host = port, host
+        self._status, self._metrics, self._renew_lease = status, metrics, renew_lease
+        self._loop = asyncio.new_event_loop()
+        self._started = threading.Event()
+        self._error: OSError | None = None
+        self._thread = threading.Thread(target=self._run, name="status-server", daemon=True)
+
+    def start(self) -> None:
+        """Listen; raises ValueError naming the port when it is taken."""
+        self._thread.start()
+        self._started.wait(START_SECONDS)
+        if self._error is not None:
+            raise ValueError(f"metrics.port: {self._port}: cannot listen: {self._error.strerror}; choose another")
+
+    def stop(self) -> None:
+        """Stop listening."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(START_SECONDS)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        runner = web.AppRunner(self._application(), access_log=None)
+        try:
+            self._loop.run_until_complete(runner.setup())
+            site = web.TCPSite(runner, self._host, self._port, reuse_address=True)
+            self._loop.run_until_complete(site.start())
+        except OSError as error:
+            self._error = error
+        self._started.set()
+        if self._error is None:
+            self._loop.run_forever()
+        self._loop.run_until_complete(runner.cleanup())
+        self._loop.close()
+
+    def _application(self) -> web.Application:
+        application = web.Application()
+        application.router.add_get("/status", self._get_status)
+        application.router.add_get("/metrics", self._get_metrics)
+        application.router.add_get("/healthz", self._get_health)
+        return application
+
+    async def _get_status(self, request: web.Request) -> web.Response:
+        if LEASE_HEADER in request.headers:
+            self._renew_lease()
+        return web.Response(text=self._status(), content_type="application/json")
+
+    async def _get_metrics(self, request: web.Request) -> web.Response:
+        return web.Response(body=self._metrics(), content_type="text/plain", charset="utf-8")
+
+    async def _get_health(self, request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
