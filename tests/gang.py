@@ -57,6 +57,9 @@ class Gang:
         selector = f"{names.LABEL_JOB}={self.name}"
         return [o for kind in ("pods", "services", "configmaps") for o in self.kube.list(kind, self.namespace, selector)]
 
+    def names(self):
+        return [child["metadata"]["name"] for child in self.children()]
+
     # waiting
     def phase(self, wanted, seconds=30.0):
         until(lambda: f"{self.name} is {wanted}: {self.status}", lambda: self.status.get("phase") == wanted, seconds)

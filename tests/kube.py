@@ -69,6 +69,8 @@ class Kube:
     def path(self, plural, namespace=None, name=None, sub=None):
         prefix = {
             "heterotpjobs": GROUP,
+            "balancingpolicies": GROUP,
+            "stragglerinjections": GROUP,
             "customresourcedefinitions": "/apis/apiextensions.k8s.io/v1",
             "leases": "/apis/coordination.k8s.io/v1",
         }.get(plural, "/api/v1")
@@ -109,3 +111,9 @@ def until(what, check, seconds=30.0, every=0.05):
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {seconds} s: {what() if callable(what) else what}")
         time.sleep(every)
+
+
+def make_namespace(kube, name):
+    kube.create("namespaces", None, {"metadata": {"name": name}})
+    until(f"{name} has its service account", lambda: kube.get("serviceaccounts", name, "default"))
+    return name

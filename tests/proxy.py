@@ -43,9 +43,8 @@ class Proxy:
         self._thread.join(10)
 
     def _run(self):
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_until_complete(self._serve())
-        self._loop.close()
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve())
 
     async def _serve(self):
         self._stop = asyncio.Event()
@@ -61,10 +60,12 @@ class Proxy:
             self._ready.set()
             await self._stop.wait()
             await runner.cleanup()
+        for _ in range(10):  # closed transports let go of their sockets in the loop's next rounds
+            await asyncio.sleep(0)
 
     async def _pass_on(self, request):
         headers = {name: request.headers[name] for name in PASSED_ON if name in request.headers}
-        data = await request.read()
+        data = await request.read() or None
         url = self._kube.server + request.raw_path
         async with self._http.request(request.method, url, data=data, headers=headers) as answer:
             self._count(request)

@@ -6,12 +6,13 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from guardian import Guardian
 from heterotp_api.crd import crds
-from kube import Kube, until
+from kube import Kube, KubeError, until
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ROOT / "tools" / "cluster"
@@ -61,14 +62,24 @@ def kubeconfig(guardian):
 
 
 def install_crds(kubeconfig):
-    """Create the CRDs and wait until they are served."""
-    kube = Kube(kubeconfig)
-    for crd in crds():
-        kube.create("customresourcedefinitions", None, crd)
-    for crd in crds():
-        until(f"{crd['metadata']['name']} is established", lambda crd=crd: established(kube, crd["metadata"]["name"]))
-    until("jobs are served", lambda: kube.request("GET", kube.path("heterotpjobs")))
-    kube.close()
+    """Create the CRDs and wait until every kind is served."""
+    with closing(Kube(kubeconfig)) as kube:
+        for crd in crds():
+            kube.create("customresourcedefinitions", None, crd)
+        for crd in crds():
+            name, plural = crd["metadata"]["name"], crd["spec"]["names"]["plural"]
+            until(f"{name} is established", lambda name=name: established(kube, name))
+            until(f"{name} is served", lambda plural=plural: served(kube, plural))
+
+
+def served(kube, plural):
+    """Return whether a list is answered: for a moment after a CRD is established it is not (404, 429)."""
+    try:
+        return kube.request("GET", kube.path(plural))
+    except KubeError as error:
+        if error.code not in (404, 429):
+            raise
+        return False
 
 
 def established(kube, name):
@@ -81,12 +92,6 @@ def kube(kubeconfig):
     kube = Kube(kubeconfig)
     yield kube
     kube.close()
-
-
-def make_namespace(kube, name):
-    kube.create("namespaces", None, {"metadata": {"name": name}})
-    until(f"{name} has its service account", lambda: kube.get("serviceaccounts", name, "default"))
-    return name
 
 
 def free_port():

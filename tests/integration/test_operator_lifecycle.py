@@ -3,10 +3,9 @@
 import json
 
 import pytest
-from conftest import make_namespace
 from gang import Gang, job
 from heterotp_api import names
-from kube import until
+from kube import make_namespace, until
 
 pytestmark = pytest.mark.integration
 NAMESPACE = "lifecycle"
@@ -117,7 +116,7 @@ def test_suspend_removes_the_pods_and_resume_brings_a_gang_back(gang):
     paused.run_all(1)
     paused.patch({"runPolicy": {"suspend": True}})
     paused.phase("Suspended")
-    until(lambda: f"no pods: {paused.pods()}", lambda: not paused.pods())
+    until(lambda: f"no pods: {paused.names()}", lambda: not paused.pods())
     paused.patch({"runPolicy": {"suspend": False}})
     pods = until("a new gang", lambda: len(paused.pods()) == 2 and paused.pods())
     for pod in pods:
@@ -210,7 +209,8 @@ def test_deleting_the_job_removes_everything(gang, operator):
     gone.run_all(1)
     assert len(gone.children()) == 4
     gone.delete()
-    until(lambda: f"no children: {gone.children()}", lambda: gone.live() is None and not gone.children())
+    # the garbage collector learns of a new kind within 30 s
+    until(lambda: f"no children: {gone.names()}", lambda: gone.live() is None and not gone.names(), 120)
     until("its metrics are gone", lambda: 'heterotpjob="gone"' not in operator.fetch("/metrics"))
 
 
@@ -227,7 +227,7 @@ def test_the_same_name_again_is_a_new_job(gang, kube):
     first.delete()
     until("it is gone", lambda: first.live() is None)
     second = gang("phoenix")
-    pods = second.attempt(1)
+    pods = second.attempt(1, seconds=120)  # once the garbage collector has taken the old ones
     owners = {pod["metadata"]["ownerReferences"][0]["uid"] for pod in pods}
     assert owners == {second.body["metadata"]["uid"]}
     second.run_all(1)
