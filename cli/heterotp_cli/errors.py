@@ -1,7 +1,7 @@
 """What ends a command early: shown without a traceback, with an exit code of its own.
 
-    BadInput  exit 2  the user's manifest, option or directory cannot be used; one line
-    Failed    exit 1  the run itself failed
+BadInput  exit 2  the user's manifest, option or directory cannot be used; one line
+Failed    exit 1  the run itself failed
 """
 
 EXIT_DONE = 0

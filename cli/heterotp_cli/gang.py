@@ -11,20 +11,20 @@ from pathlib import Path
 
 from heterotp_api.names import EXIT_PEER_LOST, EXIT_STOPPED
 
+from heterotp_cli.logs import LogSorter
 from heterotp_cli.pods import PodCommand
 
 PR_SET_PDEATHSIG = 1
-ROOT_CAUSE_GRACE_SECONDS = 8.0  # what the peers of a dead rank get to find out by themselves
+ROOT_CAUSE_GRACE_SECONDS = 15.0  # what the peers of a dead rank get to find out; more than the launcher gives its own
 TERM_GRACE_SECONDS = 10.0  # what they get after SIGTERM, before SIGKILL
 
 
 @dataclass
 class Pod:
-    """One launcher, the process group that holds its ranks, and its log."""
+    """One launcher and the process group that holds its ranks."""
 
     command: PodCommand
     process: subprocess.Popen[bytes]
-    log: Path
 
 
 def _die_with_parent() -> None:
@@ -39,9 +39,12 @@ class Gang:
     def __init__(self, commands: Sequence[PodCommand], logs: Path, attempt: int) -> None:
         """Start all launchers; when one cannot be started, those before it are killed."""
         self.pods: list[Pod] = []
+        self._sorters: list[LogSorter] = []
         try:
             for command in commands:
-                self.pods.append(_start(command, logs / f"{command.name}.log", attempt))
+                self.pods.append(Pod(command, _start(command)))
+            # threads only after the last fork
+            self._sorters = [_sorter(pod, logs, attempt) for pod in self.pods]
         except BaseException:
             self.kill()
             raise
@@ -70,22 +73,27 @@ class Gang:
                 continue
         for pod in self.pods:
             pod.process.wait()
+            if not self._sorters and pod.process.stdout is not None:
+                pod.process.stdout.close()
+        for sorter in self._sorters:
+            sorter.close()
 
 
-def _start(command: PodCommand, log: Path, attempt: int) -> Pod:
-    with log.open("ab") as sink:
-        sink.write(f"--- attempt {attempt}: {command.name}\n".encode())
-        sink.flush()
-        process = subprocess.Popen(
-            command.arguments,
-            env=command.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=sink,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C of the terminal reaches the CLI alone
-            preexec_fn=_die_with_parent,
-        )
-    return Pod(command, process, log)
+def _start(command: PodCommand) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command.arguments,
+        env=command.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,  # Ctrl-C of the terminal reaches the CLI alone
+        preexec_fn=_die_with_parent,
+    )
+
+
+def _sorter(pod: Pod, logs: Path, attempt: int) -> LogSorter:
+    assert pod.process.stdout is not None
+    return LogSorter(pod.process.stdout, logs, pod.command.name, pod.command.ranks, attempt)
 
 
 def _shell_code(code: int | None) -> int | None:

@@ -1,13 +1,14 @@
 """report.png: iteration time, loss and accuracy, and what every rank did with its time."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from numpy.typing import NDArray
 
 from heterotp_cli.follow import History
@@ -34,11 +35,12 @@ def draw(history: History, report: dict[str, Any], target: Path) -> None:
     chosen = slowest(report["ranks"], MOST_RANKS)
     lines = max(1, -(-len(chosen) // COLUMNS))
     figure = Figure(figsize=(13, 4.6 + 2.7 * lines), layout="constrained", facecolor="white")
-    top, bottom = figure.subfigures(2, 1, height_ratios=[4.0, 0.4 + 2.7 * lines])
+    top, bottom = figure.subfigures(2, 1, squeeze=False, height_ratios=[4.0, 0.4 + 2.7 * lines])[:, 0]
     left, right = top.subplots(1, 2)
     _iteration_time(left, x, history, edges, report)
     _learning(right, history)
-    _all_ranks(bottom, x, history, edges, report, chosen, lines)
+    stacks = [[medians(series(history, rank, p), edges) * 1e3 for p in COLOURS] for rank in chosen]
+    _all_ranks(bottom, x, stacks, [report["ranks"][rank] for rank in chosen])
     figure.suptitle(title(report), x=0.01, ha="left", fontsize=14, fontweight="bold", color=INK)
     figure.savefig(target, dpi=110)
 
@@ -46,13 +48,16 @@ def draw(history: History, report: dict[str, Any], target: Path) -> None:
 def title(report: dict[str, Any]) -> str:
     """Return the headline of a picture."""
     emulated = ", emulated devices" if report["emulated"] else ""
-    return f"{report['job']}: {report['state']} after {report['iterations']} iterations on {len(report['ranks'])} ranks{emulated}"
+    done = f"{report['state']} after {report['iterations']} iterations"
+    return f"{report['job']}: {done} on {len(report['ranks'])} ranks{emulated}"
 
 
 def bins(length: int, most: int = MOST_POINTS) -> list[slice]:
-    """Cut a history into at most `most` slices of about equal length."""
-    cuts = np.linspace(0, length, min(length, most) + 1).round().astype(int)
-    return [slice(a, b) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+    """Cut a history into at most `most` slices of about equal length, of five iterations or more where it can."""
+    # a median of five hides single iterations with an evaluation or a checkpoint, which tell nothing about ranks
+    count = min(most, max(2, length // 5))
+    cuts = np.linspace(0, length, count + 1).round().astype(int)
+    return [slice(a, b) for a, b in pairwise(cuts)]
 
 
 def medians(values: Array, edges: Sequence[slice]) -> Array:
@@ -89,11 +94,11 @@ def _iteration_time(axes: Axes, x: Array, history: History, edges: Sequence[slic
     if limit:
         axes.axhline(limit * 1e3, color=LIMIT, linestyle="--", linewidth=1.4, label=f"fluid limit {limit * 1e3:.1f} ms")
     # a checkpoint or evaluation takes many iterations' time: it must not flatten the rest
-    axes.set_ylim(0, 1.25 * max(float(np.nanpercentile(times, 97)), (limit or 0.0) * 1e3))
+    axes.set_ylim(0, 1.35 * max(float(np.nanpercentile(times, 90)), (limit or 0.0) * 1e3))
     axes.set_title("Iteration time", loc="left", fontsize=11, color=INK)
     axes.set_xlabel("iteration")
     axes.set_ylabel("milliseconds")
-    axes.legend(frameon=False, fontsize=9, loc="lower right")
+    axes.legend(frameon=False, fontsize=9, loc="upper right", ncols=2)
     _tidy(axes)
 
 
@@ -118,24 +123,22 @@ def _learning(axes: Axes, history: History) -> None:
         f"{known[-1][1]:.1f} %", known[-1], xytext=(-4, -14), textcoords="offset points", ha="right", color=ACCURACY
     )
     other.set_ylim(0, 102)
+    other.margins(x=0)
     other.set_ylabel("test accuracy, %", color=ACCURACY)
     other.spines[["top", "left"]].set_visible(False)
     other.tick_params(colors=INK, labelsize=9)
 
 
-def _all_ranks(
-    figure: Any, x: Array, history: History, edges: Sequence[slice], report: dict[str, Any], chosen: list[int], lines: int
-) -> None:
-    columns = min(COLUMNS, max(1, len(chosen)))
-    grid = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
-    stacks = [[medians(series(history, rank, p), edges) * 1e3 for p in COLOURS] for rank in chosen]
-    highest = max(float(np.percentile(np.sum(stack, axis=0), 97)) for stack in stacks)
-    for axes, rank, stack in zip(grid.flat, chosen, stacks, strict=False):
+def _all_ranks(figure: SubFigure, x: Array, stacks: Sequence[Sequence[Array]], ranks: Sequence[dict[str, Any]]) -> None:
+    shape = max(1, -(-len(ranks) // COLUMNS)), min(COLUMNS, len(ranks))
+    grid = figure.subplots(*shape, sharex=True, sharey=True, squeeze=False)
+    highest = max(float(np.percentile(np.sum(stack, axis=0), 95)) for stack in stacks)
+    for axes, rank, stack in zip(grid.flat, ranks, stacks, strict=False):
         axes.stackplot(x, *stack, colors=list(COLOURS.values()), labels=list(COLOURS), linewidth=0)
-        axes.set_title(rank_title(report["ranks"][rank]), loc="left", fontsize=10, color=INK)
+        axes.set_title(rank_title(rank), loc="left", fontsize=10, color=INK)
         axes.set_ylim(0, 1.15 * highest)
         _tidy(axes)
-    for axes in grid.flat[len(chosen) :]:
+    for axes in grid.flat[len(ranks) :]:
         axes.set_visible(False)
     for axes in grid[:, 0]:
         axes.set_ylabel("milliseconds")

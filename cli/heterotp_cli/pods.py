@@ -38,6 +38,11 @@ class PodCommand:
         """Name as in Kubernetes, without job and attempt."""
         return f"{self.place.group}-{self.place.index}"
 
+    @property
+    def ranks(self) -> range:
+        """The ranks that it starts."""
+        return range(self.place.first_rank, self.place.first_rank + self.place.processes)
+
 
 def spec_json(job: HeteroTPJob) -> str:
     """Return the job's spec without pod templates, as the trainer reads it."""
@@ -81,7 +86,7 @@ def pod_commands(
     commands = []
     for index, place in enumerate(pods(job.spec)):
         command, template_environment = own_command(job.spec.worker_groups[place.group_index].template)
-        arguments = (python, "-m", "heterotp_trainer.launch")
+        arguments: tuple[str, ...] = (python, "-m", "heterotp_trainer.launch")
         if job.spec.training is None:
             arguments += ("--", *command)
         settings = pod_environment(job, place, attempt, workdir, ports, index)

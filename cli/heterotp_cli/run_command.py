@@ -3,7 +3,6 @@
 import importlib.util
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -17,7 +16,7 @@ from heterotp_cli import workdir as directory
 from heterotp_cli.control import Chosen, choose
 from heterotp_cli.errors import EXIT_INTERRUPTED, BadInput, Failed
 from heterotp_cli.follow import read_history
-from heterotp_cli.pods import free_ports, missing_command, pod_commands
+from heterotp_cli.pods import PodCommand, free_ports, missing_command, pod_commands
 from heterotp_cli.report import completed, summary_lines
 
 
@@ -98,7 +97,8 @@ def run_attempt(chosen: Chosen, attempt: int, place: Path) -> None:
     click.echo(f"  report         {place / directory.REPORT}")
     draw_picture(report, place)
     if outcome.state == "failed":
-        _raise_failed([c.name for c in commands], outcome.codes, outcome.blamed, place)
+        blamed = outcome.blamed or 0
+        raise_failed(commands[blamed], outcome.codes[blamed], place / directory.LOGS)
     if outcome.state == "stopped":
         click.echo("stopped; continue with --resume")
         sys.exit(EXIT_INTERRUPTED)
@@ -129,10 +129,13 @@ def draw_picture(report: dict[str, object], place: Path) -> None:
     click.echo(f"  picture        {target}")
 
 
-def _raise_failed(names: Sequence[str], codes: Sequence[int | None], blamed: int | None, place: Path) -> None:
-    from heterotp_cli.blame import failure_text
+def raise_failed(blamed: PodCommand, code: int | None, logs: Path) -> None:
+    """Raise what ends the run: BadInput where the trainer refused its input, else Failed with the log's end."""
+    from heterotp_cli.blame import failure_text, own_lines, suspect
+    from heterotp_cli.logs import rank_log
 
-    index = blamed or 0
-    if codes[index] == TRAINER_BAD_INPUT:
-        raise BadInput(failure_text(names[index], codes[index], place / directory.LOGS))
-    raise Failed(failure_text(names[index], codes[index], place / directory.LOGS))
+    if code == TRAINER_BAD_INPUT:
+        lines = own_lines(rank_log(logs, suspect(logs, blamed.ranks)))
+        if lines:
+            raise BadInput(lines[-1])
+    raise Failed(failure_text(blamed.name, blamed.ranks, code, logs))

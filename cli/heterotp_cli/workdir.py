@@ -1,10 +1,10 @@
 """The run directory: what it holds, who may use it, which attempt comes next.
 
-    run.json       job and attempt, written by the CLI        control.json   what the run is told
-    status.json    the live status, written by rank 0         history.jsonl  one line per iteration
-    report.json    the result                                 report.png     its picture
-    logs/          one file per pod and rank                  checkpoints/   unless the manifest says where
-    run.lock       held while a run is alive
+run.json       job and attempt, written by the CLI        control.json   what the run is told
+status.json    the live status, written by rank 0         history.jsonl  one line per iteration
+report.json    the result                                 report.png     its picture
+logs/          one file per pod and rank                  checkpoints/   unless the manifest says where
+run.lock       held while a run is alive
 """
 
 import fcntl

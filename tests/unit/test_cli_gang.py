@@ -1,0 +1,126 @@
+"""When a gang is stopped, who is blamed, and that nobody is left behind."""
+
+import os
+import sys
+import time
+
+import pytest
+from heterotp_api.ranks import PodPlace
+from heterotp_cli.blame import failure_text, reason, suspect
+from heterotp_cli.gang import ROOT_CAUSE_GRACE_SECONDS, TERM_GRACE_SECONDS, Gang, Order, Watch, root_cause
+from heterotp_cli.logs import rank_log, sort_line
+from heterotp_cli.pods import PodCommand
+from heterotp_cli.runner import state_of
+
+
+@pytest.mark.parametrize(
+    ("codes", "index"),
+    [([None, 0], None), ([75, 1], 1), ([75, None], 0), ([0, 143], None), ([137, 75], 0)],
+    ids=["well", "victim first", "victim alone", "stopped", "killed"],
+)
+def test_a_real_failure_is_blamed_before_its_victims(codes, index):
+    assert root_cause(codes) == index
+
+
+@pytest.mark.parametrize(
+    ("codes", "interrupts", "state"),
+    [
+        ([0, 0], 0, "succeeded"),
+        ([0, 0], 1, "succeeded"),
+        ([143, 143], 0, "stopped"),
+        ([143, 137], 2, "stopped"),
+        ([1, 75], 0, "failed"),
+    ],
+)
+def test_state_of(codes, interrupts, state):
+    assert state_of(codes, interrupts) == state
+
+
+def test_a_failed_pod_takes_the_gang_down_after_its_grace():
+    watch, codes = Watch(), [1, None]
+    assert watch.decide(codes, 100.0) == Order()
+    assert watch.decide(codes, 100.0 + ROOT_CAUSE_GRACE_SECONDS) == Order()
+    after = 100.1 + ROOT_CAUSE_GRACE_SECONDS
+    assert watch.decide(codes, after) == Order(terminate=True)
+    assert watch.decide(codes, after + TERM_GRACE_SECONDS) == Order()
+    assert watch.decide(codes, after + TERM_GRACE_SECONDS + 0.1) == Order(kill=True, done=True)
+
+
+def test_an_interrupt_asks_once_and_waits_for_the_checkpoint():
+    watch = Watch(interrupts=1)
+    assert watch.decide([None, None], 0.0) == Order(terminate=True)
+    assert watch.decide([None, None], 1e6) == Order()
+    watch.interrupts = 2
+    assert watch.decide([None, None], 1e6) == Order(kill=True, done=True)
+
+
+def test_the_end_of_all_ends_the_watch():
+    assert Watch().decide([0, 1], 0.0) == Order(done=True)
+
+
+def pod(code, *, first=0, processes=1):
+    place = PodPlace("a", 0, first, first, processes)
+    return PodCommand(place, (sys.executable, "-c", code), dict(os.environ))
+
+
+def until(condition, seconds=20.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def is_gone(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def test_kill_takes_the_children_of_launchers_that_are_already_gone(tmp_path):
+    code = (
+        "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']); "
+        "print(f'[rank 0] {child.pid}', flush=True)"
+    )
+    gang = Gang([pod(code)], tmp_path, 1)
+    until(lambda: not gang.alive)
+    gang.kill()
+    child = int(rank_log(tmp_path, 0).read_text().split()[-1])
+    until(lambda: is_gone(child))
+    assert gang.exit_codes() == [0]
+
+
+def test_terminate_reaches_the_launcher(tmp_path):
+    gang = Gang([pod("import time; print('up', flush=True); time.sleep(600)")], tmp_path, 1)
+    gang.terminate()
+    until(lambda: not gang.alive)
+    gang.kill()
+    assert gang.exit_codes() == [143]
+
+
+def test_a_launcher_that_cannot_start_takes_the_others_with_it(tmp_path):
+    broken = PodCommand(PodPlace("b", 1, 0, 1, 1), ("/no/such/python",), {})
+    with pytest.raises(FileNotFoundError):
+        Gang([pod("import time; time.sleep(600)"), broken], tmp_path, 1)
+
+
+def test_lines_are_sorted_by_rank():
+    assert sort_line(b"[rank 12] hello\n") == (12, b"hello\n")
+    assert sort_line(b"launcher says\n") == (None, b"launcher says\n")
+
+
+def test_the_rank_that_fell_silent_first_is_the_suspect(tmp_path):
+    for rank, (text, at) in enumerate([("lost peer\n", 30), ("--- attempt 1\nboom\n--- attempt 2\nbang\n", 20)]):
+        rank_log(tmp_path, rank).write_text(text)
+        os.utime(rank_log(tmp_path, rank), (at, at))
+    assert suspect(tmp_path, [0, 1]) == 1
+    text = failure_text("a-0", [0, 1], 137, tmp_path)
+    assert text.startswith("rank 1 (pod a-0) was killed by SIGKILL; continue with --resume")
+    assert "| bang" in text
+    assert "boom" not in text
+
+
+@pytest.mark.parametrize(("code", "said"), [(1, "exit code 1"), (75, "lost a peer"), (76, "newer attempt")])
+def test_reasons(code, said):
+    assert said in reason(code)

@@ -1,0 +1,99 @@
+"""History, the completed report, and the picture."""
+
+import json
+
+import pytest
+from heterotp_api.load import parse_object
+from heterotp_api.ranks import rank_table
+from heterotp_cli.follow import History, read_history, read_status
+from heterotp_cli.picture import bins, draw, rank_title, slowest
+from heterotp_cli.report import KEYS, completed, iteration_statistics, summary_lines
+from manifest_table import TABLE, manifest
+
+PLACES = rank_table(parse_object(manifest(TABLE["good"][0])).spec)
+
+
+def entry(iteration, seconds=0.1, **more):
+    phases = {"compute": 0.05, "matmul": 0.04, "unit": 0.005, "fixed": 0.005, "wait": 0.04, "data": 0.0, "control": 0.0}
+    base = {"iteration": iteration, "epoch": 0, "time": 1.0, "iterationSeconds": seconds, "loss": 1.0, "accuracy": None}
+    return {**base, "ranks": [phases] * 4, **more}
+
+
+def history_file(tmp_path, *entries, end=""):
+    (tmp_path / "history.jsonl").write_text("".join(json.dumps(e) + "\n" for e in entries) + end)
+    return read_history(tmp_path)
+
+
+def test_iterations_repeated_after_a_resume_replace_the_old_ones(tmp_path):
+    history = history_file(tmp_path, entry(1), entry(2), entry(3), entry(2, 0.2), end='{"iteration": 3, "ep')
+    assert history.iterations == (1, 2, 3)
+    assert [e["iterationSeconds"] for e in history.entries] == [0.1, 0.2, 0.1]
+
+
+def test_no_history_is_empty(tmp_path):
+    assert len(read_history(tmp_path)) == 0
+
+
+def test_iteration_statistics():
+    history = History(tuple(range(4)), tuple(entry(i, s) for i, s in enumerate([0.4, 0.1, 0.2, 0.3])))
+    assert iteration_statistics(history) == {"min": 0.1, "median": 0.25, "p95": 0.4, "max": 0.4}
+    assert iteration_statistics(History()) == {"min": None, "median": None, "p95": None, "max": None}
+
+
+def test_a_run_that_died_gets_a_report_with_all_keys(tmp_path):
+    history = history_file(tmp_path, entry(1), entry(2, loss=0.5))
+    report = completed(None, "failed", "demo", 3, None, history, PLACES)
+    assert set(report) == set(KEYS)
+    assert (report["state"], report["iterations"], report["trainLoss"], report["attempt"]) == ("failed", 2, 0.5, 3)
+    assert [rank["group"] for rank in report["ranks"]] == ["fast"] * 3 + ["slow"]
+
+
+def test_what_rank_0_wrote_wins_but_for_a_success_that_was_none():
+    report = completed({"state": "succeeded", "iterations": 9}, "failed", "demo", 1, None, History(), PLACES)
+    assert (report["state"], report["iterations"]) == ("failed", 9)
+    assert completed({"state": "succeeded"}, "succeeded", "demo", 1, None, History(), PLACES)["state"] == "succeeded"
+
+
+def test_summary_says_emulated():
+    report = completed({"emulated": True, "testAccuracy": 0.95}, "succeeded", "demo", 1, None, History(), PLACES)
+    lines = summary_lines(report, 12.3)
+    assert lines[0] == "demo succeeded (attempt 1, emulated devices) in 12 s"
+    assert any("95.0 %" in line for line in lines)
+
+
+def test_a_status_of_another_attempt_is_not_shown(tmp_path):
+    document = {"schemaVersion": 1, "job": "demo", "attempt": 1, "state": "running", "startedAt": 1.0}
+    (tmp_path / "status.json").write_text(json.dumps(document))
+    assert read_status(tmp_path, 2) is None
+    assert read_status(tmp_path, 1).state == "running"
+    (tmp_path / "status.json").write_text('{"job": 1}')
+    assert read_status(tmp_path, 1) is None
+
+
+@pytest.mark.parametrize("length", [2, 7, 50, 1000])
+def test_bins_cover_everything_once(length):
+    edges = bins(length)
+    assert [i for edge in edges for i in range(edge.start, edge.stop)] == list(range(length))
+    assert len(edges) <= 160
+
+
+def test_slowest_ranks_are_chosen_in_rank_order():
+    ranks = [{"computeSeconds": s} for s in (0.1, 0.4, None, 0.3)]
+    assert slowest(ranks, 2) == [1, 3]
+
+
+def test_rank_title():
+    assert rank_title({"rank": 3, "group": "slow", "share": 0.08, "relativeSpeed": 0.25}) == (
+        "rank 3 (slow), 8 % of the work, speed 0.25"
+    )
+
+
+@pytest.mark.parametrize("iterations", [2, 40])
+def test_the_picture_is_drawn(tmp_path, iterations):
+    entries = [entry(i, accuracy=0.5 if i % 10 == 0 else None) for i in range(1, iterations + 1)]
+    history = history_file(tmp_path, *entries)
+    report = completed(None, "failed", "demo", 1, None, history, PLACES)
+    draw(history, report, tmp_path / "report.png")
+    data = (tmp_path / "report.png").read_bytes()
+    assert data.startswith(b"\x89PNG")
+    assert len(data) > 10_000

@@ -1,0 +1,75 @@
+"""Who may use a run directory, and which attempt comes next."""
+
+import pytest
+from heterotp_cli.errors import BadInput
+from heterotp_cli.workdir import lock, look, next_attempt, prepare, read_json, write_json
+
+
+@pytest.fixture
+def run_of_demo(tmp_path):
+    prepare(tmp_path, "demo", 1, {"generation": 1})
+    return tmp_path
+
+
+def test_an_absent_or_empty_directory_starts_attempt_1(tmp_path):
+    assert next_attempt(look(tmp_path / "absent"), tmp_path, "demo", resume=False) == 1
+    assert next_attempt(look(tmp_path), tmp_path, "demo", resume=False) == 1
+
+
+def test_nothing_to_resume_is_said(tmp_path):
+    with pytest.raises(BadInput, match="no run to resume: leave --resume out"):
+        next_attempt(look(tmp_path), tmp_path, "demo", resume=True)
+
+
+def test_files_that_are_no_run_are_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(BadInput, match="holds files that are no run"):
+        next_attempt(look(tmp_path), tmp_path, "demo", resume=True)
+
+
+def test_another_jobs_run_is_refused_even_with_resume(run_of_demo):
+    with pytest.raises(BadInput, match="holds the run of job 'demo': name another directory"):
+        next_attempt(look(run_of_demo), run_of_demo, "other", resume=True)
+
+
+@pytest.mark.parametrize(
+    ("report", "said"),
+    [
+        (None, "holds attempt 1 of job 'demo', unfinished: continue it with --resume"),
+        ({"state": "failed", "iterations": 7}, "failed at iteration 7: continue it with --resume"),
+        ({"state": "succeeded", "iterations": 9}, "succeeded at iteration 9: name another directory, or remove"),
+    ],
+    ids=["killed", "failed", "succeeded"],
+)
+def test_a_run_of_the_same_job_needs_resume(run_of_demo, report, said):
+    if report is not None:
+        write_json(run_of_demo / "report.json", report)
+    with pytest.raises(BadInput, match=said):
+        next_attempt(look(run_of_demo), run_of_demo, "demo", resume=False)
+    assert next_attempt(look(run_of_demo), run_of_demo, "demo", resume=True) == 2
+
+
+def test_a_live_run_keeps_others_out(tmp_path):
+    with lock(tmp_path), pytest.raises(BadInput, match="a run is alive there"):
+        lock(tmp_path)
+    lock(tmp_path).close()
+
+
+def test_an_unwritable_place_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(BadInput, match="cannot be written"):
+        lock(tmp_path / "file" / "run")
+
+
+def test_prepare_clears_what_an_older_attempt_reported_but_keeps_its_history(run_of_demo):
+    for name in ("status.json", "report.json", "report.png", "history.jsonl"):
+        (run_of_demo / name).touch()
+    prepare(run_of_demo, "demo", 2, {"generation": 1})
+    left = {path.name for path in run_of_demo.iterdir()}
+    assert left == {"run.json", "control.json", "history.jsonl", "logs"}
+    assert read_json(run_of_demo / "run.json") == {"job": "demo", "attempt": 2}
+
+
+def test_a_half_written_document_is_none(tmp_path):
+    (tmp_path / "status.json").write_text('{"a": ')
+    assert read_json(tmp_path / "status.json") is None
