@@ -104,7 +104,14 @@ def ready(pod: str, value: bool) -> dict:
     """Return the status of a running pod whose container is, or is not, ready."""
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     state = {"running": {"startedAt": at}}
-    container = {"name": names.CONTAINER, "ready": value, "restartCount": 0, "image": "i", "imageID": "", "state": state}
+    container = {
+        "name": names.CONTAINER,
+        "ready": value,
+        "restartCount": 0,
+        "image": "i",
+        "imageID": "",
+        "state": state,
+    }
     conditions = [{"type": "Ready", "status": str(value), "lastTransitionTime": at}]
     return {"phase": "Running", "containerStatuses": [container], "conditions": conditions}
 

@@ -55,7 +55,9 @@ class Gang:
 
     def children(self):
         selector = f"{names.LABEL_JOB}={self.name}"
-        return [o for kind in ("pods", "services", "configmaps") for o in self.kube.list(kind, self.namespace, selector)]
+        return [
+            o for kind in ("pods", "services", "configmaps") for o in self.kube.list(kind, self.namespace, selector)
+        ]
 
     def names(self):
         return [child["metadata"]["name"] for child in self.children()]
@@ -93,7 +95,13 @@ class Gang:
             {"type": kind, "status": "True" if ready or kind != "Ready" else "False", "lastTransitionTime": now()}
             for kind in ("PodScheduled", "Initialized", "Ready")
         ]
-        status = {"phase": phase, "containerStatuses": [container], "conditions": conditions, "startTime": now(), **more}
+        status = {
+            "phase": phase,
+            "containerStatuses": [container],
+            "conditions": conditions,
+            "startTime": now(),
+            **more,
+        }
         self.kube.patch("pods", self.namespace, pod["metadata"]["name"], {"status": status}, "status")
 
     def run(self, pod):

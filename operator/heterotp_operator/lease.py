@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
-from heterotp_operator.cluster import LEASES, ApiError, Conflict, NotFound
+from heterotp_operator.cluster import LEASES, ApiError, Conflict, NotFound, Resource
 from heterotp_operator.store import Json
 
 logger = logging.getLogger(__name__)
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 class LeaseClient(Protocol):
     """What the gate needs of the cluster."""
 
-    async def get(self, resource: object, namespace: str, name: str) -> Json:
+    async def get(self, resource: Resource, namespace: str, name: str) -> Json:
         """Return the Lease. Raises NotFound."""
 
     async def create(self, body: Json) -> Json:

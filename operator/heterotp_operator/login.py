@@ -68,5 +68,3 @@ def session(configuration: client.Configuration, trace: WatchTrace) -> kopf.Aioh
         connector=connector, headers=info.as_http_headers(), trace_configs=[trace.config()], proxy=configuration.proxy
     )
     return kopf.AiohttpSession(server=info.server, aiohttp_session=http, expiration=info.expiration)
-
-

@@ -2,6 +2,7 @@
 
 from collections import Counter as Count
 from collections.abc import Iterable
+from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -9,8 +10,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
 from heterotp_operator.queue import Key
 
+Json = dict[str, Any]
+
 KIND = "HeteroTPJob"
 PHASES = ("Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed")
+ENDED = ("Succeeded", "Failed")
 RECONCILE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 STARTUP_BUCKETS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
 
@@ -21,6 +25,16 @@ def build_version() -> str:
         return version("heterotp")
     except PackageNotFoundError:
         return "unknown"
+
+
+def _reason(status: Json, kind: str) -> str:
+    conditions = status.get("conditions") or ()
+    return next((c.get("reason") or kind for c in conditions if c["type"] == kind), kind)
+
+
+def _seconds(time: str | None) -> float | None:
+    """Return a Kubernetes time as unix seconds."""
+    return datetime.fromisoformat(time).timestamp() if time else None
 
 
 class QueueMetrics:
@@ -94,7 +108,11 @@ class Metrics:
         self.finished = Counter(p + "jobs_finished", "Jobs that ended", ("namespace", "result"), registry=r)
         self.restarts = Counter(p + "rank_restarts", "Gang restarts", ("namespace", "reason"), registry=r)
         self.startup_seconds = Histogram(
-            p + "job_startup_seconds", "Created to first iteration", ("namespace",), registry=r, buckets=STARTUP_BUCKETS
+            p + "job_startup_seconds",
+            "Created to the whole gang running",
+            ("namespace",),
+            registry=r,
+            buckets=STARTUP_BUCKETS,
         )
         self.duration_seconds = Histogram(
             p + "job_duration_seconds", "Start to end", ("namespace", "result"), registry=r, buckets=STARTUP_BUCKETS
@@ -116,6 +134,25 @@ class Metrics:
         self.job_info.labels(*key, *facts[1:]).set(1)
         for each in PHASES:
             self.job_phase.labels(*key, each).set(float(each == phase))
+
+    def observe_transition(self, job: Json, status: Json, now: float) -> None:
+        """Count what the new status says for the first time: an end, a restart, a gang that runs."""
+        namespace, old = job["metadata"]["namespace"], job.get("status") or {}
+        if (status.get("restarts") or 0) > (old.get("restarts") or 0):
+            reason = _reason(status, "Restarting")
+            self.restarts.labels(namespace, reason).inc()
+        phase = status.get("phase")
+        if phase == old.get("phase"):
+            return
+        if phase in ENDED:
+            result = "Succeeded" if phase == "Succeeded" else _reason(status, "Failed")
+            self.finished.labels(namespace, result).inc()
+            started = _seconds(status.get("startTime") or old.get("startTime"))
+            if started is not None:
+                self.duration_seconds.labels(namespace, phase).observe(max(0.0, now - started))
+        created = _seconds(job["metadata"].get("creationTimestamp"))
+        if phase == "Running" and not (status.get("restarts") or old.get("restarts")) and created is not None:
+            self.startup_seconds.labels(namespace).observe(max(0.0, now - created))
 
     def forget_job(self, key: Key) -> None:
         """Remove the series of a job that is gone."""

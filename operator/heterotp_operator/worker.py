@@ -121,6 +121,7 @@ class Reconciler:
         job = self._stores.jobs.get(key) or applier.job
         if decision.status is not None and due(job["status"], decision.status, self._now() - memory.written_at):
             await applier.write_status(decision.status)
+            self._metrics.observe_transition(applier.job, {**job["status"], **decision.status}, self._now())
             memory.written_at = self._now()
             if applier.changed:
                 self._queue.add(key)

@@ -50,8 +50,7 @@ def kubeconfig(guardian):
     done = subprocess.run(
         [TOOLS / "cp-up.sh", name],
         env={**os.environ, "CP_WITHOUT": "kwok scheduler"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
     )
     if done.returncode:

@@ -31,7 +31,9 @@ class Life:
         return self.gang.status.get("phase") in ("Succeeded", "Failed")
 
     def _of(self, pod, attempt):
-        return pod["metadata"]["labels"][names.LABEL_ATTEMPT] == attempt and not pod["metadata"].get("deletionTimestamp")
+        return pod["metadata"]["labels"][names.LABEL_ATTEMPT] == attempt and not pod["metadata"].get(
+            "deletionTimestamp"
+        )
 
     def _step(self, pods, finish):
         if len(pods) < self.gang.degree:
@@ -78,7 +80,9 @@ def proxy(kube):
 @pytest.fixture
 def operator(kube, proxy, new_operator, tmp_path):
     make_namespace(kube, NAMESPACE)
-    return new_operator(NAMESPACE, kubeconfig=proxy.kubeconfig(tmp_path / "kubeconfig"), HETEROTP_API_TIMEOUT_SECONDS="5")
+    return new_operator(
+        NAMESPACE, kubeconfig=proxy.kubeconfig(tmp_path / "kubeconfig"), HETEROTP_API_TIMEOUT_SECONDS="5"
+    )
 
 
 def finished(life, operator):
