@@ -80,7 +80,7 @@ async def spread(calls: list) -> None:
     await asyncio.gather(*map(one, calls))
 
 
-async def until(check: object, every: float = 0.25) -> None:
+async def until(check: object, every: float = 1.0) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not await check():
         if time.monotonic() > deadline:

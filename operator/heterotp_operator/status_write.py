@@ -25,7 +25,16 @@ def _facts(status: Json) -> Json:
     kept = {name: value for name, value in status.items() if name not in (*NUMBERS, *COUNTERS)}
     if isinstance(kept.get("balancing"), dict):  # seconds in it are numbers, the rest are facts
         kept["balancing"] = {k: v for k, v in kept["balancing"].items() if not k.endswith("Seconds")}
-    return {name: value for name, value in kept.items() if value not in (None, [], {})}
+    pruned = _pruned(kept)
+    assert isinstance(pruned, dict)
+    return pruned
+
+
+def _pruned(value: Any) -> Any:
+    """Return the value without what is empty, zero or false: the API server fills such defaults in."""
+    if isinstance(value, dict):
+        return {name: inner for name, each in value.items() if (inner := _pruned(each))}
+    return [_pruned(each) for each in value] if isinstance(value, list) else value
 
 
 def moved(old: Any, new: Any) -> bool:

@@ -49,3 +49,10 @@ def test_absent_and_empty_are_the_same():
 def test_a_prediction_is_a_number():
     old, new = (changed(balancing={"strategy": "AUTO", "limitIterationSeconds": x}) for x in (1.0, 1.01))
     assert not due(old, new, 0)
+
+
+def test_defaults_that_the_server_fills_in_are_no_reason():
+    group = {"name": "a", "desired": 2}
+    live = {"name": "a", "desired": 2, "ready": 0, "failed": 0}
+    assert not due(changed(workerGroups=[live]), changed(workerGroups=[group]), 0)
+    assert due(changed(workerGroups=[live | {"ready": 1}]), changed(workerGroups=[group]), 0)
