@@ -1,0 +1,109 @@
+"""What a decision may ask for; every action is safe to repeat, and they are carried out in order."""
+
+from dataclasses import dataclass
+from typing import Any
+
+Body = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class DryRunPod:
+    """Let the API server judge the first pod of a group without making it."""
+
+    group: str
+    body: Body
+
+
+@dataclass(frozen=True)
+class BumpAttempt:
+    """Write the counters under a field manager of their own, guarded by resourceVersion: a stale writer gets 409."""
+
+    attempt: int
+    restarts: int
+    resource_version: str
+
+
+@dataclass(frozen=True)
+class CreatePod:
+    """Make a pod of deterministic name."""
+
+    body: Body
+
+
+@dataclass(frozen=True)
+class CreateService:
+    """Make or correct the gang's headless Service."""
+
+    body: Body
+
+
+@dataclass(frozen=True)
+class ApplyConfigMap:
+    """Make or correct the control document."""
+
+    body: Body
+
+
+@dataclass(frozen=True)
+class ApplyPodGroup:
+    """Make or correct the gang scheduler's object."""
+
+    body: Body
+
+
+@dataclass(frozen=True)
+class DeletePod:
+    """Delete exactly this pod; grace 0 forces where a node is lost."""
+
+    name: str
+    uid: str
+    grace_seconds: int | None = None
+
+
+@dataclass(frozen=True)
+class DeleteObject:
+    """Delete exactly this child."""
+
+    kind: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True)
+class DeleteJob:
+    """Delete the job itself: its time after the end is over."""
+
+    uid: str
+    resource_version: str
+
+
+Action = (
+    DryRunPod
+    | BumpAttempt
+    | CreatePod
+    | CreateService
+    | ApplyConfigMap
+    | ApplyPodGroup
+    | DeletePod
+    | DeleteObject
+    | DeleteJob
+)
+
+
+@dataclass(frozen=True)
+class Event:
+    """One sentence for `kubectl describe`; type is Normal or Warning."""
+
+    type: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is to be done, shown and told; status None: leave it alone."""
+
+    actions: tuple[Action, ...] = ()
+    status: Body | None = None
+    events: tuple[Event, ...] = ()
+    requeue_after: float | None = None

@@ -1,0 +1,110 @@
+"""Service, control document and PodGroup: made when they are missing, corrected when somebody changed them."""
+
+import json
+from typing import Any
+
+from heterotp_api import names
+from heterotp_api.control import LOSSLESS_AUTO, ControlDocument
+from heterotp_api.policy import BalancingSettings
+
+from heterotp_operator.reconcile.actions import Action, ApplyConfigMap, ApplyPodGroup, CreateService
+from heterotp_operator.reconcile.gang_providers import pod_group
+from heterotp_operator.reconcile.observed import Body, Observed
+from heterotp_operator.reconcile.pods import child_metadata
+
+
+def service_body(observed: Observed, attempt: int) -> Body:
+    """Return the headless Service that names the ranks of one attempt before they are ready."""
+    spec = observed.spec
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": child_metadata(observed, names.service_name(observed.name)),
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {names.LABEL_JOB: observed.name, names.LABEL_ATTEMPT: str(attempt)},
+            "ports": [
+                {"name": "rendezvous", "port": spec.rendezvous.port},
+                {"name": "metrics", "port": spec.metrics.port},
+            ],
+        },
+    }
+
+
+def policy_of(observed: Observed) -> tuple[BalancingSettings, str]:
+    """Return the policy in force and its name; a policyRef that names nothing leaves AUTO without loss."""
+    balancing = observed.spec.balancing
+    if balancing.policy is not None:
+        return balancing.policy, "inline"
+    return LOSSLESS_AUTO, "default"
+
+
+def waits_for_policy(observed: Observed) -> bool:
+    """Return whether the job names a policy that is not there."""
+    reference = observed.spec.balancing.policy_ref
+    return reference is not None and all(p["metadata"]["name"] != reference.name for p in observed.policies)
+
+
+def control_document(observed: Observed) -> ControlDocument:
+    """Return the wanted control document; its generation rises when, and only when, its content changes."""
+    wanted = policy_of(observed)[0]
+    known = int((observed.status.get("balancing") or {}).get("generation") or 0)
+    present = _present_document(observed.configmap)
+    if present is None:
+        return ControlDocument(generation=max(1, known), balancing=wanted)
+    same = present.balancing == wanted
+    return ControlDocument(generation=max(known, present.generation + (not same), 1), balancing=wanted)
+
+
+def _present_document(configmap: Body | None) -> ControlDocument | None:
+    """Return the document that is there; None when it is missing or no longer ours to read."""
+    text = ((configmap or {}).get("data") or {}).get(names.CONTROL_FILE)
+    try:
+        return ControlDocument.model_validate_json(text) if text else None
+    except ValueError:
+        return None
+
+
+def configmap_body(observed: Observed) -> Body:
+    """Return the ConfigMap that rank 0's pod mounts."""
+    text = json.dumps(control_document(observed).dump(), sort_keys=True)
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": child_metadata(observed, names.control_name(observed.name)),
+        "data": {names.CONTROL_FILE: text},
+    }
+
+
+def heal(observed: Observed, attempt: int) -> tuple[Action, ...]:
+    """Return what makes the children of an attempt as they should be."""
+    actions: list[Action] = []
+    service, configmap = service_body(observed, attempt), configmap_body(observed)
+    if not _contains(observed.service, service, "spec"):
+        actions.append(CreateService(service))
+    if not _contains(observed.configmap, configmap, "data"):
+        actions.append(ApplyConfigMap(configmap))
+    metadata = child_metadata(observed, observed.name)
+    group = pod_group(observed.spec.run_policy.gang, metadata, len(observed.places))
+    if group is not None and not _contains(observed.podgroup, group, "spec"):
+        actions.append(ApplyPodGroup(group))
+    return tuple(actions)
+
+
+def _contains(live: Body | None, wanted: Body, part: str) -> bool:
+    """Return whether a live child of this job says all that is wanted (servers add defaults)."""
+    if live is None or live["metadata"].get("deletionTimestamp"):
+        return False
+    owners = {reference["uid"] for reference in live["metadata"].get("ownerReferences") or ()}
+    ours = {reference["uid"] for reference in wanted["metadata"]["ownerReferences"]}
+    return ours <= owners and _within(wanted[part], live.get(part))
+
+
+def _within(wanted: Any, live: Any) -> bool:
+    if isinstance(wanted, dict):
+        return isinstance(live, dict) and all(_within(value, live.get(key)) for key, value in wanted.items())
+    if isinstance(wanted, list):
+        same_length = isinstance(live, list) and len(live) == len(wanted)
+        return same_length and all(_within(a, b) for a, b in zip(wanted, live, strict=True))
+    return bool(wanted == live)

@@ -1,0 +1,52 @@
+"""Conditions and what is read off them: a condition's time moves only when its status flips."""
+
+from dataclasses import dataclass, field
+
+from heterotp_operator.reconcile.observed import Body, Observed, stamp
+
+ORDER = ("Created", "PodsReady", "Running", "Restarting", "SpecChangePending", "Suspended", "Succeeded", "Failed")
+
+
+@dataclass
+class Conditions:
+    """The conditions of the next status, begun from the live ones."""
+
+    observed: Observed
+    _all: dict[str, Body] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._all = {c["type"]: dict(c) for c in self.observed.status.get("conditions") or ()}
+
+    def set(self, kind: str, holds: bool, reason: str, message: str = "") -> None:
+        """Say whether a condition holds and why."""
+        status = "True" if holds else "False"
+        old = self._all.get(kind, {})
+        moved = old.get("status") != status
+        self._all[kind] = {
+            "type": kind,
+            "status": status,
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": stamp(self.observed.now) if moved else old["lastTransitionTime"],
+        }
+
+    def clear(self, kind: str, reason: str) -> None:
+        """Say that a condition no longer holds; one that was never said stays unsaid."""
+        if self.holds(kind):
+            self.set(kind, False, reason)
+
+    def holds(self, kind: str) -> bool:
+        """Return whether a condition is True."""
+        return bool(self._all.get(kind, {}).get("status") == "True")
+
+    def list(self) -> list[Body]:
+        """Return all conditions in a fixed order."""
+        known = [self._all[kind] for kind in ORDER if kind in self._all]
+        return known + [c for kind, c in sorted(self._all.items()) if kind not in ORDER]
+
+    def phase(self) -> str:
+        """Return the phase that the conditions add up to."""
+        for kind in ("Failed", "Succeeded", "Suspended", "Restarting", "Running"):
+            if self.holds(kind):
+                return kind
+        return "Starting" if self.holds("Created") else "Pending"

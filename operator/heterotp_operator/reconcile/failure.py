@@ -1,0 +1,113 @@
+"""Why a gang ended: the root cause among the pods, and what the job's rules make of it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from heterotp_api.names import EXIT_BAD_INPUT, EXIT_PEER_LOST, EXIT_STOPPED
+from heterotp_api.run_policy import FailureRule
+
+from heterotp_operator.reconcile.observed import (
+    Body,
+    Observed,
+    ended,
+    first_rank_of,
+    phase,
+    seconds,
+    terminating,
+)
+
+ROOT_CAUSE_GRACE_SECONDS = 5.0  # victims of a lost peer end first sometimes: wait for the culprit
+Verdict = Literal["FailJob", "RestartGang", "IgnoreCount"]
+# the trainer refused its input: no restart helps, unless a rule says otherwise
+BUILT_IN = FailureRule(on_exit_codes=[EXIT_BAD_INPUT], action="FailJob")
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why a pod ended, in words and numbers."""
+
+    pod: str
+    reason: str
+    message: str
+    exit_code: int | None = None
+    conditions: tuple[str, ...] = ()
+
+
+def find_cause(observed: Observed, created: bool) -> tuple[Cause | None, float | None]:
+    """Return the root cause once it is known, else None and the seconds after which it will be.
+
+    `created`: whether the gang had all its pods before, so that a missing one was taken from it.
+    """
+    lost = _missing(observed) if created else None
+    suspects = [cause for pod in observed.current if (cause := _cause(pod)) is not None]
+    if lost is not None:
+        suspects.append(lost)
+    if not suspects:
+        return None, None
+    likeliest = min(suspects, key=_guilt)
+    if likeliest.exit_code != EXIT_PEER_LOST:
+        return likeliest, None
+    first = min(_ended_at(pod, observed.now) for pod in observed.current if phase(pod) == "Failed")
+    left = first + ROOT_CAUSE_GRACE_SECONDS - observed.now
+    if left > 0 and not all(ended(pod) for pod in observed.current):
+        return None, left
+    return likeliest, None
+
+
+def _guilt(cause: Cause) -> int:
+    """Order causes: a pod taken away, then a rank that failed, then one that was told to stop, then victims."""
+    if cause.exit_code is None:
+        return 0
+    return {EXIT_STOPPED: 2, EXIT_PEER_LOST: 3}.get(cause.exit_code, 1)
+
+
+def _missing(observed: Observed) -> Cause | None:
+    here = {first_rank_of(pod) for pod in observed.current}
+    for place in observed.places:
+        if place.first_rank not in here:
+            name = f"{observed.name}-{place.group}-{place.index}-{observed.attempt}"
+            return Cause(name, "PodLost", f"pod {name} of rank {place.first_rank} was deleted")
+    return None
+
+
+def _cause(pod: Body) -> Cause | None:
+    """Return why a pod ended badly; None when it did not."""
+    name, status = pod["metadata"]["name"], pod.get("status", {})
+    where = f"rank {first_rank_of(pod)} (pod {name} on node {pod.get('spec', {}).get('nodeName', 'none')})"
+    disruptions = [c for c in status.get("conditions", ()) if c.get("status") == "True"]
+    conditions = tuple(c["type"] for c in disruptions)
+    for state in _terminated(status):
+        code, reason = int(state["exitCode"]), state.get("reason") or "Error"
+        detail = (state.get("message") or "").strip().splitlines()
+        words = f"{where} ended: {reason}, exit code {code}" + (f": {detail[-1]}" if detail else "")
+        return Cause(name, reason, words[:1000], code, conditions)
+    if phase(pod) == "Failed":
+        reason = status.get("reason") or "PodFailed"
+        return Cause(name, reason, f"{where} failed: {reason}: {status.get('message', '')}", None, conditions)
+    if terminating(pod) and not ended(pod):
+        disruption = next((c for c in disruptions if c["type"] == "DisruptionTarget"), {})
+        reason = disruption.get("reason") or "PodDeleted"
+        return Cause(name, reason, f"{where} was deleted: {disruption.get('message') or reason}", None, conditions)
+    return None
+
+
+def _terminated(status: Body) -> list[Body]:
+    """Return the states of containers that ended with a bad exit code."""
+    states = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
+    found = [(state.get("state") or {}).get("terminated") for state in states]
+    return [terminated for terminated in found if terminated and terminated.get("exitCode")]
+
+
+def _ended_at(pod: Body, now: float) -> float:
+    stamps = [seconds(state.get("finishedAt")) for state in _terminated(pod.get("status", {}))]
+    return min((moment for moment in stamps if moment is not None), default=now)
+
+
+def judge(cause: Cause, rules: list[FailureRule]) -> Verdict:
+    """Return what the first matching rule says; without a match the gang is restarted and that counts."""
+    for rule in [*rules, BUILT_IN]:
+        if rule.on_exit_codes is not None and cause.exit_code in rule.on_exit_codes:
+            return rule.action
+        if rule.on_pod_conditions is not None and set(rule.on_pod_conditions) & set(cause.conditions):
+            return rule.action
+    return "RestartGang"

@@ -1,0 +1,154 @@
+"""Everything that a decision about one job may look at."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any, Protocol
+
+from heterotp_api.job import HeteroTPJobSpec
+from heterotp_api.names import LABEL_ATTEMPT, LABEL_FIRST_RANK
+from heterotp_api.ranks import PodPlace, pods
+from heterotp_api.trainer_status import TrainerStatus
+
+Body = dict[str, Any]
+
+
+class PlanSettings(Protocol):
+    """What of the operator's settings decisions need."""
+
+    @property
+    def trainer_image(self) -> str:
+        """Image of a rank whose template names none."""
+
+
+@dataclass(frozen=True)
+class TrainerReport:
+    """What rank 0 said last, or why it said nothing, and since when (unix seconds) it is so."""
+
+    status: TrainerStatus | None
+    error: str
+    since: float
+
+
+@dataclass(frozen=True)
+class Observed:
+    """One job and its children at one moment; `now` is unix seconds."""
+
+    job: Body
+    pods: tuple[Body, ...]
+    service: Body | None
+    configmap: Body | None
+    podgroup: Body | None
+    trainer: TrainerReport | None
+    now: float
+    settings: PlanSettings
+    policies: tuple[Body, ...] = ()
+    refusals: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return str(self.job["metadata"]["name"])
+
+    @property
+    def uid(self) -> str:
+        """The job's uid."""
+        return str(self.job["metadata"]["uid"])
+
+    @property
+    def status(self) -> Body:
+        """The status as it is on the API server."""
+        return self.job.get("status") or {}
+
+    @property
+    def attempt(self) -> int:
+        """The current attempt; 0 before the first."""
+        return int(self.status.get("attempt") or 0)
+
+    @property
+    def restarts(self) -> int:
+        """Restarts that count."""
+        return int(self.status.get("restarts") or 0)
+
+    @cached_property
+    def spec(self) -> HeteroTPJobSpec:
+        """The validated spec; raises pydantic.ValidationError."""
+        return HeteroTPJobSpec.model_validate(self.job["spec"])
+
+    @cached_property
+    def places(self) -> tuple[PodPlace, ...]:
+        """The pods that the gang consists of."""
+        return pods(self.spec)
+
+    @cached_property
+    def own(self) -> tuple[Body, ...]:
+        """Pods of this job, of whatever attempt."""
+        return tuple(pod for pod in self.pods if owner_uid(pod) == self.uid)
+
+    @cached_property
+    def foreign(self) -> tuple[Body, ...]:
+        """Pods of an earlier job of the same name, on their way out."""
+        return tuple(pod for pod in self.pods if owner_uid(pod) != self.uid)
+
+    @cached_property
+    def current(self) -> tuple[Body, ...]:
+        """Pods of the current attempt."""
+        return tuple(pod for pod in self.own if attempt_of(pod) == self.attempt)
+
+    @cached_property
+    def old(self) -> tuple[Body, ...]:
+        """Pods of other attempts."""
+        return tuple(pod for pod in self.own if attempt_of(pod) != self.attempt)
+
+    def condition(self, kind: str) -> Body:
+        """Return a condition of the live status; an empty one when absent."""
+        return next((c for c in self.status.get("conditions") or () if c["type"] == kind), {})
+
+    def holds(self, kind: str) -> bool:
+        """Return whether a condition of the live status is True."""
+        return bool(self.condition(kind).get("status") == "True")
+
+
+def owner_uid(pod: Body) -> str:
+    """Return the uid of a pod's controller."""
+    references = pod["metadata"].get("ownerReferences") or ()
+    return next((str(reference["uid"]) for reference in references if reference.get("controller")), "")
+
+
+def attempt_of(pod: Body) -> int:
+    """Return the attempt that a pod belongs to."""
+    text = pod["metadata"].get("labels", {}).get(LABEL_ATTEMPT, "")
+    return int(text) if text.isdigit() else -1
+
+
+def first_rank_of(pod: Body) -> int:
+    """Return the first rank that starts in a pod."""
+    return int(pod["metadata"]["labels"].get(LABEL_FIRST_RANK, "-1"))
+
+
+def terminating(pod: Body) -> bool:
+    """Return whether somebody deleted the pod."""
+    return bool(pod["metadata"].get("deletionTimestamp"))
+
+
+def phase(pod: Body) -> str:
+    """Return the pod's phase."""
+    return str(pod.get("status", {}).get("phase") or "Pending")
+
+
+def ended(pod: Body) -> bool:
+    """Return whether the pod's processes are over."""
+    return phase(pod) in ("Succeeded", "Failed")
+
+
+def seconds(stamp: str | None) -> float | None:
+    """Return a Kubernetes time stamp as unix seconds."""
+    if not stamp:
+        return None
+    return datetime.fromisoformat(stamp.replace("Z", "+00:00")).timestamp()
+
+
+def stamp(now: float) -> str:
+    """Return unix seconds as a Kubernetes time stamp."""
+    return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,171 @@
+"""The pods of an attempt: the user's template, completed."""
+
+import copy
+import hashlib
+import json
+from typing import Any
+
+from heterotp_api import names
+from heterotp_api.names import Env
+from heterotp_api.ranks import PodPlace
+
+from heterotp_operator.reconcile.gang_providers import join_gang
+from heterotp_operator.reconcile.observed import Body, Observed
+
+USER = 65532
+CONTROL_MOUNT = "/etc/heterotp/control"
+CHECKPOINT_MOUNT = "/var/lib/heterotp/checkpoints"
+GRACE_SECONDS = 60  # for the last checkpoint
+LAUNCHER = ["python3", "-m", "heterotp_trainer.launch"]
+
+
+def owner_reference(observed: Observed) -> Body:
+    """Return the reference that makes the job a child's controller."""
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "HeteroTPJob",
+        "name": observed.name,
+        "uid": observed.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def child_metadata(observed: Observed, name: str, labels: dict[str, str] | None = None) -> Body:
+    """Return the metadata that all children share."""
+    return {
+        "name": name,
+        "namespace": observed.job["metadata"].get("namespace", "default"),
+        "labels": {
+            names.LABEL_MANAGED_BY: names.MANAGED_BY,
+            names.LABEL_JOB: observed.name,
+            **(labels or {}),
+        },
+        "ownerReferences": [owner_reference(observed)],
+    }
+
+
+def pod_body(observed: Observed, place: PodPlace, attempt: int) -> Body:
+    """Return one pod of an attempt."""
+    template = copy.deepcopy(observed.spec.worker_groups[place.group_index].template)
+    labels = {
+        **((template.get("metadata") or {}).get("labels") or {}),
+        names.LABEL_GROUP: place.group,
+        names.LABEL_INDEX: str(place.index),
+        names.LABEL_FIRST_RANK: str(place.first_rank),
+        names.LABEL_ATTEMPT: str(attempt),
+        names.LABEL_TEMPLATE_HASH: template_hash(observed),
+    }
+    name = names.pod_name(observed.name, place.group, place.index, attempt)
+    metadata = child_metadata(observed, name, labels)
+    if annotations := (template.get("metadata") or {}).get("annotations"):
+        metadata["annotations"] = annotations
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.get("spec") or {}}
+    _complete_spec(observed, place, attempt, body["spec"], name)
+    join_gang(observed.spec.run_policy.gang, observed.name, len(observed.places), body)
+    return body
+
+
+def template_hash(observed: Observed) -> str:
+    """Return 10 hex digits of everything that a running attempt has frozen."""
+    spec = observed.spec.dump()
+    frozen = {key: spec.get(key) for key in ("workerGroups", "training", "checkpoint", "rendezvous", "metrics")}
+    text = json.dumps([frozen, observed.settings.trainer_image], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def _complete_spec(observed: Observed, place: PodPlace, attempt: int, spec: Body, name: str) -> None:
+    """Fill in what is ours; what the template says stays, where it is not ours."""
+    spec["hostname"] = name
+    spec["subdomain"] = names.service_name(observed.name)
+    spec["restartPolicy"] = "Never"
+    spec["automountServiceAccountToken"] = False
+    spec.setdefault("terminationGracePeriodSeconds", GRACE_SECONDS)
+    spec.setdefault("enableServiceLinks", False)
+    security = spec.setdefault("securityContext", {})
+    for key, value in {
+        "runAsNonRoot": True,
+        "runAsUser": USER,
+        "runAsGroup": USER,
+        "fsGroup": USER,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }.items():
+        security.setdefault(key, value)
+    containers = spec.setdefault("containers", [])
+    container = next((c for c in containers if c.get("name") == names.CONTAINER), None)
+    if container is None:
+        container = {"name": names.CONTAINER}
+        containers.insert(0, container)
+    _complete_container(observed, place, attempt, container)
+    _add_volumes(observed, place, spec, container)
+
+
+def _complete_container(observed: Observed, place: PodPlace, attempt: int, container: Body) -> None:
+    spec = observed.spec
+    container.setdefault("image", observed.settings.trainer_image)
+    own = [*(container.get("command") or []), *(container.get("args") or [])]
+    container["command"] = LAUNCHER if spec.training is not None else [*LAUNCHER, "--", *own]
+    container.pop("args", None)
+    container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
+    ours = environment(observed, place, attempt)
+    kept = [entry for entry in container.get("env") or [] if entry.get("name") not in ours]
+    container["env"] = [*kept, *({"name": key, "value": value} for key, value in ours.items())]
+    ports = [
+        {"name": f"metrics-{local}", "containerPort": spec.metrics.port + local} for local in range(place.processes)
+    ]
+    if place.first_rank == 0:
+        ports.append({"name": "rendezvous", "containerPort": spec.rendezvous.port})
+    container["ports"] = [*(container.get("ports") or []), *ports]
+    security = container.setdefault("securityContext", {})
+    security.setdefault("allowPrivilegeEscalation", False)
+    security.setdefault("readOnlyRootFilesystem", True)
+    security.setdefault("capabilities", {"drop": ["ALL"]})
+
+
+def environment(observed: Observed, place: PodPlace, attempt: int) -> dict[str, str]:
+    """Return the pod's environment; the launcher adds what differs between its ranks."""
+    spec = observed.spec
+    first = observed.places[0]
+    master = names.pod_name(observed.name, first.group, first.index, attempt)
+    slim = spec.dump()
+    for group in slim["workerGroups"]:
+        group.pop("template", None)
+    out = {
+        Env.JOB: observed.name,
+        Env.NAMESPACE: str(observed.job["metadata"].get("namespace", "default")),
+        Env.ATTEMPT: str(attempt),
+        Env.GROUP: place.group,
+        Env.FIRST_RANK: str(place.first_rank),
+        Env.PROCESSES: str(place.processes),
+        Env.SPEC: json.dumps(slim, separators=(",", ":")),
+        Env.STATUS_PORT: str(spec.metrics.port),
+        Env.DEVICE: json.dumps(spec.worker_groups[place.group_index].device.dump()),
+        Env.WORLD_SIZE: str(spec.process_count),
+        Env.MASTER_ADDR: f"{master}.{names.service_name(observed.name)}",
+        Env.MASTER_PORT: str(spec.rendezvous.port),
+    }
+    if place.first_rank == 0:
+        out[Env.CONTROL_DIR] = CONTROL_MOUNT
+        if spec.checkpoint is not None:
+            out[Env.CHECKPOINT_DIR] = spec.checkpoint.path or CHECKPOINT_MOUNT
+    return out
+
+
+def _add_volumes(observed: Observed, place: PodPlace, spec: Body, container: Body) -> None:
+    """Add scratch space everywhere; rank 0's pod also has the control document and the checkpoints."""
+    wanted: list[tuple[str, str, Body]] = [
+        ("heterotp-tmp", "/tmp", {"emptyDir": {}}),
+        ("heterotp-shm", "/dev/shm", {"emptyDir": {"medium": "Memory"}}),
+    ]
+    if place.first_rank == 0:
+        control = {"configMap": {"name": names.control_name(observed.name)}}
+        wanted.append(("heterotp-control", CONTROL_MOUNT, control))
+        claim = observed.spec.checkpoint.persistent_volume_claim if observed.spec.checkpoint else None
+        if claim:
+            wanted.append(("heterotp-checkpoints", CHECKPOINT_MOUNT, {"persistentVolumeClaim": {"claimName": claim}}))
+    mounts: list[Any] = container.setdefault("volumeMounts", [])
+    taken = {mount.get("mountPath") for mount in mounts}
+    for name, path, source in wanted:
+        if path not in taken:
+            spec.setdefault("volumes", []).append({"name": name, **source})
+            mounts.append({"name": name, "mountPath": path})

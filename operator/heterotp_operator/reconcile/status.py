@@ -1,0 +1,203 @@
+"""The status of a job: counted pods, what the trainer says, what is waited for."""
+
+from typing import Any
+
+from heterotp_api.status import MAX_RANKS
+from heterotp_api.trainer_status import TrainerRank, TrainerStatus
+
+from heterotp_operator.reconcile.children import control_document, policy_of, waits_for_policy
+from heterotp_operator.reconcile.conditions import Conditions
+from heterotp_operator.reconcile.observed import (
+    Body,
+    Observed,
+    ended,
+    first_rank_of,
+    phase,
+    stamp,
+)
+
+UNREACHABLE_SECONDS = 15.0
+IMAGE_REASONS = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"}
+
+
+def status_of(observed: Observed, conditions: Conditions, waiting_for: str | None = None) -> Body:
+    """Return the whole status but the attempt's counters."""
+    live = observed.status
+    out: Body = {
+        "observedGeneration": observed.job["metadata"].get("generation", 0),
+        "phase": conditions.phase(),
+        "conditions": conditions.list(),
+        "waitingFor": waits_for(observed, conditions) if waiting_for is None else waiting_for,
+        "workerGroups": group_counts(observed),
+    }
+    if live.get("startTime") or conditions.holds("Created"):
+        out["startTime"] = live.get("startTime") or stamp(observed.now)
+    if conditions.holds("Succeeded") or conditions.holds("Failed"):
+        out["completionTime"] = live.get("completionTime") or stamp(observed.now)
+    out |= _told(observed)
+    return out
+
+
+def group_counts(observed: Observed) -> list[Body]:
+    """Return per worker group how many pods are wanted, ready, active, succeeded and failed."""
+    groups = []
+    for group in observed.spec.worker_groups:
+        pods = [p for p in observed.current if p["metadata"]["labels"].get("heterotp.io/worker-group") == group.name]
+        phases = [phase(pod) for pod in pods]
+        groups.append(
+            {
+                "name": group.name,
+                "desired": group.pods,
+                "ready": sum(is_ready(pod) for pod in pods),
+                "active": sum(not ended(pod) for pod in pods),
+                "succeeded": phases.count("Succeeded"),
+                "failed": phases.count("Failed"),
+            }
+        )
+    return groups
+
+
+def is_ready(pod: Body) -> bool:
+    """Return whether a pod runs and says that it is ready."""
+    ready = any(c["type"] == "Ready" and c["status"] == "True" for c in pod.get("status", {}).get("conditions", ()))
+    return phase(pod) == "Running" and ready
+
+
+def waits_for(observed: Observed, conditions: Conditions) -> str:
+    """Return the one thing that the job waits for now; empty: nothing."""
+    if conditions.phase() in ("Succeeded", "Failed", "Suspended"):
+        return ""
+    if any(code == 403 for code, _ in observed.refusals.values()):
+        return "Quota"
+    if observed.foreign or observed.old:
+        return "PodsTerminating"
+    for pod in observed.current:
+        if reason := _pod_waits_for(pod):
+            return reason
+    if waits_for_policy(observed):
+        return "Policy"
+    return _ranks_wait_for(observed)
+
+
+def _pod_waits_for(pod: Body) -> str:
+    status = pod.get("status", {})
+    for condition in status.get("conditions", ()):
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return "Unschedulable"
+    for container in [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]:
+        if ((container.get("state") or {}).get("waiting") or {}).get("reason") in IMAGE_REASONS:
+            return "ImagePull"
+    return ""
+
+
+def _ranks_wait_for(observed: Observed) -> str:
+    """Return what the running ranks wait for: each other, or to be heard."""
+    trainer = observed.trainer
+    if observed.spec.training is None or not all(phase(pod) == "Running" for pod in observed.current):
+        return ""
+    if trainer is None or (trainer.status is None and not observed.status.get("training")):
+        return "Rendezvous" if observed.current else ""
+    if trainer.error and observed.now - trainer.since > UNREACHABLE_SECONDS:
+        return "Unreachable"
+    if trainer.status is not None and trainer.status.state == "stopping":
+        return "Checkpoint"
+    return ""
+
+
+# -- what the trainer says ------------------------------------------------------------------------------------
+
+
+def _told(observed: Observed) -> Body:
+    """Return the parts of the status that rank 0 tells; the last ones stay while it is silent."""
+    live = observed.status
+    told: Body = {"balancing": _balancing(observed)}
+    trainer = observed.trainer.status if observed.trainer is not None else None
+    if trainer is None or trainer.attempt != observed.attempt:
+        kept = {key: live[key] for key in ("training", "ranks", "slowest") if live.get(key)}
+        return told | kept
+    told["training"] = _training(trainer)
+    told["ranks"] = _ranks(observed, trainer)
+    if slowest := _slowest(trainer.ranks):
+        told["slowest"] = slowest
+    return told
+
+
+def rounded(value: float | None) -> float | None:
+    """Return a number with 3 significant digits: what moves less is not worth a write."""
+    return None if value is None else float(f"{value:.3g}")
+
+
+def _given(fields: dict[str, Any]) -> Body:
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def _training(trainer: TrainerStatus) -> Body:
+    seconds = trainer.iteration_seconds
+    return _given(
+        {
+            "epoch": trainer.epoch,
+            "iteration": trainer.iteration,
+            "totalIterations": trainer.total_iterations,
+            "resumedFrom": trainer.resumed_from,
+            "iterationSeconds": rounded(seconds),
+            "iterationsPerSecond": rounded(1 / seconds) if seconds else None,
+            "samplesPerSecond": rounded(trainer.samples_per_second),
+            "loss": rounded(trainer.loss),
+            "accuracy": rounded(trainer.accuracy),
+            "etaSeconds": rounded(trainer.eta_seconds),
+        }
+    )
+
+
+def _ranks(observed: Observed, trainer: TrainerStatus) -> list[Body]:
+    """Return the ranks with pod and node; the slowest of more than a status can hold."""
+    pods = {}
+    by_first = {first_rank_of(pod): pod for pod in observed.current}
+    for place in observed.places:
+        for local in range(place.processes):
+            pods[place.first_rank + local] = by_first.get(place.first_rank)
+    chosen = sorted(trainer.ranks, key=lambda rank: rank.relative_speed or 0.0)[:MAX_RANKS]
+    return [_rank(rank, pods.get(rank.rank)) for rank in sorted(chosen, key=lambda rank: rank.rank)]
+
+
+def _rank(rank: TrainerRank, pod: Body | None) -> Body:
+    numbers = ("compute_seconds", "matmul_seconds", "wait_seconds", "relative_speed", "share", "pruned_ratio")
+    numbers += ("migrated_ratio", "injected_slowdown", "measured_slowdown")
+    values = {name: rounded(getattr(rank, name)) for name in numbers}
+    camel = {name.split("_")[0] + "".join(w.title() for w in name.split("_")[1:]): v for name, v in values.items()}
+    return _given(
+        {
+            "rank": rank.rank,
+            "tpRank": rank.tp_rank,
+            "pod": pod["metadata"]["name"] if pod else None,
+            "node": pod.get("spec", {}).get("nodeName") if pod else None,
+            "device": rank.device,
+            **camel,
+            "straggler": rank.straggler,
+        }
+    )
+
+
+def _slowest(ranks: tuple[TrainerRank, ...]) -> str:
+    """Return e.g. 'rank 3 (2.1x)': the slowest rank and how many times slower than the fastest it is."""
+    known = [rank for rank in ranks if rank.relative_speed]
+    if len(known) < 2:
+        return ""
+    slowest = min(known, key=lambda rank: rank.relative_speed or 0.0)
+    assert slowest.relative_speed is not None
+    return f"rank {slowest.rank} ({1 / slowest.relative_speed:.1f}x)"
+
+
+def _balancing(observed: Observed) -> Body:
+    document = control_document(observed)
+    trainer = observed.trainer.status if observed.trainer is not None else None
+    return _given(
+        {
+            "policy": policy_of(observed)[1],
+            "generation": document.generation,
+            "appliedGeneration": trainer.applied_generation if trainer else None,
+            "strategy": document.balancing.strategy,
+            "limitIterationSeconds": rounded(trainer.limit_iteration_seconds) if trainer else None,
+            "reason": (trainer.control_error or None) if trainer else None,
+        }
+    )
