@@ -5,14 +5,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from heterotp_api import names
+
 from heterotp_operator.apply import Applier, Refusals
 from heterotp_operator.cluster import COSCHEDULING, VOLCANO, ApiError, Cluster, Conflict, NotFound
 from heterotp_operator.events import Recorder
 from heterotp_operator.metrics import KIND, Metrics
 from heterotp_operator.queue import Key, WorkQueue
 from heterotp_operator.ranks import Poller
+from heterotp_operator.reconcile.actions import Decision
 from heterotp_operator.reconcile.observed import Observed
-from heterotp_operator.reconcile.plan import Decision, plan
+from heterotp_operator.reconcile.plan import plan
 from heterotp_operator.settings import Settings
 from heterotp_operator.status_write import due
 from heterotp_operator.store import Json, Stores
@@ -106,8 +109,8 @@ class Reconciler:
         return Observed(
             job=job,
             pods=tuple(self._stores.pods.of_job(key)),
-            service=self._only(self._stores.services.of_job(key)),
-            configmap=self._only(self._stores.configmaps.of_job(key)),
+            service=self._stores.services.get((key[0], names.service_name(key[1]))),
+            configmap=self._stores.configmaps.get((key[0], names.control_name(key[1]))),
             podgroup=await self._podgroup(key, job),
             trainer=self._poller.report(key),
             now=self._now(),
@@ -128,9 +131,6 @@ class Reconciler:
         self._metrics.observe_job(key, job["spec"], decision.status or job["status"])
         for event in decision.events:
             await self._recorder.record(applier.job, event)
-
-    def _only(self, children: list[Json]) -> Json | None:
-        return children[0] if children else None
 
     def _memory(self, key: Key, job: Json) -> _Memory:
         uid, attempt = job["metadata"]["uid"], job["status"].get("attempt", -1)
