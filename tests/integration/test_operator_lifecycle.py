@@ -227,9 +227,10 @@ def test_the_same_name_again_is_a_new_job(gang, kube):
     first.delete()
     until("it is gone", lambda: first.live() is None)
     second = gang("phoenix")
-    pods = second.attempt(1, seconds=120)  # once the garbage collector has taken the old ones
-    owners = {pod["metadata"]["ownerReferences"][0]["uid"] for pod in pods}
-    assert owners == {second.body["metadata"]["uid"]}
+    wanted = [second.body["metadata"]["uid"]] * second.degree
+    owners = lambda: [pod["metadata"]["ownerReferences"][0]["uid"] for pod in second.pods()]  # noqa: E731
+    # once the garbage collector has taken the old ones
+    until(lambda: f"pods of the new job alone: {owners()} {second.status}", lambda: owners() == wanted, 120)
     second.run_all(1)
 
 

@@ -85,7 +85,7 @@ def _cause(pod: Body) -> Cause | None:
         reason = status.get("reason") or "PodFailed"
         return Cause(name, reason, f"{where} failed: {reason}: {status.get('message', '')}", None, conditions)
     if terminating(pod) and not ended(pod):
-        disruption = next((c for c in disruptions if c["type"] == "DisruptionTarget"), {})
+        disruption: Body = next((c for c in disruptions if c["type"] == "DisruptionTarget"), {})
         reason = disruption.get("reason") or "PodDeleted"
         return Cause(name, reason, f"{where} was deleted: {disruption.get('message') or reason}", None, conditions)
     return None

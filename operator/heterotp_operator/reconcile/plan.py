@@ -144,10 +144,9 @@ def _expired(observed: Observed) -> Decision | None:
     """Fail a job whose deadline is over."""
     policy = observed.spec.run_policy
     started = seconds(observed.status.get("startTime"))
-    if policy.active_deadline_seconds is not None and started is not None:
-        if observed.now >= started + policy.active_deadline_seconds:
-            words = f"activeDeadlineSeconds {policy.active_deadline_seconds} is over"
-            return _fail(observed, "DeadlineExceeded", words)
+    limit = policy.active_deadline_seconds
+    if limit is not None and started is not None and observed.now >= started + limit:
+        return _fail(observed, "DeadlineExceeded", f"activeDeadlineSeconds {limit} is over")
     left = _pre_running_left(observed)
     if left is not None and left <= 0:
         words = f"not running within preRunningDeadlineSeconds {policy.pre_running_deadline_seconds}"

@@ -60,7 +60,7 @@ def pod_body(observed: Observed, place: PodPlace, attempt: int) -> Body:
     metadata = child_metadata(observed, name, labels)
     if annotations := (template.get("metadata") or {}).get("annotations"):
         metadata["annotations"] = annotations
-    body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.get("spec") or {}}
+    body: Body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.get("spec") or {}}
     _complete_spec(observed, place, attempt, body["spec"], name)
     join_gang(observed.spec.run_policy.gang, observed.name, len(observed.places), body)
     return body

@@ -17,6 +17,17 @@ from heterotp_operator.reconcile.observed import (
 )
 
 UNREACHABLE_SECONDS = 15.0
+RANK_NUMBERS = (
+    "compute_seconds",
+    "matmul_seconds",
+    "wait_seconds",
+    "relative_speed",
+    "share",
+    "pruned_ratio",
+    "migrated_ratio",
+    "injected_slowdown",
+    "measured_slowdown",
+)
 IMAGE_REASONS = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"}
 
 
@@ -161,10 +172,7 @@ def _ranks(observed: Observed, trainer: TrainerStatus) -> list[Body]:
 
 
 def _rank(rank: TrainerRank, pod: Body | None) -> Body:
-    numbers = ("compute_seconds", "matmul_seconds", "wait_seconds", "relative_speed", "share", "pruned_ratio")
-    numbers += ("migrated_ratio", "injected_slowdown", "measured_slowdown")
-    values = {name: rounded(getattr(rank, name)) for name in numbers}
-    camel = {name.split("_")[0] + "".join(w.title() for w in name.split("_")[1:]): v for name, v in values.items()}
+    numbers = rank.model_dump(by_alias=True, include=set(RANK_NUMBERS))
     return _given(
         {
             "rank": rank.rank,
@@ -172,7 +180,7 @@ def _rank(rank: TrainerRank, pod: Body | None) -> Body:
             "pod": pod["metadata"]["name"] if pod else None,
             "node": pod.get("spec", {}).get("nodeName") if pod else None,
             "device": rank.device,
-            **camel,
+            **{name: rounded(value) for name, value in numbers.items()},
             "straggler": rank.straggler,
         }
     )
