@@ -11,12 +11,14 @@ COPY requirements.lock ./
 RUN python3 -m venv /opt/heterotp && grep -oE '^[A-Za-z0-9._-]+==[^ ;]+' requirements.lock >/tmp/pins \
  && /opt/heterotp/bin/pip install --no-cache-dir --disable-pip-version-check -q -c /tmp/pins \
     kopf kubernetes aiohttp prometheus-client pydantic click pyyaml hatchling
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml LICENSE ./
 COPY api api
 COPY operator operator
 COPY trainer trainer
 COPY cli cli
-RUN /opt/heterotp/bin/pip install --no-cache-dir --disable-pip-version-check -q --no-deps --no-build-isolation . \
+# the package's metadata names the README; an image has no reader for it
+RUN touch README.md \
+ && /opt/heterotp/bin/pip install --no-cache-dir --disable-pip-version-check -q --no-deps --no-build-isolation . \
  && /opt/heterotp/bin/pip uninstall -q -y hatchling
 
 FROM ${PYTHON_IMAGE} AS operator
@@ -37,12 +39,14 @@ RUN python3 -m venv --system-site-packages /opt/heterotp \
      || /opt/heterotp/bin/pip install --no-cache-dir -q "$TORCH" numpy --index-url "$TORCH_INDEX") \
  && /opt/heterotp/bin/pip install --no-cache-dir --disable-pip-version-check -q -c /tmp/pins \
     scikit-learn aiohttp prometheus-client pydantic click pyyaml hatchling
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml LICENSE ./
 COPY api api
 COPY operator operator
 COPY trainer trainer
 COPY cli cli
-RUN /opt/heterotp/bin/pip install --no-cache-dir --disable-pip-version-check -q --no-deps --no-build-isolation .
+# the package's metadata names the README; an image has no reader for it
+RUN touch README.md \
+ && /opt/heterotp/bin/pip install --no-cache-dir --disable-pip-version-check -q --no-deps --no-build-isolation .
 ENV PATH=/opt/heterotp/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/tmp
 WORKDIR /tmp
 USER 65532:65532
@@ -58,12 +62,14 @@ RUN python3 -m venv /opt/heterotp \
  && /opt/heterotp/bin/pip install --no-cache-dir -q "$TORCH" numpy ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} \
  && /opt/heterotp/bin/pip install --no-cache-dir --disable-pip-version-check -q -c /tmp/pins \
     scikit-learn aiohttp prometheus-client pydantic click pyyaml hatchling
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml LICENSE ./
 COPY api api
 COPY operator operator
 COPY trainer trainer
 COPY cli cli
-RUN /opt/heterotp/bin/pip install --no-cache-dir --disable-pip-version-check -q --no-deps --no-build-isolation .
+# the package's metadata names the README; an image has no reader for it
+RUN touch README.md \
+ && /opt/heterotp/bin/pip install --no-cache-dir --disable-pip-version-check -q --no-deps --no-build-isolation .
 ENV PATH=/opt/heterotp/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/tmp
 WORKDIR /tmp
 USER 65532:65532
