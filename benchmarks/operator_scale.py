@@ -211,6 +211,7 @@ async def measure(kubeconfig: Path, log: Path, arguments: argparse.Namespace) ->
         started = time.monotonic()
         await until(lambda: statuses(api, 1, jobs))
         result["coldStartSeconds"] = time.monotonic() - started
+        result["coldStartCpuSeconds"] = operator.cpu_seconds()
         await asyncio.sleep(15)
         busy, since = operator.cpu_seconds(), time.monotonic()
         took = sorted(await latencies(api, jobs, arguments.events, arguments.rate))

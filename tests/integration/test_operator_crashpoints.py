@@ -61,7 +61,10 @@ class Life:
             "phase": live["status"]["phase"],
             "attempt": live["status"]["attempt"],
             "restarts": live["status"]["restarts"],
-            "conditions": sorted((c["type"], c["status"]) for c in live["status"]["conditions"]),
+            # Created says that a gang was seen complete: one that ended while the operator was down never was
+            "conditions": sorted(
+                (c["type"], c["status"]) for c in live["status"]["conditions"] if c["type"] != "Created"
+            ),
             "workerGroups": live["status"]["workerGroups"],
             "children": sorted(child["metadata"]["name"].removeprefix(self.gang.name) for child in children),
             "foreign": [c for c in children if c["metadata"]["ownerReferences"][0]["uid"] != uid],
