@@ -30,16 +30,17 @@ Array = NDArray[np.float64]
 def draw(history: History, report: dict[str, Any], target: Path) -> None:
     """Write the picture; the history has at least two iterations."""
     matplotlib.use("Agg")
-    edges = bins(len(history))
-    x = medians(np.asarray(history.iterations, dtype=float), edges)
+    timed = steady(history)
+    edges = bins(len(timed))
+    x = medians(np.asarray(timed.iterations, dtype=float), edges)
     chosen = slowest(report["ranks"], MOST_RANKS)
     lines = max(1, -(-len(chosen) // COLUMNS))
     figure = Figure(figsize=(13, 4.6 + 2.7 * lines), layout="constrained", facecolor="white")
     top, bottom = figure.subfigures(2, 1, squeeze=False, height_ratios=[4.0, 0.4 + 2.7 * lines])[:, 0]
     left, right = top.subplots(1, 2)
-    _iteration_time(left, x, history, edges, report)
+    _iteration_time(left, x, timed, edges, report)
     _learning(right, history)
-    stacks = [[medians(series(history, rank, p), edges) * 1e3 for p in COLOURS] for rank in chosen]
+    stacks = [[medians(series(timed, rank, p), edges) * 1e3 for p in COLOURS] for rank in chosen]
     _all_ranks(bottom, x, stacks, [report["ranks"][rank] for rank in chosen])
     figure.suptitle(title(report), x=0.01, ha="left", fontsize=14, fontweight="bold", color=INK)
     figure.savefig(target, dpi=110)
@@ -78,6 +79,24 @@ def series(history: History, rank: int, phase: str) -> Array:
     )
 
 
+def evaluations(history: History) -> list[tuple[int, float]]:
+    """Return iteration and test accuracy in percent, where it changed (every line repeats the last one)."""
+    points: list[tuple[int, float]] = []
+    for iteration, entry in zip(history.iterations, history.entries, strict=True):
+        value = entry.get("accuracy")
+        if value is not None and (not points or points[-1][1] != value * 100):
+            points.append((iteration, value * 100))
+    return points
+
+
+def steady(history: History) -> History:
+    """Return the history without warm-up, evaluation and checkpoint iterations, where enough is left."""
+    kept = [pair for pair in zip(history.iterations, history.entries, strict=True) if pair[1].get("measured", True)]
+    if len(kept) < 2:
+        return history
+    return History(tuple(i for i, _ in kept), tuple(e for _, e in kept))
+
+
 def _tidy(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#e6e8eb", linewidth=0.8)
@@ -93,7 +112,7 @@ def _iteration_time(axes: Axes, x: Array, history: History, edges: Sequence[slic
     limit = report.get("limitIterationSeconds")
     if limit:
         axes.axhline(limit * 1e3, color=LIMIT, linestyle="--", linewidth=1.4, label=f"fluid limit {limit * 1e3:.1f} ms")
-    # a checkpoint or evaluation takes many iterations' time: it must not flatten the rest
+    # single outliers must not flatten the rest
     axes.set_ylim(0, 1.35 * max(float(np.nanpercentile(times, 90)), (limit or 0.0) * 1e3))
     axes.set_title("Iteration time", loc="left", fontsize=11, color=INK)
     axes.set_xlabel("iteration")
@@ -110,11 +129,7 @@ def _learning(axes: Axes, history: History) -> None:
     axes.set_xlabel("iteration")
     axes.set_title("Loss and accuracy", loc="left", fontsize=11, color=INK)
     _tidy(axes)
-    known = [
-        (i, e["accuracy"] * 100)
-        for i, e in zip(history.iterations, history.entries, strict=True)
-        if e.get("accuracy") is not None
-    ]
+    known = evaluations(history)
     if not known:
         return
     other = axes.twinx()

@@ -13,6 +13,8 @@ from heterotp_api.job import HeteroTPJob
 from heterotp_api.names import Env
 from heterotp_api.ranks import PodPlace, pods
 
+from heterotp_cli.workdir import CHECKPOINTS
+
 LOOPBACK = "127.0.0.1"
 FIRST_PORT, LAST_PORT = 20000, 32000  # below the range that the kernel hands out by itself
 
@@ -68,7 +70,7 @@ def pod_environment(
         Env.PROCESSES: str(place.processes),
         Env.SPEC: spec_json(job),
         Env.CONTROL_DIR: str(workdir),
-        Env.CHECKPOINT_DIR: given or str(workdir / "checkpoints"),
+        Env.CHECKPOINT_DIR: given or str(workdir / CHECKPOINTS),
         Env.STATUS_PORT: str(ports.metrics[pod_index]),
         Env.DEVICE: json.dumps(device.dump()),
         Env.WORKDIR: str(workdir),

@@ -35,11 +35,8 @@ def completed(
     history: History,
     places: Sequence[RankPlace],
 ) -> dict[str, Any]:
-    """Return a report with all stable keys; what rank 0 wrote wins, but for a success that was none."""
-    report = {**_guessed(job, attempt, status, history, places), "state": state, **(written or {})}
-    if state != "succeeded" and report["state"] == "succeeded":
-        report["state"] = state
-    return report
+    """Return a report with all stable keys: what rank 0 wrote wins, but how the run ended is seen from here."""
+    return {**_guessed(job, attempt, status, history, places), **(written or {}), "state": state}
 
 
 def _guessed(

@@ -24,19 +24,21 @@ from heterotp_cli.report import completed, summary_lines
 @click.argument("manifest", type=click.Path(path_type=Path))
 @click.option("--workdir", type=click.Path(path_type=Path), help="Run directory; default ./runs/<job>.")
 @click.option("--resume", is_flag=True, help="Continue the run in the directory from its last checkpoint.")
-def command(manifest: Path, workdir: Path | None, resume: bool) -> None:
+@click.option("--fresh", is_flag=True, help="Discard an earlier run of the same job in the directory.")
+def command(manifest: Path, workdir: Path | None, resume: bool, fresh: bool) -> None:
     """Train the HeteroTPJob of MANIFEST on this machine, one process per rank, without Kubernetes.
 
     Ctrl-C writes a last checkpoint and stops all ranks; a second one kills them. Exits 0 done, 1 failed,
     2 bad input, 130 stopped.
     """
+    if resume and fresh:
+        raise BadInput("--fresh: with --resume: give one of them")
     chosen = read_manifest(manifest)
     require_trainer()
     name = chosen.job.metadata.name
     place = Path(os.path.abspath(workdir or Path("runs") / name))
-    seen = directory.look(place)
-    attempt = directory.next_attempt(seen, place, name, resume)
-    with directory.lock(place):
+    handle, attempt = directory.claim(place, name, "resume" if resume else "fresh" if fresh else "new")
+    with handle:
         directory.prepare(place, name, attempt, chosen.control.dump())
         run_attempt(chosen, attempt, place)
 

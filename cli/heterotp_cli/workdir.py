@@ -10,14 +10,16 @@ run.lock       held while a run is alive
 import fcntl
 import json
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from heterotp_cli.errors import BadInput
 
 RUN, STATUS, REPORT, HISTORY, PICTURE = "run.json", "status.json", "report.json", "history.jsonl", "report.png"
-LOGS, LOCK = "logs", "run.lock"
+LOGS, CHECKPOINTS, LOCK = "logs", "checkpoints", "run.lock"
+Mode = Literal["new", "resume", "fresh"]
 
 
 @dataclass(frozen=True)
@@ -46,19 +48,19 @@ def look(workdir: Path) -> Seen:
     return Seen(False, str(run.get("job")), int(run.get("attempt", 0)), report.get("state"), iteration)
 
 
-def next_attempt(seen: Seen, workdir: Path, job: str, resume: bool) -> int:
+def next_attempt(seen: Seen, workdir: Path, job: str, mode: Mode = "new") -> int:
     """Return the attempt to start; raise BadInput where the directory must not be used, saying what to do."""
     if seen.empty:
-        if resume:
+        if mode == "resume":
             raise BadInput(f"{workdir}: --resume: there is no run to resume: leave --resume out")
         return 1
     if seen.job is None:
         raise BadInput(f"{workdir}: --workdir: holds files that are no run: name an empty or new directory")
     if seen.job != job:
         raise BadInput(f"{workdir}: --workdir: holds the run of job '{seen.job}': name another directory")
-    if not resume:
+    if mode == "new":
         raise BadInput(f"{workdir}: --workdir: {_held(seen)}: {_advice(seen)}")
-    return seen.attempt + 1
+    return seen.attempt + 1 if mode == "resume" else 1
 
 
 def _held(seen: Seen) -> str:
@@ -68,8 +70,20 @@ def _held(seen: Seen) -> str:
 
 def _advice(seen: Seen) -> str:
     if seen.state == "succeeded":
-        return "name another directory, or remove this one"
-    return "continue it with --resume, or name another directory"
+        return "name another directory, or discard it with --fresh"
+    return "continue it with --resume, discard it with --fresh, or name another directory"
+
+
+def claim(workdir: Path, job: str, mode: Mode) -> tuple[IO[str], int]:
+    """Return the directory's lock and the attempt to start; raise BadInput where it must not be used."""
+    if look(workdir).job is None:
+        next_attempt(look(workdir), workdir, job, mode)  # refuses before anything is written
+    handle = lock(workdir)
+    try:
+        return handle, next_attempt(look(workdir), workdir, job, mode)
+    except BadInput:
+        handle.close()
+        raise
 
 
 def lock(workdir: Path) -> IO[str]:
@@ -88,11 +102,13 @@ def lock(workdir: Path) -> IO[str]:
 
 
 def prepare(workdir: Path, job: str, attempt: int, control: dict[str, Any]) -> None:
-    """Write run.json and control.json and clear away what an earlier attempt reported."""
+    """Write run.json and control.json; clear away what an earlier attempt reported, for attempt 1 all it left."""
     for stale in (STATUS, REPORT, PICTURE):
         (workdir / stale).unlink(missing_ok=True)
     if attempt == 1:
         (workdir / HISTORY).unlink(missing_ok=True)
+        for folder in (LOGS, CHECKPOINTS):
+            shutil.rmtree(workdir / folder, ignore_errors=True)
     (workdir / LOGS).mkdir(exist_ok=True)
     write_json(workdir / "control.json", control)
     write_json(workdir / RUN, {"job": job, "attempt": attempt})

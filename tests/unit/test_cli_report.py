@@ -6,7 +6,7 @@ import pytest
 from heterotp_api.load import parse_object
 from heterotp_api.ranks import rank_table
 from heterotp_cli.follow import History, read_history, read_status
-from heterotp_cli.picture import bins, draw, rank_title, slowest
+from heterotp_cli.picture import bins, draw, evaluations, rank_title, slowest, steady
 from heterotp_cli.report import KEYS, completed, iteration_statistics, summary_lines
 from manifest_table import TABLE, manifest
 
@@ -48,10 +48,9 @@ def test_a_run_that_died_gets_a_report_with_all_keys(tmp_path):
     assert [rank["group"] for rank in report["ranks"]] == ["fast"] * 3 + ["slow"]
 
 
-def test_what_rank_0_wrote_wins_but_for_a_success_that_was_none():
+def test_what_rank_0_wrote_wins_but_for_how_it_ended():
     report = completed({"state": "succeeded", "iterations": 9}, "failed", "demo", 1, None, History(), PLACES)
     assert (report["state"], report["iterations"]) == ("failed", 9)
-    assert completed({"state": "succeeded"}, "succeeded", "demo", 1, None, History(), PLACES)["state"] == "succeeded"
 
 
 def test_summary_says_emulated():
@@ -97,3 +96,17 @@ def test_the_picture_is_drawn(tmp_path, iterations):
     data = (tmp_path / "report.png").read_bytes()
     assert data.startswith(b"\x89PNG")
     assert len(data) > 10_000
+
+
+def test_accuracy_is_a_point_where_it_changed(tmp_path):
+    values = [None, 0.5, 0.5, 0.75, 0.75]
+    history = history_file(tmp_path, *(entry(i, accuracy=value) for i, value in enumerate(values)))
+    assert evaluations(history) == [(1, 50.0), (3, 75.0)]
+
+
+def test_unmeasured_iterations_are_left_out_of_the_times(tmp_path):
+    history = history_file(
+        tmp_path, entry(1, measured=False), entry(2, measured=True), entry(3), entry(4, measured=False)
+    )
+    assert steady(history).iterations == (2, 3)
+    assert steady(history_file(tmp_path, entry(1, measured=False), entry(2))).iterations == (1, 2)

@@ -2,7 +2,7 @@
 
 import pytest
 from heterotp_cli.errors import BadInput
-from heterotp_cli.workdir import lock, look, next_attempt, prepare, read_json, write_json
+from heterotp_cli.workdir import claim, lock, look, next_attempt, prepare, read_json, write_json
 
 
 @pytest.fixture
@@ -12,24 +12,24 @@ def run_of_demo(tmp_path):
 
 
 def test_an_absent_or_empty_directory_starts_attempt_1(tmp_path):
-    assert next_attempt(look(tmp_path / "absent"), tmp_path, "demo", resume=False) == 1
-    assert next_attempt(look(tmp_path), tmp_path, "demo", resume=False) == 1
+    assert next_attempt(look(tmp_path / "absent"), tmp_path, "demo") == 1
+    assert next_attempt(look(tmp_path), tmp_path, "demo") == 1
 
 
 def test_nothing_to_resume_is_said(tmp_path):
     with pytest.raises(BadInput, match="no run to resume: leave --resume out"):
-        next_attempt(look(tmp_path), tmp_path, "demo", resume=True)
+        next_attempt(look(tmp_path), tmp_path, "demo", mode="resume")
 
 
 def test_files_that_are_no_run_are_left_alone(tmp_path):
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(BadInput, match="holds files that are no run"):
-        next_attempt(look(tmp_path), tmp_path, "demo", resume=True)
+        next_attempt(look(tmp_path), tmp_path, "demo", mode="resume")
 
 
 def test_another_jobs_run_is_refused_even_with_resume(run_of_demo):
     with pytest.raises(BadInput, match="holds the run of job 'demo': name another directory"):
-        next_attempt(look(run_of_demo), run_of_demo, "other", resume=True)
+        next_attempt(look(run_of_demo), run_of_demo, "other", mode="resume")
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_another_jobs_run_is_refused_even_with_resume(run_of_demo):
     [
         (None, "holds attempt 1 of job 'demo', unfinished: continue it with --resume"),
         ({"state": "failed", "iterations": 7}, "failed at iteration 7: continue it with --resume"),
-        ({"state": "succeeded", "iterations": 9}, "succeeded at iteration 9: name another directory, or remove"),
+        ({"state": "succeeded", "iterations": 9}, "succeeded at iteration 9: name another directory, or discard"),
     ],
     ids=["killed", "failed", "succeeded"],
 )
@@ -45,8 +45,8 @@ def test_a_run_of_the_same_job_needs_resume(run_of_demo, report, said):
     if report is not None:
         write_json(run_of_demo / "report.json", report)
     with pytest.raises(BadInput, match=said):
-        next_attempt(look(run_of_demo), run_of_demo, "demo", resume=False)
-    assert next_attempt(look(run_of_demo), run_of_demo, "demo", resume=True) == 2
+        next_attempt(look(run_of_demo), run_of_demo, "demo")
+    assert next_attempt(look(run_of_demo), run_of_demo, "demo", mode="resume") == 2
 
 
 def test_a_live_run_keeps_others_out(tmp_path):
@@ -73,3 +73,29 @@ def test_prepare_clears_what_an_older_attempt_reported_but_keeps_its_history(run
 def test_a_half_written_document_is_none(tmp_path):
     (tmp_path / "status.json").write_text('{"a": ')
     assert read_json(tmp_path / "status.json") is None
+
+
+def test_fresh_starts_over_and_discards_what_was_there(run_of_demo):
+    (run_of_demo / "history.jsonl").touch()
+    (run_of_demo / "checkpoints").mkdir()
+    handle, attempt = claim(run_of_demo, "demo", "fresh")
+    handle.close()
+    assert attempt == 1
+    prepare(run_of_demo, "demo", attempt, {"generation": 1})
+    assert {path.name for path in run_of_demo.iterdir()} == {"run.json", "run.lock", "control.json", "logs"}
+    with pytest.raises(BadInput, match="holds the run of job 'demo'"):
+        claim(run_of_demo, "other", "fresh")
+
+
+def test_a_refused_directory_is_left_as_it_was(tmp_path):
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(BadInput):
+        claim(tmp_path, "demo", "fresh")
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+    lock(tmp_path / "run").close()
+
+
+def test_a_refused_claim_gives_the_lock_back(run_of_demo):
+    with pytest.raises(BadInput, match="unfinished"):
+        claim(run_of_demo, "demo", "new")
+    claim(run_of_demo, "demo", "resume")[0].close()

@@ -1,0 +1,180 @@
+"""`heterotp run` with real ranks: done, resumed, interrupted, killed; nobody is left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+DEADLINE_SECONDS = 240
+LONG = 100_000
+
+
+def write_job(path, iterations, **training):
+    body = {
+        "apiVersion": "heterotp.io/v1alpha1",
+        "kind": "HeteroTPJob",
+        "metadata": {"name": "small"},
+        "spec": {
+            "tensorParallelDegree": 2,
+            "workerGroups": [
+                {"name": "fast", "relativeSpeed": 1.0},
+                {"name": "slow", "relativeSpeed": 0.5, "device": {"type": "emulated", "teraflops": 1.0}},
+            ],
+            "training": {
+                "model": {"hiddenSize": 32, "depth": 1, "heads": 4, "patchSize": 4},
+                "iterations": iterations,
+                **training,
+            },
+        },
+    }
+    path.write_text(yaml.safe_dump(body))
+    return path
+
+
+def start(*arguments):
+    return subprocess.Popen(
+        [sys.executable, "-m", "heterotp_cli", "run", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process):
+    try:
+        out, err = process.communicate(timeout=DEADLINE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    return process.returncode, out, err
+
+
+def history(workdir):
+    path = workdir / "history.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [json.loads(line)["iteration"] for line in lines if line.endswith("}")]
+
+
+def until(condition, process):
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def processes_of(workdir):
+    """Return pid -> RANK of all live processes whose environment names the run directory."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            variables = dict(v.split("=", 1) for v in (entry / "environ").read_text().split("\0") if "=" in v)
+        except OSError:
+            continue
+        if variables.get("HETEROTP_WORKDIR") == str(workdir):
+            found[int(entry.name)] = variables.get("RANK")
+    return found
+
+
+def gone(workdir):
+    deadline = time.monotonic() + 60
+    while processes_of(workdir):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+@pytest.fixture
+def workdir(tmp_path):
+    place = tmp_path / "run"
+    yield place
+    for pid in processes_of(place):  # only after a failed test
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_a_run_to_its_end_and_what_the_directory_then_holds(tmp_path, workdir):
+    job = write_job(tmp_path / "job.yaml", 12)
+    code, out, err = finish(start(job, "--workdir", workdir))
+    assert code == 0, err + out
+    report = json.loads((workdir / "report.json").read_text())
+    assert (report["state"], report["iterations"], report["attempt"]) == ("succeeded", 12, 1)
+    assert [rank["group"] for rank in report["ranks"]] == ["fast", "slow"]
+    assert report["ranks"][0]["share"] > report["ranks"][1]["share"] > 0
+    assert sum(rank["share"] for rank in report["ranks"]) == pytest.approx(1.0)
+    assert report["emulated"] is True
+    assert history(workdir) == list(range(1, 13))
+    assert (workdir / "report.png").stat().st_size > 10_000
+    assert json.loads((workdir / "control.json").read_text())["generation"] == 1
+    assert str(workdir / "report.json") in out
+    assert "emulated" in out
+    assert len(out.splitlines()) < 60
+    assert gone(workdir)
+
+    code, _, err = finish(start(job, "--workdir", workdir))
+    assert code == 2
+    assert "succeeded at iteration 12" in err
+
+
+def test_ctrl_c_checkpoints_and_resume_goes_on_from_there(tmp_path, workdir):
+    run = start(write_job(tmp_path / "job.yaml", LONG), "--workdir", workdir)
+    until(lambda: len(history(workdir)) >= 5, run)
+    run.send_signal(signal.SIGINT)
+    code, out, err = finish(run)
+    assert code == 130, err + out
+    assert gone(workdir)
+    stopped = json.loads((workdir / "report.json").read_text())
+    assert stopped["state"] == "stopped"
+
+    job = write_job(tmp_path / "job.yaml", stopped["iterations"] + 10)
+    code, out, err = finish(start(job, "--workdir", workdir, "--resume"))
+    assert code == 0, err + out
+    status = json.loads((workdir / "status.json").read_text())
+    assert status["resumedFrom"] == stopped["iterations"]
+    assert json.loads((workdir / "report.json").read_text())["attempt"] == 2
+    assert history(workdir) == list(range(1, stopped["iterations"] + 11))
+
+
+def test_a_killed_rank_fails_the_run_and_is_named(tmp_path, workdir):
+    run = start(write_job(tmp_path / "job.yaml", LONG), "--workdir", workdir)
+    until(lambda: len(history(workdir)) >= 3, run)
+    victim = next(pid for pid, rank in processes_of(workdir).items() if rank == "1")
+    os.kill(victim, signal.SIGKILL)
+    code, out, err = finish(run)
+    assert code == 1, err + out
+    assert "rank 1 (pod slow-0) was killed by SIGKILL" in err
+    assert "--resume" in err
+    assert str(workdir / "logs" / "rank-1.log") in err
+    assert json.loads((workdir / "report.json").read_text())["state"] == "failed"
+    assert gone(workdir)
+
+
+def test_a_killed_command_line_takes_its_ranks_with_it(tmp_path, workdir):
+    run = start(write_job(tmp_path / "job.yaml", LONG), "--workdir", workdir)
+    until(lambda: len(history(workdir)) >= 3, run)
+    other = start(tmp_path / "job.yaml", "--workdir", workdir, "--resume")
+    code, _, err = finish(other)
+    assert code == 2
+    assert "a run is alive there" in err
+    run.kill()
+    run.communicate()
+    assert gone(workdir)
+
+
+def test_what_the_trainer_refuses_is_bad_input(tmp_path, workdir):
+    (tmp_path / "empty").mkdir()
+    job = write_job(tmp_path / "job.yaml", 5, data={"name": "cifar10", "path": str(tmp_path / "empty")})
+    code, out, err = finish(start(job, "--workdir", workdir))
+    assert code == 2, err + out
+    assert err.count("\n") == 1
+    assert str(tmp_path / "empty") in err
+    assert "Traceback" not in err
+    assert gone(workdir)
