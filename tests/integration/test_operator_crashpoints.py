@@ -61,10 +61,9 @@ class Life:
             "phase": live["status"]["phase"],
             "attempt": live["status"]["attempt"],
             "restarts": live["status"]["restarts"],
-            # Created says that a gang was seen complete: one that ended while the operator was down never was
-            "conditions": sorted(
-                (c["type"], c["status"]) for c in live["status"]["conditions"] if c["type"] != "Created"
-            ),
+            # an absent condition says the same as a False one; Created says that a gang was seen complete,
+            # and one that ended while the operator was down never was
+            "conditions": {c["type"] for c in live["status"]["conditions"] if c["status"] == "True"} - {"Created"},
             "workerGroups": live["status"]["workerGroups"],
             "children": sorted(child["metadata"]["name"].removeprefix(self.gang.name) for child in children),
             "foreign": [c for c in children if c["metadata"]["ownerReferences"][0]["uid"] != uid],
