@@ -8,7 +8,7 @@ ARG TORCH_IMAGE=python:3.13-slim-trixie
 FROM ${PYTHON_IMAGE} AS operator-build
 WORKDIR /src
 COPY requirements.lock ./
-RUN python3 -m venv /opt/heterotp && grep -oE '^[A-Za-z0-9._-]+==[^ ;]+' requirements.lock >/tmp/pins \
+RUN python3 -m venv /opt/heterotp && grep -oE '^[A-Za-z0-9._-]+==[^\]+' requirements.lock >/tmp/pins \
  && /opt/heterotp/bin/pip install --no-cache-dir --disable-pip-version-check -q -c /tmp/pins \
     kopf kubernetes aiohttp prometheus-client pydantic click pyyaml hatchling
 COPY pyproject.toml LICENSE ./
@@ -34,7 +34,7 @@ WORKDIR /src
 COPY requirements.lock ./
 # torch and numpy come with the base image or with the index; the other pins hold for both
 RUN python3 -m venv --system-site-packages /opt/heterotp \
- && grep -oE '^[A-Za-z0-9._-]+==[^ ;]+' requirements.lock | grep -vE '^(torch|numpy|triton|nvidia|cuda)' >/tmp/pins \
+ && grep -oE '^[A-Za-z0-9._-]+==[^\]+' requirements.lock | grep -vE '^(torch|numpy|triton|nvidia|cuda)' >/tmp/pins \
  && (/opt/heterotp/bin/python3 -c 'import torch' 2>/dev/null \
      || /opt/heterotp/bin/pip install --no-cache-dir -q "$TORCH" numpy --index-url "$TORCH_INDEX") \
  && /opt/heterotp/bin/pip install --no-cache-dir --disable-pip-version-check -q -c /tmp/pins \
@@ -58,7 +58,7 @@ ARG TORCH_INDEX=
 WORKDIR /src
 COPY requirements.lock ./
 RUN python3 -m venv /opt/heterotp \
- && grep -oE '^[A-Za-z0-9._-]+==[^ ;]+' requirements.lock | grep -vE '^(torch|numpy|triton|nvidia|cuda)' >/tmp/pins \
+ && grep -oE '^[A-Za-z0-9._-]+==[^\]+' requirements.lock | grep -vE '^(torch|numpy|triton|nvidia|cuda)' >/tmp/pins \
  && /opt/heterotp/bin/pip install --no-cache-dir -q "$TORCH" numpy ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} \
  && /opt/heterotp/bin/pip install --no-cache-dir --disable-pip-version-check -q -c /tmp/pins \
     scikit-learn aiohttp prometheus-client pydantic click pyyaml hatchling

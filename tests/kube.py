@@ -1,8 +1,10 @@
 """A small synchronous client of the API server for tests: dicts in, dicts out."""
 
+import base64
 import http.client
 import json
 import ssl
+import tempfile
 import time
 from pathlib import Path
 from urllib.parse import quote, urlencode, urlsplit
@@ -22,6 +24,30 @@ class KubeError(Exception):
         self.code, self.message = code, status.get("message", "")
 
 
+def _refusal(text):
+    """Return the Status object of a refusal; a proxied server may have said something else."""
+    try:
+        status = json.loads(text)
+    except ValueError:
+        status = None
+    return status if isinstance(status, dict) else {"message": text.decode(errors="replace")}
+
+
+def _tls(cluster, user):
+    """Return the TLS context of a kubeconfig with files or embedded data; None without an authority."""
+    embedded = cluster.get("certificate-authority-data")
+    if not embedded and "certificate-authority" not in cluster:
+        return None
+    data = base64.b64decode(embedded).decode() if embedded else None
+    context = ssl.create_default_context(cafile=cluster.get("certificate-authority"), cadata=data)
+    if "client-certificate-data" in user:
+        with tempfile.NamedTemporaryFile() as both:
+            both.write(b"".join(base64.b64decode(user[f"client-{part}-data"]) for part in ("certificate", "key")))
+            both.flush()
+            context.load_cert_chain(both.name)
+    return context
+
+
 class Kube:
     """One connection, one thread."""
 
@@ -29,9 +55,10 @@ class Kube:
         document = yaml.safe_load(Path(kubeconfig).read_text())
         cluster = document["clusters"][0]["cluster"]
         self.server = cluster["server"]
+        user = document["users"][0]["user"]
         self.authority = cluster.get("certificate-authority")
-        self.token = document["users"][0]["user"].get("token", "")
-        self._context = ssl.create_default_context(cafile=self.authority) if self.authority else None
+        self.token = user.get("token", "")
+        self._context = _tls(cluster, user)
         self._connection = None
 
     def _connect(self):
@@ -41,7 +68,15 @@ class Kube:
         return http.client.HTTPSConnection(host, timeout=30, context=self._context)
 
     def request(self, method, path, body=None, content_type="application/json"):
-        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": content_type}
+        """Return the answer's object."""
+        text = self.text(method, path, body, content_type)
+        return json.loads(text) if text else {}
+
+    def text(self, method, path, body=None, content_type="application/json"):
+        """Return the answer's bytes; KubeError when it is a refusal."""
+        headers = {"Content-Type": content_type}
+        if self.token:
+            headers["Authorization"] = f"Bearer {self.token}"
         data = None if body is None else json.dumps(body)
         for last in (False, True):
             if self._connection is None:
@@ -55,10 +90,9 @@ class Kube:
                 self.close()
                 if last:
                     raise
-        document = json.loads(text) if text else {}
         if answer.status >= 400:
-            raise KubeError(answer.status, document)
-        return document
+            raise KubeError(answer.status, _refusal(text))
+        return text
 
     def close(self):
         if self._connection is not None:
