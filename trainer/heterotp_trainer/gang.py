@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from heterotp_trainer.devices import Device
 from heterotp_trainer.environment import RankEnvironment
@@ -50,7 +51,7 @@ def meet(environment: RankEnvironment, device: Device, complaint: str) -> Gang:
     """
     training = environment.spec.training
     timeout = timedelta(seconds=training.collective_timeout_seconds if training else 300)
-    store = dist.PrefixStore(f"heterotp/{environment.job}/{environment.attempt}", _open_store(environment, timeout))
+    store = PrefixStore(f"heterotp/{environment.job}/{environment.attempt}", _open_store(environment, timeout))
     dist.init_process_group("gloo", store=store, rank=environment.rank, world_size=environment.ranks, timeout=timeout)
     facts = _exchange(Facts(device.name, device.torch_device.type, complaint), environment.ranks)
     complaints = [f"rank {rank}: {fact.complaint}" for rank, fact in enumerate(facts) if fact.complaint]
@@ -59,17 +60,17 @@ def meet(environment: RankEnvironment, device: Device, complaint: str) -> Gang:
     backend = "nccl" if all(fact.torch_device == "cuda" for fact in facts) else "gloo"
     tp_group = dist.new_group(backend=backend, timeout=timeout)
     exchange_group = dist.new_group(backend="gloo", timeout=timeout)
-    assert tp_group is not None and exchange_group is not None
+    assert isinstance(tp_group, dist.ProcessGroup) and isinstance(exchange_group, dist.ProcessGroup)
     return Gang(tp_group, exchange_group, facts, backend)
 
 
-def _open_store(environment: RankEnvironment, timeout: timedelta) -> dist.Store:
+def _open_store(environment: RankEnvironment, timeout: timedelta) -> TCPStore:
     """Return the store that rank 0 serves; a name that does not resolve yet is waited for."""
     address, port = environment.master_address, environment.master_port
     if environment.rank != 0:
         _wait_for_name(address, timeout.total_seconds())
     try:
-        return dist.TCPStore(
+        return TCPStore(
             "localhost" if environment.rank == 0 else address,
             port,
             environment.ranks,

@@ -63,7 +63,9 @@ class Trainer:
                     break
                 loss = self._step(images, labels, iteration)
                 iteration += 1
-                directive = session.boundary(iteration, loss=loss, samples=len(labels), epoch=epoch)
+                directive = session.boundary(
+                    iteration, loss=loss, samples=len(labels), epoch=iteration // self.per_epoch
+                )
                 if directive.stop and iteration < self.total:
                     return False
                 if directive.evaluate:

@@ -172,7 +172,7 @@ def read_tensors(path: Path, manifest: Manifest) -> Iterator[tuple[str, torch.Te
 
 
 def claim(root: Path, attempt: int) -> None:
-    """Make `attempt` the owner of the directory; raise OwnerError when a newer one is, CheckpointError on a bad path."""
+    """Make `attempt` the owner of the directory; raise OwnerError or CheckpointError where it must or can not write."""
     try:
         root.mkdir(parents=True, exist_ok=True)
         check_owner(root, attempt)
