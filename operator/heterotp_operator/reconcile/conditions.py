@@ -6,6 +6,8 @@ from heterotp_operator.reconcile.observed import Body, Observed, stamp
 
 ORDER = ("Created", "PodsReady", "Running", "Restarting", "SpecChangePending", "Suspended", "Succeeded", "Failed")
 
+MAX_MESSAGE = 4096
+
 
 @dataclass
 class Conditions:
@@ -26,8 +28,8 @@ class Conditions:
             "type": kind,
             "status": status,
             "reason": reason,
-            "message": message,
-            "lastTransitionTime": stamp(self.observed.now) if moved else old["lastTransitionTime"],
+            "message": message[:MAX_MESSAGE],
+            "lastTransitionTime": (not moved and old.get("lastTransitionTime")) or stamp(self.observed.now),
         }
 
     def clear(self, kind: str, reason: str) -> None:
@@ -38,6 +40,10 @@ class Conditions:
     def holds(self, kind: str) -> bool:
         """Return whether a condition is True."""
         return bool(self._all.get(kind, {}).get("status") == "True")
+
+    def reason(self, kind: str) -> str:
+        """Return why a condition is as it is; empty for one that was never said."""
+        return str(self._all.get(kind, {}).get("reason") or "")
 
     def list(self) -> list[Body]:
         """Return all conditions in a fixed order."""
@@ -50,3 +56,14 @@ class Conditions:
             if self.holds(kind):
                 return kind
         return "Starting" if self.holds("Created") else "Pending"
+
+
+def created_message(observed: Observed, attempt: int) -> str:
+    """Name the attempt whose pods were all made: this is how a pod that was taken away is told from one to come."""
+    return f"all {len(observed.places)} pods of attempt {attempt} were made"
+
+
+def was_complete(observed: Observed) -> bool:
+    """Return whether the current attempt had all its pods before."""
+    created = observed.condition("Created")
+    return observed.holds("Created") and created.get("message") == created_message(observed, observed.attempt)

@@ -31,6 +31,8 @@ class Cause:
     message: str
     exit_code: int | None = None
     conditions: tuple[str, ...] = ()
+    taken: bool = False  # somebody or something took the pod away
+    at: float = 0.0  # unix seconds of its end
 
 
 def find_cause(observed: Observed, created: bool) -> tuple[Cause | None, float | None]:
@@ -39,16 +41,15 @@ def find_cause(observed: Observed, created: bool) -> tuple[Cause | None, float |
     `created`: whether the gang had all its pods before, so that a missing one was taken from it.
     """
     lost = _missing(observed) if created else None
-    suspects = [cause for pod in observed.current if (cause := _cause(pod)) is not None]
+    suspects = [cause for pod in observed.current if (cause := _cause(pod, observed.now)) is not None]
     if lost is not None:
         suspects.append(lost)
     if not suspects:
         return None, None
-    likeliest = min(suspects, key=_guilt)
-    if likeliest.exit_code != EXIT_PEER_LOST:
+    likeliest = min(suspects, key=lambda cause: (_guilt(cause), cause.at))
+    if likeliest.exit_code != EXIT_PEER_LOST or likeliest.taken:
         return likeliest, None
-    first = min(_ended_at(pod, observed.now) for pod in observed.current if phase(pod) == "Failed")
-    left = first + ROOT_CAUSE_GRACE_SECONDS - observed.now
+    left = likeliest.at + ROOT_CAUSE_GRACE_SECONDS - observed.now
     if left > 0 and not all(ended(pod) for pod in observed.current):
         return None, left
     return likeliest, None
@@ -56,7 +57,7 @@ def find_cause(observed: Observed, created: bool) -> tuple[Cause | None, float |
 
 def _guilt(cause: Cause) -> int:
     """Order causes: a pod taken away, then a rank that failed, then one that was told to stop, then victims."""
-    if cause.exit_code is None:
+    if cause.taken or cause.exit_code is None:
         return 0
     return {EXIT_STOPPED: 2, EXIT_PEER_LOST: 3}.get(cause.exit_code, 1)
 
@@ -66,28 +67,31 @@ def _missing(observed: Observed) -> Cause | None:
     for place in observed.places:
         if place.first_rank not in here:
             name = f"{observed.name}-{place.group}-{place.index}-{observed.attempt}"
-            return Cause(name, "PodLost", f"pod {name} of rank {place.first_rank} was deleted")
+            return Cause(name, "PodLost", f"pod {name} of rank {place.first_rank} was deleted", taken=True)
     return None
 
 
-def _cause(pod: Body) -> Cause | None:
+def _cause(pod: Body, now: float) -> Cause | None:
     """Return why a pod ended badly; None when it did not."""
     name, status = pod["metadata"]["name"], pod.get("status", {})
     where = f"rank {first_rank_of(pod)} (pod {name} on node {pod.get('spec', {}).get('nodeName', 'none')})"
-    disruptions = [c for c in status.get("conditions", ()) if c.get("status") == "True"]
-    conditions = tuple(c["type"] for c in disruptions)
+    holding = {c["type"]: c for c in status.get("conditions", ()) if c.get("status") == "True"}
+    disruption = holding.get("DisruptionTarget", {})
+    taken, kinds, at = bool(disruption) or terminating(pod), tuple(holding), _ended_at(pod, now)
     for state in _terminated(status):
         code, reason = int(state["exitCode"]), state.get("reason") or "Error"
         detail = (state.get("message") or "").strip().splitlines()
         words = f"{where} ended: {reason}, exit code {code}" + (f": {detail[-1]}" if detail else "")
-        return Cause(name, reason, words[:1000], code, conditions)
+        words += f"; it was taken away: {disruption.get('message') or 'deleted'}" if taken else ""
+        return Cause(name, reason, words[:1000], code, kinds, taken, at)
     if phase(pod) == "Failed":
         reason = status.get("reason") or "PodFailed"
-        return Cause(name, reason, f"{where} failed: {reason}: {status.get('message', '')}", None, conditions)
+        words = f"{where} failed: {reason}: {status.get('message', '')}"
+        return Cause(name, reason, words[:1000], None, kinds, taken, at)
     if terminating(pod) and not ended(pod):
-        disruption: Body = next((c for c in disruptions if c["type"] == "DisruptionTarget"), {})
         reason = disruption.get("reason") or "PodDeleted"
-        return Cause(name, reason, f"{where} was deleted: {disruption.get('message') or reason}", None, conditions)
+        words = f"{where} was deleted: {disruption.get('message') or reason}"
+        return Cause(name, reason, words[:1000], None, kinds, True, at)
     return None
 
 
@@ -103,9 +107,12 @@ def _ended_at(pod: Body, now: float) -> float:
     return min((moment for moment in stamps if moment is not None), default=now)
 
 
-def judge(cause: Cause, rules: list[FailureRule]) -> Verdict:
-    """Return what the first matching rule says; without a match the gang is restarted and that counts."""
-    for rule in [*rules, BUILT_IN]:
+def judge(cause: Cause, rules: list[FailureRule], built_in: bool = True) -> Verdict:
+    """Return what the first matching rule says; without a match the gang is restarted and that counts.
+
+    `built_in`: whether the built-in trainer runs, whose exit code for refused input is known.
+    """
+    for rule in [*rules, BUILT_IN] if built_in else rules:
         if rule.on_exit_codes is not None and cause.exit_code in rule.on_exit_codes:
             return rule.action
         if rule.on_pod_conditions is not None and set(rule.on_pod_conditions) & set(cause.conditions):

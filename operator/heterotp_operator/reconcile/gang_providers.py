@@ -8,7 +8,7 @@ VOLCANO = "scheduling.volcano.sh/v1beta1"
 COSCHEDULING = "scheduling.x-k8s.io/v1alpha1"
 
 
-def join_gang(gang: Gang, job: str, pods: int, pod: Body) -> None:
+def join_gang(gang: Gang, job: str, attempt: int, pods: int, pod: Body) -> None:
     """Mark a pod as a member of its job's gang."""
     metadata, spec = pod["metadata"], pod["spec"]
     if gang.priority_class_name:
@@ -16,7 +16,7 @@ def join_gang(gang: Gang, job: str, pods: int, pod: Body) -> None:
     if gang.provider == "kueue":
         metadata["labels"] |= {
             "kueue.x-k8s.io/queue-name": str(gang.queue),
-            "kueue.x-k8s.io/pod-group-name": job,
+            "kueue.x-k8s.io/pod-group-name": f"{job}-{attempt}",  # a group that ended is not admitted again
             "kueue.x-k8s.io/managed": "true",
         }
         metadata.setdefault("annotations", {})["kueue.x-k8s.io/pod-group-total-count"] = str(pods)

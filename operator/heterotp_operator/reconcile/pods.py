@@ -1,6 +1,5 @@
 """The pods of an attempt: the user's template, completed."""
 
-import copy
 import hashlib
 import json
 from typing import Any
@@ -11,6 +10,7 @@ from heterotp_api.ranks import PodPlace
 
 from heterotp_operator.reconcile.gang_providers import join_gang
 from heterotp_operator.reconcile.observed import Body, Observed
+from heterotp_operator.reconcile.template_check import without_nulls
 
 USER = 65532
 CONTROL_MOUNT = "/etc/heterotp/control"
@@ -37,9 +37,9 @@ def child_metadata(observed: Observed, name: str, labels: dict[str, str] | None 
         "name": name,
         "namespace": observed.job["metadata"].get("namespace", "default"),
         "labels": {
+            **(labels or {}),  # ours win: the operator finds its children by them
             names.LABEL_MANAGED_BY: names.MANAGED_BY,
             names.LABEL_JOB: observed.name,
-            **(labels or {}),
         },
         "ownerReferences": [owner_reference(observed)],
     }
@@ -47,7 +47,7 @@ def child_metadata(observed: Observed, name: str, labels: dict[str, str] | None 
 
 def pod_body(observed: Observed, place: PodPlace, attempt: int) -> Body:
     """Return one pod of an attempt."""
-    template = copy.deepcopy(observed.spec.worker_groups[place.group_index].template)
+    template = without_nulls(observed.spec.worker_groups[place.group_index].template)
     labels = {
         **((template.get("metadata") or {}).get("labels") or {}),
         names.LABEL_GROUP: place.group,
@@ -62,7 +62,7 @@ def pod_body(observed: Observed, place: PodPlace, attempt: int) -> Body:
         metadata["annotations"] = annotations
     body: Body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.get("spec") or {}}
     _complete_spec(observed, place, attempt, body["spec"], name)
-    join_gang(observed.spec.run_policy.gang, observed.name, len(observed.places), body)
+    join_gang(observed.spec.run_policy.gang, observed.name, attempt, len(observed.places), body)
     return body
 
 
@@ -97,6 +97,10 @@ def _complete_spec(observed: Observed, place: PodPlace, attempt: int, spec: Body
         container = {"name": names.CONTAINER}
         containers.insert(0, container)
     _complete_container(observed, place, attempt, container)
+    for each in [*containers, *(spec.get("initContainers") or [])]:  # restricted means the whole pod
+        security = each.setdefault("securityContext", {})
+        security.setdefault("allowPrivilegeEscalation", False)
+        security.setdefault("capabilities", {"drop": ["ALL"]})
     _add_volumes(observed, place, spec, container)
 
 
@@ -108,7 +112,7 @@ def _complete_container(observed: Observed, place: PodPlace, attempt: int, conta
     container.pop("args", None)
     container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
     ours = environment(observed, place, attempt)
-    kept = [entry for entry in container.get("env") or [] if entry.get("name") not in ours]
+    kept = [entry for entry in container.get("env") or [] if str(entry.get("name")) not in ours]
     container["env"] = [*kept, *({"name": key, "value": value} for key, value in ours.items())]
     ports = [
         {"name": f"metrics-{local}", "containerPort": spec.metrics.port + local} for local in range(place.processes)
@@ -116,10 +120,7 @@ def _complete_container(observed: Observed, place: PodPlace, attempt: int, conta
     if place.first_rank == 0:
         ports.append({"name": "rendezvous", "containerPort": spec.rendezvous.port})
     container["ports"] = [*(container.get("ports") or []), *ports]
-    security = container.setdefault("securityContext", {})
-    security.setdefault("allowPrivilegeEscalation", False)
-    security.setdefault("readOnlyRootFilesystem", True)
-    security.setdefault("capabilities", {"drop": ["ALL"]})
+    container.setdefault("securityContext", {}).setdefault("readOnlyRootFilesystem", True)
 
 
 def environment(observed: Observed, place: PodPlace, attempt: int) -> dict[str, str]:
@@ -160,11 +161,14 @@ def _add_volumes(observed: Observed, place: PodPlace, spec: Body, container: Bod
     if place.first_rank == 0:
         control = {"configMap": {"name": names.control_name(observed.name)}}
         wanted.append(("heterotp-control", CONTROL_MOUNT, control))
-        claim = observed.spec.checkpoint.persistent_volume_claim if observed.spec.checkpoint else None
-        if claim:
-            wanted.append(("heterotp-checkpoints", CHECKPOINT_MOUNT, {"persistentVolumeClaim": {"claimName": claim}}))
+        checkpoint = observed.spec.checkpoint
+        if checkpoint is not None and checkpoint.persistent_volume_claim:
+            claim: Body = {"persistentVolumeClaim": {"claimName": checkpoint.persistent_volume_claim}}
+            wanted.append(("heterotp-checkpoints", CHECKPOINT_MOUNT, claim))
+        elif checkpoint is not None and not checkpoint.path:  # a place to write, gone with the pod
+            wanted.append(("heterotp-checkpoints", CHECKPOINT_MOUNT, {"emptyDir": {}}))
     mounts: list[Any] = container.setdefault("volumeMounts", [])
-    taken = {mount.get("mountPath") for mount in mounts}
+    taken = {str(mount.get("mountPath")) for mount in mounts}
     for name, path, source in wanted:
         if path not in taken:
             spec.setdefault("volumes", []).append({"name": name, **source})

@@ -1,5 +1,6 @@
 """The status of a job: counted pods, what the trainer says, what is waited for."""
 
+import math
 from typing import Any
 
 from heterotp_api.status import MAX_RANKS
@@ -7,6 +8,7 @@ from heterotp_api.trainer_status import TrainerRank, TrainerStatus
 
 from heterotp_operator.reconcile.children import control_document, policy_of, waits_for_policy
 from heterotp_operator.reconcile.conditions import Conditions
+from heterotp_operator.reconcile.deadlines import RANKS_TRAINING, SILENCE_SECONDS
 from heterotp_operator.reconcile.observed import (
     Body,
     Observed,
@@ -16,7 +18,6 @@ from heterotp_operator.reconcile.observed import (
     stamp,
 )
 
-UNREACHABLE_SECONDS = 15.0
 RANK_NUMBERS = (
     "compute_seconds",
     "matmul_seconds",
@@ -41,9 +42,10 @@ def status_of(observed: Observed, conditions: Conditions, waiting_for: str | Non
         "waitingFor": waits_for(observed, conditions) if waiting_for is None else waiting_for,
         "workerGroups": group_counts(observed),
     }
-    if live.get("startTime") or conditions.holds("Created"):
+    if not conditions.holds("Suspended"):  # as in batch/v1: the time starts again with resuming
         out["startTime"] = live.get("startTime") or stamp(observed.now)
     if conditions.holds("Succeeded") or conditions.holds("Failed"):
+        out["workerGroups"] = _counts_at_the_end(observed, out["workerGroups"])
         out["completionTime"] = live.get("completionTime") or stamp(observed.now)
     out |= _told(observed)
     return out
@@ -68,6 +70,17 @@ def group_counts(observed: Observed) -> list[Body]:
     return groups
 
 
+def _counts_at_the_end(observed: Observed, counts: list[Body]) -> list[Body]:
+    """Keep how many pods had succeeded and failed when the job ended: cleaning up must not change it."""
+    if not (observed.holds("Succeeded") or observed.holds("Failed")):
+        return counts
+    known = {group["name"]: group for group in observed.status.get("workerGroups") or ()}
+    return [
+        {**group, **{key: known.get(group["name"], group).get(key, 0) for key in ("succeeded", "failed")}}
+        for group in counts
+    ]
+
+
 def is_ready(pod: Body) -> bool:
     """Return whether a pod runs and says that it is ready."""
     ready = any(c["type"] == "Ready" and c["status"] == "True" for c in pod.get("status", {}).get("conditions", ()))
@@ -87,30 +100,31 @@ def waits_for(observed: Observed, conditions: Conditions) -> str:
             return reason
     if waits_for_policy(observed):
         return "Policy"
-    return _ranks_wait_for(observed)
+    return _ranks_wait_for(observed, conditions)
 
 
 def _pod_waits_for(pod: Body) -> str:
     status = pod.get("status", {})
     for condition in status.get("conditions", ()):
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            return "Unschedulable"
+            # a gate is a queue's: the pod waits to be admitted, not for a node that fits
+            return "Quota" if condition.get("reason") == "SchedulingGated" else "Unschedulable"
     for container in [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]:
         if ((container.get("state") or {}).get("waiting") or {}).get("reason") in IMAGE_REASONS:
             return "ImagePull"
     return ""
 
 
-def _ranks_wait_for(observed: Observed) -> str:
+def _ranks_wait_for(observed: Observed, conditions: Conditions) -> str:
     """Return what the running ranks wait for: each other, or to be heard."""
     trainer = observed.trainer
-    if observed.spec.training is None or not all(phase(pod) == "Running" for pod in observed.current):
+    if observed.spec.training is None or not conditions.holds("Running"):
         return ""
-    if trainer is None or (trainer.status is None and not observed.status.get("training")):
-        return "Rendezvous" if observed.current else ""
-    if trainer.error and observed.now - trainer.since > UNREACHABLE_SECONDS:
+    if conditions.reason("Running") != RANKS_TRAINING:
+        return "Rendezvous"
+    if trainer is not None and trainer.error and observed.now - trainer.since > SILENCE_SECONDS:
         return "Unreachable"
-    if trainer.status is not None and trainer.status.state == "stopping":
+    if trainer is not None and trainer.status is not None and trainer.status.state == "stopping":
         return "Checkpoint"
     return ""
 
@@ -135,7 +149,7 @@ def _told(observed: Observed) -> Body:
 
 def rounded(value: float | None) -> float | None:
     """Return a number with 3 significant digits: what moves less is not worth a write."""
-    return None if value is None else float(f"{value:.3g}")
+    return None if value is None or not math.isfinite(value) else float(f"{value:.3g}")
 
 
 def _given(fields: dict[str, Any]) -> Body:
@@ -197,15 +211,23 @@ def _slowest(ranks: tuple[TrainerRank, ...]) -> str:
 
 
 def _balancing(observed: Observed) -> Body:
+    """Return the policy in force; what the trainer said of it last stays while it is silent."""
     document = control_document(observed)
     trainer = observed.trainer.status if observed.trainer is not None else None
+    if trainer is None:
+        live = observed.status.get("balancing") or {}
+        told = {key: live.get(key) for key in ("appliedGeneration", "limitIterationSeconds", "reason")}
+    else:
+        told = {
+            "appliedGeneration": trainer.applied_generation,
+            "limitIterationSeconds": rounded(trainer.limit_iteration_seconds),
+            "reason": trainer.control_error[:1024] or None,
+        }
     return _given(
         {
             "policy": policy_of(observed)[1],
             "generation": document.generation,
-            "appliedGeneration": trainer.applied_generation if trainer else None,
             "strategy": document.balancing.strategy,
-            "limitIterationSeconds": rounded(trainer.limit_iteration_seconds) if trainer else None,
-            "reason": (trainer.control_error or None) if trainer else None,
+            **told,
         }
     )

@@ -1,0 +1,73 @@
+"""Deadlines of a job and of its current attempt, and when to look again because of them."""
+
+from heterotp_operator.reconcile.conditions import was_complete
+from heterotp_operator.reconcile.observed import Observed, ended, phase, seconds
+
+RANKS_TRAINING = "RanksTraining"  # reason of Running once rank 0 was heard in this attempt
+SILENCE_SECONDS = 15.0  # a rank 0 that does not answer for so long is shown as unreachable
+
+
+def expired(observed: Observed) -> tuple[str, str] | None:
+    """Return reason and message of the deadline that is over; None while there is time."""
+    policy = observed.spec.run_policy
+    left = _active_left(observed)
+    if left is not None and left <= 0:
+        return "DeadlineExceeded", f"activeDeadlineSeconds {policy.active_deadline_seconds} is over"
+    left = _pre_running_left(observed)
+    if left is not None and left <= 0:
+        words = f"not running within preRunningDeadlineSeconds {policy.pre_running_deadline_seconds}"
+        waiting = observed.status.get("waitingFor")
+        return "PreRunningDeadlineExceeded", words + (f"; waited for: {waiting}" if waiting else "")
+    return None
+
+
+def next_deadline(observed: Observed) -> float | None:
+    """Return the seconds until a deadline may be over, or until silence becomes worth telling."""
+    return soonest(_active_left(observed), _pre_running_left(observed), _silence_left(observed))
+
+
+def soonest(*waits: float | None) -> float | None:
+    """Return the shortest wait that is known, at least 0.1 s."""
+    known = [max(0.1, wait) for wait in waits if wait is not None]
+    return min(known, default=None)
+
+
+def _active_left(observed: Observed) -> float | None:
+    limit, started = observed.spec.run_policy.active_deadline_seconds, seconds(observed.status.get("startTime"))
+    return None if limit is None or started is None else started + limit - observed.now
+
+
+def ran(observed: Observed) -> bool:
+    """Return whether the current attempt got its ranks together; a trainer must have been heard."""
+    running = observed.condition("Running")
+    if not was_complete(observed) or running.get("status") != "True":
+        return False
+    return observed.spec.training is None or running.get("reason") == RANKS_TRAINING
+
+
+def _pre_running_left(observed: Observed) -> float | None:
+    """Return the seconds in which the current attempt must run; None: no limit, or it ran already."""
+    limit = observed.spec.run_policy.pre_running_deadline_seconds
+    current = observed.current
+    if limit is None or ran(observed) or any(phase(pod) == "Succeeded" for pod in current):
+        return None
+    if current and all(ended(pod) for pod in current):
+        return None
+    births = [birth for pod in current if (birth := seconds(pod["metadata"].get("creationTimestamp"))) is not None]
+    since = min(births) if births else _began(observed)
+    return None if since is None else since + limit - observed.now
+
+
+def _began(observed: Observed) -> float | None:
+    """Return when an attempt without pods began to be wanted."""
+    if observed.holds("Restarting"):
+        return seconds(observed.condition("Restarting").get("lastTransitionTime"))
+    return seconds(observed.status.get("startTime"))
+
+
+def _silence_left(observed: Observed) -> float | None:
+    trainer = observed.trainer
+    if trainer is None or not trainer.error:
+        return None
+    left = trainer.since + SILENCE_SECONDS - observed.now
+    return left + 0.1 if left >= 0 else None

@@ -1,0 +1,104 @@
+"""How a job ends, and what becomes of its pods then.
+
+The status that says so is written before the first pod goes: an operator killed in between would otherwise
+take the pods it deleted itself for pods that failed.
+"""
+
+from typing import Any
+
+from heterotp_operator.reconcile.actions import Action, Decision, DeleteJob, DeletePod, Event
+from heterotp_operator.reconcile.conditions import Conditions
+from heterotp_operator.reconcile.deadlines import soonest
+from heterotp_operator.reconcile.observed import Body, Observed, ended, seconds, stamp, terminating
+from heterotp_operator.reconcile.status import status_of
+
+FORCE_AFTER_SECONDS = 30.0  # past a pod's own grace: its node is gone
+COUNTERS = ("attempt", "restarts")  # another field manager's
+
+
+def fail(observed: Observed, reason: str, message: str) -> Decision:
+    """End the job as failed; its pods go by cleanPodPolicy on the next look."""
+    conditions = Conditions(observed)
+    conditions.set("Failed", True, reason, message)
+    _at_rest(conditions, reason)
+    return Decision((), status_of(observed, conditions), (Event("Warning", reason, message),), 0.0)
+
+
+def succeed(observed: Observed) -> Decision:
+    """End the job as succeeded."""
+    conditions, words = Conditions(observed), "every rank ended with exit code 0"
+    conditions.set("Succeeded", True, "AllRanksSucceeded", words)
+    _at_rest(conditions, "AllRanksSucceeded")
+    return Decision((), status_of(observed, conditions), (Event("Normal", "Succeeded", words),), 0.0)
+
+
+def _at_rest(conditions: Conditions, reason: str) -> None:
+    for kind in ("PodsReady", "Running", "Restarting", "SpecChangePending"):
+        conditions.clear(kind, reason)
+
+
+def invalid(observed: Observed, error: tuple[str, Any, str]) -> Decision:
+    """Fail a job that the schema let pass and the models do not: field path, value and what would be right."""
+    field, value, message = error
+    if observed.holds("Succeeded"):
+        return Decision()
+    if observed.holds("Failed"):
+        running = [pod for pod in observed.own if not ended(pod)]
+        return Decision(delete(observed, running), requeue_after=force_later(observed))
+    text = f"spec.{field}: " + ("" if value is None else f"{value!r} ") + message
+    conditions = Conditions(observed)
+    conditions.set("Failed", True, "InvalidSpec", text)
+    _at_rest(conditions, "InvalidSpec")
+    status = {name: value for name, value in observed.status.items() if name not in COUNTERS}
+    status |= {
+        "observedGeneration": observed.job["metadata"].get("generation", 0),
+        "phase": "Failed",
+        "conditions": conditions.list(),
+        "waitingFor": "",
+        "completionTime": stamp(observed.now),
+    }
+    return Decision((), status, (Event("Warning", "InvalidSpec", text),), 0.0)
+
+
+def finished(observed: Observed) -> Decision:
+    """Clean up by cleanPodPolicy, and remove the job when its time after the end is over."""
+    actions = _clean(observed)
+    ttl = observed.spec.run_policy.ttl_seconds_after_finished
+    since = seconds(observed.status.get("completionTime"))
+    left = None if ttl is None or since is None else since + ttl - observed.now
+    if left is not None and left <= 0:
+        return Decision((*actions, DeleteJob(observed.uid, str(observed.job["metadata"]["resourceVersion"]))))
+    status = status_of(observed, Conditions(observed), "")
+    return Decision(actions, status, requeue_after=soonest(left, force_later(observed)))
+
+
+def _clean(observed: Observed) -> tuple[Action, ...]:
+    """Delete by cleanPodPolicy; pods of attempts that were given up always go."""
+    policy = observed.spec.run_policy.clean_pod_policy
+    pods = list(observed.old)
+    if policy != "None":
+        pods += [pod for pod in observed.current if policy == "All" or not ended(pod)]
+    return delete(observed, pods)
+
+
+def delete(observed: Observed, pods: list[Body]) -> tuple[Action, ...]:
+    """Delete pods; one that terminates longer than its grace allows has lost its node and is forced."""
+    actions: list[Action] = []
+    for pod in pods:
+        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+        if not terminating(pod):
+            actions.append(DeletePod(name, uid))
+        elif observed.now > _force_at(pod):
+            actions.append(DeletePod(name, uid, grace_seconds=0))
+    return tuple(actions)
+
+
+def _force_at(pod: Body) -> float:
+    # deletionTimestamp is when the grace ends, not when the deletion was asked for
+    return (seconds(pod["metadata"].get("deletionTimestamp")) or 0.0) + FORCE_AFTER_SECONDS
+
+
+def force_later(observed: Observed) -> float | None:
+    """Return the seconds until the first terminating pod is forced; None when none terminates."""
+    times = [_force_at(pod) - observed.now for pod in observed.own if terminating(pod)]
+    return max(1.0, min(times) + 0.1) if times else None

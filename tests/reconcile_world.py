@@ -1,0 +1,245 @@
+"""A small cluster in memory: it carries actions out as the API server does, and plays kubelets and ranks."""
+
+import copy
+import json
+from dataclasses import dataclass, field
+
+from heterotp_api import names
+from heterotp_operator.reconcile.actions import (
+    ApplyConfigMap,
+    ApplyPodGroup,
+    BumpAttempt,
+    CreatePod,
+    CreateService,
+    DeleteJob,
+    DeleteObject,
+    DeletePod,
+    DryRunPod,
+)
+from heterotp_operator.reconcile.observed import Observed, stamp
+from heterotp_operator.reconcile.plan import plan
+
+EPOCH = 1_700_000_000.0
+
+
+class Killed(Exception):
+    """The operator dies here."""
+
+
+class Stale(Exception):
+    """409: the writer's resourceVersion is not the newest."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    trainer_image: str = "heterotp/trainer:test"
+
+
+def manifest(name="job", groups=(("a", 1, 1), ("b", 2, 1)), training=True, template=None, **spec):
+    """Return a job as the API server holds it; groups are (name, pods, processesPerPod)."""
+    template = {"spec": {"containers": [{"name": names.CONTAINER}]}} if template is None else template
+    body = {
+        "tensorParallelDegree": sum(pods * processes for _, pods, processes in groups),
+        "workerGroups": [
+            {"name": group, "pods": pods, "processesPerPod": processes, "template": copy.deepcopy(template)}
+            for group, pods, processes in groups
+        ],
+        **spec,
+    }
+    if training:
+        body.setdefault("training", {"iterations": 10})
+    metadata = {"name": name, "namespace": "team", "uid": f"uid-{name}", "generation": 1, "resourceVersion": "1"}
+    head = {"apiVersion": names.API_VERSION, "kind": "HeteroTPJob"}
+    return {**head, "metadata": metadata, "spec": body, "status": {}}
+
+
+@dataclass
+class World:
+    """One job, its children, a clock, and what the tests want to know afterwards."""
+
+    job: dict | None
+    now: float = EPOCH
+    pods: dict[str, dict] = field(default_factory=dict)
+    objects: dict[str, dict] = field(default_factory=dict)  # kind -> body
+    refusals: dict = field(default_factory=dict)
+    refuse: dict = field(default_factory=dict)  # group -> (code, message): what the API server says
+    trainer: object = None
+    kill_after: int | None = None
+    writes: int = 0
+    log: list = field(default_factory=list)
+    events: list = field(default_factory=list)
+    born: dict[str, int] = field(default_factory=dict)  # pod name -> how often it was made
+    settings: Settings = Settings()
+
+    # -- the operator ----------------------------------------------------------------------------------------
+    def observe(self):
+        return Observed(
+            job=copy.deepcopy(self.job),
+            pods=tuple(copy.deepcopy(self.pods[name]) for name in sorted(self.pods)),
+            service=copy.deepcopy(self.objects.get("Service")),
+            configmap=copy.deepcopy(self.objects.get("ConfigMap")),
+            podgroup=copy.deepcopy(self.objects.get("PodGroup")),
+            trainer=self.trainer,
+            now=self.now,
+            settings=self.settings,
+            refusals=dict(self.refusals),
+        )
+
+    def plan(self):
+        return plan(self.observe())
+
+    def reconcile(self):
+        """Plan, act and write the status, as the operator does; return the decision."""
+        decision = self.plan()
+        for action in decision.actions:
+            if not self.act(action):
+                decision = self.plan()
+                break
+        self.show(decision)
+        return decision
+
+    def settle(self, most=30):
+        """Reconcile until nothing is left to do at this moment."""
+        for _ in range(most):
+            before = self.picture()
+            decision = self.reconcile()
+            if self.job is None or (not decision.actions and self.picture() == before):
+                return decision
+        raise AssertionError(f"still at work after {most} looks: {decision.actions} {self.status}")
+
+    def picture(self):
+        return copy.deepcopy((self.job, self.pods, self.objects, self.refusals))
+
+    def show(self, decision):
+        if decision.status is not None and self.job is not None:
+            json.dumps(decision.status, allow_nan=False)
+            assert not {"attempt", "restarts"} & set(decision.status), "the counters are another manager's"
+            old = self.job["status"]
+            new = {key: old[key] for key in ("attempt", "restarts") if key in old} | decision.status
+            if new != old:
+                self.job["status"] = copy.deepcopy(new)
+                self._write(f"status {new['phase']}")
+        self.events += decision.events
+
+    def _write(self, what):
+        if self.job is not None:
+            self.job["metadata"]["resourceVersion"] = str(int(self.job["metadata"]["resourceVersion"]) + 1)
+        self.writes += 1
+        self.log.append(what)
+        if self.kill_after == self.writes:
+            self.kill_after = None
+            raise Killed
+
+    def act(self, action):
+        """Carry one action out; return False when the API server refuses a pod."""
+        match action:
+            case DryRunPod(group=group):
+                return self._admit(group)
+            case CreatePod(body=body):
+                return self._create(body)
+            case BumpAttempt():
+                self._bump(action)
+            case DeletePod():
+                self._delete(action)
+            case CreateService(body=body) | ApplyConfigMap(body=body) | ApplyPodGroup(body=body):
+                self.objects[body["kind"]] = copy.deepcopy(body)
+                self._write(f"apply {body['kind']}")
+            case DeleteJob(uid=uid, resource_version=version):
+                self._remove_job(uid, version)
+            case DeleteObject(kind=kind):
+                self.objects.pop(kind, None)
+        return True
+
+    def _admit(self, group):
+        if group in self.refuse:
+            self.refusals[group] = self.refuse[group]
+            return False
+        self.refusals.pop(group, None)
+        return True
+
+    def _create(self, body):
+        name, labels = body["metadata"]["name"], body["metadata"]["labels"]
+        if not self._admit(labels[names.LABEL_GROUP]):
+            return False
+        if name not in self.pods:
+            pod = copy.deepcopy(body) | {"status": {"phase": "Pending"}}
+            self.born[name] = self.born.get(name, 0) + 1
+            pod["metadata"] |= {"uid": f"{name}#{self.born[name]}", "creationTimestamp": stamp(self.now)}
+            attempts = {pod["metadata"]["labels"][names.LABEL_ATTEMPT] for pod in self.pods.values()}
+            assert attempts <= {labels[names.LABEL_ATTEMPT]}, f"two gangs: {attempts} and {name}"
+            self.pods[name] = pod
+            self._write(f"create {name}")
+        return True
+
+    def _bump(self, action):
+        if action.resource_version != self.job["metadata"]["resourceVersion"]:
+            raise Stale
+        self.job["status"] = {**self.job["status"], "attempt": action.attempt, "restarts": action.restarts}
+        self._write(f"attempt {action.attempt}")
+
+    def _delete(self, action):
+        pod = self.pods.get(action.name)
+        if pod is None or pod["metadata"]["uid"] != action.uid:
+            return
+        if action.grace_seconds == 0 or pod["status"]["phase"] in ("Succeeded", "Failed"):
+            del self.pods[action.name]
+        elif not pod["metadata"].get("deletionTimestamp"):
+            self.take(action.name)
+        self._write(f"delete {action.name}")
+
+    def _remove_job(self, uid, version):
+        if (uid, version) == (self.job["metadata"]["uid"], self.job["metadata"]["resourceVersion"]):
+            self.job, self.pods, self.objects = None, {}, {}
+            self._write("delete job")
+
+    # -- the rest of the world -------------------------------------------------------------------------------
+    @property
+    def status(self):
+        return self.job["status"]
+
+    @property
+    def phase(self):
+        return self.status.get("phase")
+
+    @property
+    def true(self):
+        return {c["type"] for c in self.status.get("conditions", ()) if c["status"] == "True"}
+
+    def condition(self, kind):
+        return next((c for c in self.status.get("conditions", ()) if c["type"] == kind), {})
+
+    def edit(self, **spec):
+        self.job["spec"] |= spec
+        self.job["metadata"]["generation"] += 1
+        self.job["metadata"]["resourceVersion"] = str(int(self.job["metadata"]["resourceVersion"]) + 1)
+
+    def take(self, name, grace=60):
+        """Delete a pod from outside: it terminates."""
+        self.pods[name]["metadata"]["deletionTimestamp"] = stamp(self.now + grace)
+
+    def play(self, name, phase, ready=False, container=None, **status):
+        pod = self.pods[name]
+        pod["status"] = {"phase": phase, "conditions": [{"type": "Ready", "status": str(ready)}], **status}
+        if container is not None:
+            pod["status"]["containerStatuses"] = [{"name": names.CONTAINER, "state": container}]
+
+    def run(self, *chosen):
+        for name in chosen or tuple(self.pods):
+            self.play(name, "Running", ready=True)
+            self.pods[name]["spec"]["nodeName"] = "node-1"
+
+    def end(self, name, code, reason="Error", **status):
+        state = {"terminated": {"exitCode": code, "reason": reason, "finishedAt": stamp(self.now)}}
+        self.play(name, "Failed" if code else "Succeeded", container=state, **status)
+
+    def vanish(self):
+        """Kubelets are done with what terminates."""
+        for name in [name for name, pod in self.pods.items() if pod["metadata"].get("deletionTimestamp")]:
+            del self.pods[name]
+
+    def started(self):
+        """Bring the gang to Running and return self."""
+        self.settle()
+        self.run()
+        self.settle()
+        return self
