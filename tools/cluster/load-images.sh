@@ -1,7 +1,8 @@
 #!/bin/bash
-# Put our images into the nodes of the kind cluster; what a node has already is not sent again.
+# Put our images into the workers of the kind cluster; what a node has already is not sent again.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+workers=$(kind get nodes --name "$CLUSTER_NAME" | grep worker | paste -sd,)
 TAG=${TAG:-dev}
 for image in operator trainer; do
-  timed "load $image" kind load docker-image --name "$CLUSTER_NAME" "heterotp/$image:$TAG" >&2
+  timed "load $image" kind load docker-image --name "$CLUSTER_NAME" --nodes "$workers" "heterotp/$image:$TAG" >&2
 done
