@@ -111,7 +111,13 @@ def _iteration_time(axes: Axes, x: Array, history: History, edges: Sequence[slic
     axes.plot(x, medians(times, edges), color=TIME, linewidth=1.8, label="iteration")
     limit = report.get("limitIterationSeconds")
     if limit:
-        axes.axhline(limit * 1e3, color=LIMIT, linestyle="--", linewidth=1.4, label=f"fluid limit {limit * 1e3:.1f} ms")
+        axes.axhline(
+            limit * 1e3,
+            color=LIMIT,
+            linestyle="--",
+            linewidth=1.4,
+            label=f"fluid limit (last window) {limit * 1e3:.0f} ms",
+        )
     # single outliers must not flatten the rest
     axes.set_ylim(0, 1.35 * max(float(np.nanpercentile(times, 90)), (limit or 0.0) * 1e3))
     axes.set_title("Iteration time", loc="left", fontsize=11, color=INK)

@@ -178,3 +178,20 @@ def test_what_the_trainer_refuses_is_bad_input(tmp_path, workdir):
     assert str(tmp_path / "empty") in err
     assert "Traceback" not in err
     assert gone(workdir)
+
+
+def test_own_command_runs_on_every_rank(tmp_path, workdir):
+    code = "import os; e = os.environ; print('I am', e['RANK'], 'of', e['WORLD_SIZE'], 'with', e['LOCAL_WORLD_SIZE'])"
+    container = {"name": "trainer", "command": [sys.executable, "-c", code]}
+    template = {"spec": {"containers": [container]}}
+    body = yaml.safe_load(write_job(tmp_path / "job.yaml", 1).read_text())
+    del body["spec"]["training"]
+    body["spec"]["tensorParallelDegree"] = 3
+    groups = [{"name": "a", "processesPerPod": 2, "template": template}, {"name": "b", "template": template}]
+    body["spec"]["workerGroups"] = groups
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(body))
+    status, out, err = finish(start(tmp_path / "job.yaml", "--workdir", workdir))
+    assert status == 0, err + out
+    said = [(workdir / "logs" / f"rank-{rank}.log").read_text().splitlines()[-1] for rank in range(3)]
+    assert said == ["I am 0 of 3 with 2", "I am 1 of 3 with 2", "I am 2 of 3 with 1"]
+    assert json.loads((workdir / "report.json").read_text())["state"] == "succeeded"
