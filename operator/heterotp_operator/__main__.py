@@ -9,6 +9,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 import kopf
+from kopf._core.engines.peering import Identity
 
 from heterotp_operator import login
 from heterotp_operator.cluster import Cluster, connect
@@ -77,6 +78,7 @@ class Operator:
             settings=kopf_settings(self.settings),
             clusterwide=not namespaces,
             namespaces=namespaces,
+            identity=Identity(self.settings.identity),  # else kopf asks for a user name, and a pod's user has none
         )
 
 
