@@ -138,7 +138,11 @@ class Watch:
 
 
 def root_cause(codes: Sequence[int | None]) -> int | None:
-    """Return the index of the pod to blame: a real failure before a victim of one; None when all is well."""
+    """Return the index of the pod to blame; None when all is well.
+
+    A real failure comes before one that hangs while others report a lost peer, and that before those victims.
+    """
     blamed = [i for i, code in enumerate(codes) if code not in (None, 0, EXIT_PEER_LOST, EXIT_STOPPED)]
     victims = [i for i, code in enumerate(codes) if code == EXIT_PEER_LOST]
-    return next(iter(blamed + victims), None)
+    hanging = [i for i, code in enumerate(codes) if code is None and victims]
+    return next(iter(blamed + hanging + victims), None)

@@ -4,7 +4,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -24,7 +24,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an attempt ended; `blamed` is the index of the pod that brought the gang down."""
+    """How an attempt ended: exit codes (None: had to be killed) and the pod that brought the gang down."""
 
     state: str  # succeeded, stopped or failed
     codes: tuple[int | None, ...]
@@ -45,7 +45,8 @@ def train(commands: Sequence[PodCommand], workdir: Path, attempt: int, view: Vie
                 codes = gang.exit_codes()  # before the status: what is read after the end is the end
                 status = read_status(workdir, attempt) or status
                 if status is not None:
-                    view.show(status)
+                    with suppress(OSError):  # a terminal that is gone must not end the training
+                        view.show(status)
                 order = watch.decide(codes, time.monotonic())
                 if order.terminate:
                     gang.terminate()
@@ -56,8 +57,8 @@ def train(commands: Sequence[PodCommand], workdir: Path, attempt: int, view: Vie
         finally:
             gang.kill()
         final = tuple(gang.exit_codes())
-    blamed = root_cause(codes if any(code is None for code in codes) else final)
-    return Outcome(state_of(final, watch.interrupts), final, blamed, status, time.monotonic() - started)
+    state = state_of(final, watch.interrupts)
+    return Outcome(state, tuple(codes), root_cause(codes), status, time.monotonic() - started)
 
 
 def state_of(codes: Sequence[int | None], interrupts: int) -> str:
@@ -77,7 +78,8 @@ def _interrupts(watch: Watch, wake: threading.Event, view: View) -> Iterator[Non
         watch.interrupts += 1
         wake.set()
         again = "killing all ranks" if watch.interrupts > 1 else "stopping after a last checkpoint; Ctrl-C again kills"
-        view.note(again)
+        with suppress(OSError):
+            view.note(again)
 
     before = {number: signal.signal(number, count) for number in SIGNALS}
     try:

@@ -93,6 +93,10 @@ def gone(workdir):
     return True
 
 
+def rank_process(workdir, rank):
+    return next(pid for pid, found in processes_of(workdir).items() if found == rank)
+
+
 @pytest.fixture
 def workdir(tmp_path):
     place = tmp_path / "run"
@@ -146,8 +150,7 @@ def test_ctrl_c_checkpoints_and_resume_goes_on_from_there(tmp_path, workdir):
 def test_a_killed_rank_fails_the_run_and_is_named(tmp_path, workdir):
     run = start(write_job(tmp_path / "job.yaml", LONG), "--workdir", workdir)
     until(lambda: len(history(workdir)) >= 3, run)
-    victim = next(pid for pid, rank in processes_of(workdir).items() if rank == "1")
-    os.kill(victim, signal.SIGKILL)
+    os.kill(rank_process(workdir, "1"), signal.SIGKILL)
     code, out, err = finish(run)
     assert code == 1, err + out
     assert "rank 1 (pod slow-0) was killed by SIGKILL" in err
@@ -195,3 +198,14 @@ def test_own_command_runs_on_every_rank(tmp_path, workdir):
     said = [(workdir / "logs" / f"rank-{rank}.log").read_text().splitlines()[-1] for rank in range(3)]
     assert said == ["I am 0 of 3 with 2", "I am 1 of 3 with 2", "I am 2 of 3 with 1"]
     assert json.loads((workdir / "report.json").read_text())["state"] == "succeeded"
+
+
+def test_a_hanging_rank_is_named_and_killed(tmp_path, workdir):
+    job = write_job(tmp_path / "job.yaml", LONG, collectiveTimeoutSeconds=20)
+    run = start(job, "--workdir", workdir)
+    until(lambda: len(history(workdir)) >= 3, run)
+    os.kill(rank_process(workdir, "1"), signal.SIGSTOP)
+    code, out, err = finish(run)
+    assert code == 1, err + out
+    assert "rank 1 (pod slow-0) was killed: it did not end after its peers had failed" in err
+    assert gone(workdir)

@@ -15,8 +15,8 @@ from heterotp_cli.runner import state_of
 
 @pytest.mark.parametrize(
     ("codes", "index"),
-    [([None, 0], None), ([75, 1], 1), ([75, None], 0), ([0, 143], None), ([137, 75], 0)],
-    ids=["well", "victim first", "victim alone", "stopped", "killed"],
+    [([None, 0], None), ([75, 1], 1), ([75, None], 1), ([75, 75], 0), ([0, 143], None), ([137, 75], 0)],
+    ids=["well", "victim first", "hanging", "victims alone", "stopped", "killed"],
 )
 def test_a_real_failure_is_blamed_before_its_victims(codes, index):
     assert root_cause(codes) == index
@@ -121,6 +121,8 @@ def test_the_rank_that_fell_silent_first_is_the_suspect(tmp_path):
     assert "boom" not in text
 
 
-@pytest.mark.parametrize(("code", "said"), [(1, "exit code 1"), (75, "lost a peer"), (76, "newer attempt")])
+@pytest.mark.parametrize(
+    ("code", "said"), [(1, "exit code 1"), (75, "lost a peer"), (76, "newer attempt"), (None, "did not end")]
+)
 def test_reasons(code, said):
     assert said in reason(code)
