@@ -1,0 +1,360 @@
+"""The ladder of the plan, rung by rung."""
+
+import copy
+
+import pytest
+from heterotp_api import names
+from heterotp_operator.reconcile.actions import (
+    ApplyConfigMap,
+    BumpAttempt,
+    CreatePod,
+    CreateService,
+    Decision,
+    DeleteJob,
+    DeletePod,
+    DryRunPod,
+)
+from reconcile_world import EPOCH, Killed, World, manifest
+
+
+def kinds(decision):
+    return [type(action) for action in decision.actions]
+
+
+def with_policy(**policy):
+    return World(manifest(runPolicy=policy))
+
+
+def test_a_new_job_is_judged_numbered_and_made_in_this_order():
+    world = World(manifest())
+    assert kinds(world.plan()) == [
+        *[DryRunPod, DryRunPod, BumpAttempt, CreateService, ApplyConfigMap],
+        *[CreatePod, CreatePod, CreatePod],
+    ]
+    assert world.settle().actions == ()
+    assert sorted(world.pods) == ["job-a-0-1", "job-b-0-1", "job-b-1-1"]
+    assert (world.phase, world.status["attempt"], world.status["restarts"]) == ("Starting", 1, 0)
+    assert world.status["observedGeneration"] == 1
+
+
+@pytest.mark.parametrize("manager", ["kueue.x-k8s.io/multikueue", "someone"])
+def test_a_job_of_another_manager_is_left_alone(manager):
+    assert with_policy(managedBy=manager).plan() == Decision()
+
+
+def test_a_job_that_names_us_is_ours():
+    assert with_policy(managedBy="heterotp.io/operator").plan().actions
+
+
+def test_a_job_on_its_way_out_is_left_to_the_garbage_collector():
+    world = World(manifest()).started()
+    world.job["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert world.plan() == Decision()
+
+
+# -- what nothing is made for ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        ({"tensorParallelDegree": 4}, ["spec.tensorParallelDegree", "sum of pods"]),
+        ({"checkpoint": {"keep": 0}}, ["spec.checkpoint.keep", "0"]),
+        ({"surprise": 1}, ["spec.surprise", "is not a known field"]),
+    ],
+    ids=["degree", "keep", "unknown"],
+)
+def test_a_spec_that_the_models_refuse_fails_naming_field_and_value(edit, words):
+    world = World(manifest(**edit))
+    world.settle()
+    failed = world.condition("Failed")
+    assert (world.phase, failed["reason"], world.pods, world.objects) == ("Failed", "InvalidSpec", {}, {})
+    assert all(word in failed["message"] for word in words), failed["message"]
+    assert world.status["completionTime"]
+
+
+def test_a_spec_that_becomes_invalid_takes_its_pods_along():
+    world = World(manifest()).started()
+    world.edit(tensorParallelDegree=5)
+    world.settle()
+    world.vanish()
+    assert (world.settle().actions, world.phase, world.pods) == ((), "Failed", {})
+    assert (world.status["attempt"], world.status["restarts"]) == (1, 0)
+
+
+def test_a_success_stays_one_whatever_the_spec_becomes():
+    world = World(manifest()).started()
+    for name in world.pods:
+        world.end(name, 0)
+    world.settle()
+    world.edit(tensorParallelDegree=5)
+    assert world.settle() == Decision()
+    assert world.phase == "Succeeded"
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ({"spec": {"containers": "x"}}, ["template.spec.containers", "'x'", "must be a list of maps"]),
+        ({"spec": []}, ["template.spec:", "must be a map"]),
+        ({"metadata": {"labels": ["a"]}}, ["template.metadata.labels", "must be a map"]),
+        ({"spec": {"containers": [{"env": ["A=b"]}]}}, ["spec.containers[0].env", "must be a list of maps"]),
+        ({"spec": {"containers": [{"command": "run"}]}}, ["containers[0].command", "'run'", "list of strings"]),
+        ({"spec": {"initContainers": [{"securityContext": 1}]}}, ["initContainers[0].securityContext", "a map"]),
+        ({"spec": {"volumes": {}}}, ["template.spec.volumes", "must be a list of maps"]),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_template_of_the_wrong_shape_fails_naming_the_field(template, words):
+    world = World(manifest(template=template))
+    world.settle()
+    assert (world.phase, world.condition("Failed")["reason"], world.pods) == ("Failed", "InvalidSpec", {})
+    message = world.condition("Failed")["message"]
+    assert message.startswith("spec.workerGroups[0].")
+    assert all(word in message for word in words), message
+
+
+def test_an_own_command_must_be_there():
+    world = World(manifest(training=False))
+    world.settle()
+    assert "must have the command to run" in world.condition("Failed")["message"]
+
+
+def test_a_template_that_the_server_refuses_fails_with_its_words():
+    world = World(manifest(), refuse={"b": (422, 'spec.containers[0].imagePullPolicy: Unsupported value: "Sometimes"')})
+    world.settle()
+    failed = world.condition("Failed")
+    assert (failed["reason"], world.pods, world.objects) == ("InvalidPodTemplate", {}, {})
+    assert "Sometimes" in failed["message"]
+    assert "workerGroups b" in failed["message"]
+
+
+def test_a_quota_is_waited_for_and_then_the_job_starts():
+    world = World(manifest(), refuse={"a": (403, "exceeded quota")})
+    decision = world.reconcile()
+    assert (world.status["waitingFor"], world.phase, world.pods) == ("Quota", "Pending", {})
+    assert decision.requeue_after == 5
+    world.refuse.clear()
+    world.settle()
+    assert (len(world.pods), world.phase, world.status["waitingFor"]) == (3, "Starting", "")
+
+
+# -- restarts -------------------------------------------------------------------------------------------------
+
+
+def test_a_restart_waits_until_every_old_pod_is_gone():
+    world = World(manifest()).started()
+    world.end("job-b-1-1", 1)
+    world.settle()
+    assert (world.phase, world.status["waitingFor"]) == ("Restarting", "PodsTerminating")
+    assert sorted(world.pods) == ["job-a-0-1", "job-b-0-1"]  # they make their last checkpoint
+    world.vanish()
+    world.settle()
+    assert sorted(world.pods) == ["job-a-0-2", "job-b-0-2", "job-b-1-2"]
+    assert world.objects["Service"]["spec"]["selector"][names.LABEL_ATTEMPT] == "2"
+    assert (world.status["attempt"], world.status["restarts"]) == (2, 1)
+
+
+@pytest.mark.parametrize("victims", [1, 2, 3])
+def test_pods_deleted_by_hand_are_another_attempt_even_when_all_went_at_once(victims):
+    world = World(manifest()).started()
+    for name in sorted(world.pods)[:victims]:
+        del world.pods[name]
+    world.settle()
+    world.vanish()
+    world.settle()
+    assert {name.rsplit("-", 1)[1] for name in world.pods} == {"2"}
+    assert set(world.born.values()) == {1}
+    assert world.status["restarts"] == 1
+
+
+def test_a_pod_stuck_on_a_lost_node_is_forced_after_its_grace():
+    world = World(manifest()).started()
+    world.take("job-a-0-1", grace=60)
+    world.settle()
+    world.now += 89
+    assert DeletePod("job-a-0-1", "job-a-0-1#1", grace_seconds=0) not in world.settle().actions
+    assert 0 < world.plan().requeue_after <= 5
+    world.now += 2
+    assert DeletePod("job-a-0-1", "job-a-0-1#1", grace_seconds=0) in world.plan().actions
+
+
+def test_backoff_limit_names_the_last_cause():
+    world = with_policy(backoffLimit=0).started()
+    world.end("job-a-0-1", 137, "OOMKilled")
+    world.settle()
+    failed = world.condition("Failed")
+    assert failed["reason"] == "BackoffLimitExceeded"
+    assert "OOMKilled, exit code 137" in failed["message"]
+    assert (world.status["attempt"], world.status["restarts"]) == (1, 0)
+
+
+def test_after_a_kill_between_counter_and_status_nothing_of_the_old_attempt_is_shown():
+    world = World(manifest()).started()
+    world.end("job-b-1-1", 1)
+    world.kill_after = world.writes + 1
+    with pytest.raises(Killed):
+        world.settle()
+    assert (world.status["attempt"], "Running" in world.true) == (2, True)
+    world.settle()
+    assert world.phase == "Restarting"
+    assert not {"Created", "PodsReady", "Running"} & world.true
+
+
+def test_a_gang_is_never_made_of_two_templates():
+    world = World(manifest())
+    world.kill_after = 4  # counter, Service, ConfigMap, first pod
+    with pytest.raises(Killed):
+        world.settle()
+    groups = copy.deepcopy(world.job["spec"]["workerGroups"])
+    groups[0]["template"]["spec"]["containers"][0]["image"] = "other"
+    world.edit(workerGroups=groups)
+    world.settle()
+    world.vanish()
+    world.settle()
+    assert len({pod["metadata"]["labels"][names.LABEL_TEMPLATE_HASH] for pod in world.pods.values()}) == 1
+    assert {name.rsplit("-", 1)[1] for name in world.pods} == {"2"}
+    assert world.status["restarts"] == 0
+
+
+def test_a_changed_template_waits_for_the_next_attempt():
+    world = World(manifest()).started()
+    groups = copy.deepcopy(world.job["spec"]["workerGroups"])
+    groups[1]["template"]["spec"]["containers"][0]["image"] = "newer"
+    world.edit(workerGroups=groups)
+    assert world.settle().actions == ()
+    assert "SpecChangePending" in world.true
+    assert world.status["observedGeneration"] == 2
+    world.end("job-a-0-1", 1)
+    world.settle()
+    world.vanish()
+    world.started()
+    assert "SpecChangePending" not in world.true
+    assert world.pods["job-b-0-2"]["spec"]["containers"][0]["image"] == "newer"
+
+
+def test_old_pods_of_the_same_name_are_waited_for():
+    world = World(manifest())
+    old = copy.deepcopy(World(manifest()).started().pods["job-a-0-1"])
+    old["metadata"]["ownerReferences"][0]["uid"] = "uid-before"
+    world.pods["job-a-0-1"] = old
+    world.settle()
+    assert (world.status["waitingFor"], list(world.pods), world.phase) == ("PodsTerminating", ["job-a-0-1"], "Pending")
+    del world.pods["job-a-0-1"]
+    world.settle()
+    assert len(world.pods) == 3
+
+
+# -- suspension -----------------------------------------------------------------------------------------------
+
+
+def test_suspended_from_the_start_makes_nothing():
+    world = with_policy(suspend=True)
+    world.settle()
+    assert (world.phase, world.pods, world.objects) == ("Suspended", {}, {})
+    assert "startTime" not in world.status
+
+
+def test_suspend_and_resume_is_another_attempt_that_does_not_count():
+    world = World(manifest()).started()
+    world.edit(runPolicy={"suspend": True})
+    world.settle()
+    assert (world.phase, world.status["waitingFor"]) == ("Suspended", "PodsTerminating")
+    world.vanish()
+    world.settle()
+    assert (world.status["waitingFor"], world.status["attempt"]) == ("", 2)
+    world.now += 1000
+    world.edit(runPolicy={"suspend": False})
+    world.started()
+    assert (world.phase, world.status["attempt"], world.status["restarts"]) == ("Running", 2, 0)
+    assert world.status["startTime"] == "2023-11-14T22:30:00Z"  # deadlines start again, as in batch/v1
+
+
+# -- deadlines ------------------------------------------------------------------------------------------------
+
+
+def test_active_deadline():
+    world = with_policy(activeDeadlineSeconds=100).started()
+    world.now += 99
+    decision = world.settle()
+    assert (world.phase, decision.requeue_after) == ("Running", pytest.approx(1))
+    world.now += 1
+    world.settle()
+    assert (world.phase, world.condition("Failed")["reason"]) == ("Failed", "DeadlineExceeded")
+    assert all("deletionTimestamp" in pod["metadata"] for pod in world.pods.values())
+
+
+@pytest.mark.parametrize("state", ["pending", "running but never met"])
+def test_pre_running_deadline(state):
+    world = with_policy(preRunningDeadlineSeconds=100)
+    world.settle()
+    if state != "pending":
+        world.run()
+    world.now += 99
+    world.settle()
+    assert world.phase != "Failed"
+    world.now += 1
+    world.settle()
+    assert world.condition("Failed")["reason"] == "PreRunningDeadlineExceeded"
+
+
+def test_pre_running_deadline_counts_without_pods_too():
+    world = with_policy(preRunningDeadlineSeconds=100)
+    world.refuse["a"] = (403, "exceeded quota")
+    world.reconcile()
+    world.now += 100
+    world.reconcile()
+    assert "waited for: Quota" in world.condition("Failed")["message"]
+
+
+def test_pre_running_deadline_is_over_once_an_own_command_runs_even_if_a_pod_turns_unready():
+    template = {"spec": {"containers": [{"name": names.CONTAINER, "command": ["train"]}]}}
+    world = World(manifest(training=False, template=template, runPolicy={"preRunningDeadlineSeconds": 100})).started()
+    world.now += 500
+    world.play("job-a-0-1", "Running", ready=False)
+    world.settle()
+    assert (world.phase, "PodsReady" in world.true) == ("Running", False)
+
+
+# -- the end --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("policy", "left"),
+    [("None", {"job-a-0-1", "job-b-0-1", "job-b-1-1"}), ("Running", {"job-a-0-1"}), ("All", set())],
+)
+def test_clean_pod_policy_after_a_failure(policy, left):
+    world = with_policy(cleanPodPolicy=policy, backoffLimit=0).started()
+    world.end("job-a-0-1", 1)
+    world.settle()
+    world.vanish()
+    world.settle()
+    assert (set(world.pods), world.phase) == (left, "Failed")
+    assert [group["failed"] for group in world.status["workerGroups"]] == [1, 0]
+    assert [group["active"] for group in world.status["workerGroups"]] == [0, 2 if policy == "None" else 0]
+
+
+def test_time_to_live():
+    world = with_policy(ttlSecondsAfterFinished=60).started()
+    for name in world.pods:
+        world.end(name, 0)
+    decision = world.settle()
+    assert (world.phase, decision.requeue_after) == ("Succeeded", pytest.approx(60))
+    world.now = EPOCH + 60
+    decision = world.plan()
+    assert decision.actions == (DeleteJob("uid-job", world.job["metadata"]["resourceVersion"]),)
+
+
+@pytest.mark.parametrize("kind", ["Service", "ConfigMap"])
+@pytest.mark.parametrize("damage", ["removed", "edited"])
+def test_children_are_healed(kind, damage):
+    world = World(manifest()).started()
+    before = copy.deepcopy(world.objects[kind])
+    if damage == "removed":
+        del world.objects[kind]
+    elif kind == "Service":
+        world.objects[kind]["spec"]["selector"] = {}
+    else:
+        world.objects[kind]["data"] = {}
+    world.settle()
+    assert (world.objects[kind], world.status["attempt"]) == (before, 1)
