@@ -77,11 +77,14 @@ def _open_store(environment: RankEnvironment, timeout: timedelta) -> TCPStore:
             is_master=environment.rank == 0,
             timeout=timeout,
             wait_for_workers=False,
+            use_libuv=False,  # Debian's torch is built without it
         )
     except RuntimeError as error:
+        cause = str(error).partition("\n")[0]
         if environment.rank == 0:
-            raise ValueError(f"rendezvous.port: {port}: rank 0 cannot listen on it, another process does") from error
-        raise PeerLostError(f"rank 0 is not at {address}:{port} within {timeout.total_seconds():.0f} s") from error
+            raise ValueError(f"rendezvous.port: {port}: rank 0 cannot listen on it: {cause}") from error
+        limit = timeout.total_seconds()
+        raise PeerLostError(f"rank 0 is not at {address}:{port}, waited up to {limit:.0f} s: {cause}") from error
 
 
 def _wait_for_name(address: str, seconds: float) -> None:
