@@ -1,0 +1,139 @@
+"""Starts real gangs through the launcher, in directories and on ports of their own."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from heterotp_api.names import Env
+
+DEADLINE_SECONDS = 90
+
+
+def free_port(count=1):
+    """Return the first of `count` consecutive ports that are free now, below the range of outgoing connections."""
+    start = 21000 + os.getpid() % 500 * 20
+    for first in range(start, 32000, count):
+        sockets = []
+        try:
+            for port in range(first, first + count):
+                sockets.append(socket.socket())
+                sockets[-1].bind(("0.0.0.0", port))
+            return first
+        except OSError:
+            continue
+        finally:
+            for each in sockets:
+                each.close()
+    raise AssertionError("no free ports")
+
+
+def spec(ranks=2, groups=None, checkpoint=None, **training):
+    """Return a job's spec of quick training on the digits."""
+    body = {
+        "tensorParallelDegree": ranks,
+        "workerGroups": groups or [{"name": "a", "pods": 1, "processesPerPod": ranks, "relativeSpeed": 1}],
+        "training": {
+            "model": {"hiddenSize": 32, "depth": 1, "heads": 4, "patchSize": 4},
+            "collectiveTimeoutSeconds": 30,
+            **training,
+        },
+    }
+    if checkpoint is not None:
+        body["checkpoint"] = checkpoint
+    return body
+
+
+class Launched:
+    """One pod's launcher and what it wrote."""
+
+    def __init__(self, workdir, body, attempt=1, command=(), **environ):
+        self.workdir = Path(workdir)
+        self.workdir.mkdir(parents=True, exist_ok=True)
+        ranks = body["tensorParallelDegree"]
+        self.port = free_port(ranks + 1)
+        settings = {
+            Env.JOB: "test",
+            Env.ATTEMPT: str(attempt),
+            Env.FIRST_RANK: "0",
+            Env.PROCESSES: str(ranks),
+            Env.SPEC: json.dumps(body),
+            Env.WORKDIR: str(self.workdir),
+            Env.CONTROL_DIR: str(self.workdir),
+            Env.CHECKPOINT_DIR: str(self.workdir / "checkpoints"),
+            Env.STATUS_PORT: str(self.port + 1),
+            Env.WORLD_SIZE: str(ranks),
+            Env.MASTER_ADDR: "127.0.0.1",
+            Env.MASTER_PORT: str(self.port),
+            "OMP_NUM_THREADS": "1",
+            **environ,
+        }
+        self.log = self.workdir / f"log-{attempt}"
+        arguments = [sys.executable, "-m", "heterotp_trainer.launch", *(["--", *command] if command else [])]
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                arguments, env={**os.environ, **settings}, stdout=log, stderr=subprocess.STDOUT
+            )
+
+    def text(self):
+        return self.log.read_text()
+
+    def wait(self):
+        """Return the exit code; nothing of the gang is left."""
+        try:
+            return self.process.wait(DEADLINE_SECONDS)
+        finally:
+            self.kill()
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+    def read(self, name):
+        """Return a JSON file of the run directory, None while it is not there."""
+        try:
+            return json.loads((self.workdir / name).read_text())
+        except (FileNotFoundError, json.JSONDecodeError):
+            return None
+
+    def history(self):
+        try:
+            return [json.loads(line) for line in (self.workdir / "history.jsonl").read_text().splitlines()]
+        except FileNotFoundError:
+            return []
+
+    def ranks(self):
+        """Return the process ids of the ranks, in rank order."""
+        found = {}
+        for entry in Path("/proc").iterdir():
+            try:
+                parent = (entry / "stat").read_text().rsplit(")", 1)[1].split()[1]
+                if parent != str(self.process.pid):
+                    continue
+                environ = dict(
+                    item.split("=", 1) for item in (entry / "environ").read_text().split("\0") if "=" in item
+                )
+                found[int(environ["RANK"])] = int(entry.name)
+            except (OSError, KeyError, IndexError):
+                continue
+        return [found[rank] for rank in sorted(found)]
+
+    def until(self, what, holds):
+        """Wait until a condition holds; the log goes into the failure."""
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while time.monotonic() < deadline:
+            if value := holds():
+                return value
+            assert self.process.poll() is None, f"the gang ended before: {what}\n{self.text()}"
+            time.sleep(0.05)
+        raise AssertionError(f"not within {DEADLINE_SECONDS} s: {what}\n{self.text()}")
+
+    def reach(self, iteration):
+        """Wait until an iteration is in the history."""
+        return self.until(
+            f"iteration {iteration}", lambda: any(line["iteration"] >= iteration for line in self.history())
+        )
