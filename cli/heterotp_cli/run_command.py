@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -92,7 +93,8 @@ def run_attempt(chosen: Chosen, attempt: int, place: Path) -> None:
             view.note(f"note: {note}")
         outcome = train(commands, place, attempt, view)
     finally:
-        view.close()
+        with suppress(OSError):  # a terminal that is gone must not cost the report
+            view.close()
     report = finish(job, attempt, outcome.state, outcome.status, place)
     for line in summary_lines(report, outcome.elapsed_seconds):
         click.echo(line)
