@@ -259,15 +259,28 @@ def test_suspend_and_resume_is_another_attempt_that_does_not_count():
     world = World(manifest()).started()
     world.edit(runPolicy={"suspend": True})
     world.settle()
-    assert (world.phase, world.status["waitingFor"]) == ("Suspended", "PodsTerminating")
+    assert (world.phase, world.status["waitingFor"]) == ("Pending", "PodsTerminating")
     world.vanish()
     world.settle()
-    assert (world.status["waitingFor"], world.status["attempt"]) == ("", 2)
+    assert (world.phase, world.status["waitingFor"], world.status["attempt"]) == ("Suspended", "", 2)
+    assert [event.reason for event in world.events] == ["GangRunning", "Suspended"]
     world.now += 1000
     world.edit(runPolicy={"suspend": False})
     world.started()
     assert (world.phase, world.status["attempt"], world.status["restarts"]) == ("Running", 2, 0)
     assert world.status["startTime"] == "2023-11-14T22:30:00Z"  # deadlines start again, as in batch/v1
+
+
+def test_a_resume_before_the_pods_are_gone_waits_for_them_and_counts_nothing():
+    world = World(manifest()).started()
+    world.edit(runPolicy={"suspend": True})
+    world.settle()
+    world.edit(runPolicy={"suspend": False})
+    world.settle()
+    assert (set(world.born.values()), len(world.born)) == ({1}, 3)
+    world.vanish()
+    world.started()
+    assert (world.phase, world.status["attempt"], world.status["restarts"]) == ("Running", 2, 0)
 
 
 # -- deadlines ------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from reconcile_world import Killed, World, manifest
 
-QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+QUICK = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 GROUPS = st.lists(st.tuples(st.integers(1, 3), st.integers(1, 2)), min_size=1, max_size=3).map(
     lambda sizes: tuple((f"g{index}", *size) for index, size in enumerate(sizes))
 )
@@ -80,7 +80,7 @@ def _strike(world, what, name):
 
 def finish(world):
     """From any state a gang that is let run must come to an end of the job."""
-    if world.phase == "Suspended":
+    if world.job["spec"]["runPolicy"].get("suspend"):
         happen(world, "resume", 0)
     for _ in range(8):
         world.now += 6

@@ -66,14 +66,14 @@ def _suspend(observed: Observed) -> Decision:
     if observed.current:
         actions.append(_bump(observed, observed.restarts))
     actions += delete(observed, list(observed.own))
-    conditions = Conditions(observed)
-    words = "runPolicy.suspend is true"
-    conditions.set("Suspended", True, "Suspended", words)
+    conditions, gone = Conditions(observed), not observed.own
+    conditions.set("Suspended", gone, "Suspended" if gone else "PodsTerminating", "runPolicy.suspend is true")
     for kind in ("Created", "PodsReady", "Running", "Restarting", "SpecChangePending"):
         conditions.clear(kind, "Suspended")
-    events = () if observed.holds("Suspended") else (Event("Normal", "Suspended", words),)
-    waiting = "PodsTerminating" if observed.own else ""
-    return Decision(tuple(actions), status_of(observed, conditions, waiting), events, force_later(observed))
+    news = gone and not observed.holds("Suspended")
+    events = (Event("Normal", "Suspended", "runPolicy.suspend is true; all pods are gone"),) if news else ()
+    status = status_of(observed, conditions, "" if gone else "PodsTerminating")
+    return Decision(tuple(actions), status, events, force_later(observed))
 
 
 def _bump(observed: Observed, restarts: int) -> BumpAttempt:

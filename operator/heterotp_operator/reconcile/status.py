@@ -42,7 +42,7 @@ def status_of(observed: Observed, conditions: Conditions, waiting_for: str | Non
         "waitingFor": waits_for(observed, conditions) if waiting_for is None else waiting_for,
         "workerGroups": group_counts(observed),
     }
-    if not conditions.holds("Suspended"):  # as in batch/v1: the time starts again with resuming
+    if not observed.spec.run_policy.suspend:  # as in batch/v1: the time starts again with resuming
         out["startTime"] = live.get("startTime") or stamp(observed.now)
     if conditions.holds("Succeeded") or conditions.holds("Failed"):
         out["workerGroups"] = _counts_at_the_end(observed, out["workerGroups"])
