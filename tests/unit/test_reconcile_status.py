@@ -128,6 +128,15 @@ def test_an_image_that_does_not_come(reason):
     assert world.status["waitingFor"] == "ImagePull"
 
 
+def test_a_name_that_does_not_resolve():
+    world = World(manifest()).started()
+    world.end("job-b-1-1", names.EXIT_PEER_LOST)
+    state = world.pods["job-b-1-1"]["status"]["containerStatuses"][0]["state"]["terminated"]
+    state["message"] = "lost a peer: job-a-0-1.job-gang does not resolve; is rank 0's pod running?"
+    world.settle()
+    assert world.status["waitingFor"] == "DNS"
+
+
 def test_ranks_that_have_not_met_yet_and_then_have():
     world = World(manifest()).started()
     assert world.status["waitingFor"] == "Rendezvous"

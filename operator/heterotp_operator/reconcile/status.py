@@ -29,6 +29,7 @@ RANK_NUMBERS = (
     "injected_slowdown",
     "measured_slowdown",
 )
+UNRESOLVED = "does not resolve"  # a rank's last words when the gang's name is not in the DNS
 IMAGE_REASONS = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"}
 
 
@@ -110,8 +111,11 @@ def _pod_waits_for(pod: Body) -> str:
             # a gate is a queue's: the pod waits to be admitted, not for a node that fits
             return "Quota" if condition.get("reason") == "SchedulingGated" else "Unschedulable"
     for container in [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]:
-        if ((container.get("state") or {}).get("waiting") or {}).get("reason") in IMAGE_REASONS:
+        state = container.get("state") or {}
+        if (state.get("waiting") or {}).get("reason") in IMAGE_REASONS:
             return "ImagePull"
+        if UNRESOLVED in ((state.get("terminated") or {}).get("message") or ""):
+            return "DNS"
     return ""
 
 
