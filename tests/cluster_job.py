@@ -36,7 +36,8 @@ def group(name, accelerator, teraflops, seconds, speed=None):
 
 
 def template(image=None, command=None, **spec):
-    container = {"name": "trainer", "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}}}
+    threads = {"name": "OMP_NUM_THREADS", "value": "1"}  # all nodes share one machine
+    container = {"name": "trainer", "env": [threads], "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}}}
     container |= {"image": image} if image else {}
     container |= {"command": command} if command else {}
     return {"spec": {"terminationGracePeriodSeconds": 10, "containers": [container], **spec}}
@@ -149,6 +150,8 @@ class Job:
         """Wait until rank 0 of an attempt has done so many iterations; return its status document."""
 
         def check():
+            if self.status.get("phase") == "Failed":
+                raise AssertionError(f"failed before iteration {iteration} of attempt {attempt}: {self.status}")
             document = self.rank_zero(attempt)
             return document if document and (document.get("iteration") or 0) >= iteration else None
 

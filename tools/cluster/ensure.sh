@@ -26,7 +26,12 @@ kubeconfig) echo "$config" ;;
 kind)
   programs
   "$HERE/20-dockerd.sh" start
-  docker image inspect "$NODE_IMAGE" >/dev/null 2>&1 || "$HERE/30-node-image.sh"
+  sum=$(cat "$HERE"/30-node-image.sh "$HERE"/node/* "$BIN/.built" | sha256sum | cut -c1-16)
+  if [ "$(cat "$CLUSTER_DIR/.node" 2>/dev/null)" != "$sum" ] || ! docker image inspect "$NODE_IMAGE" >/dev/null 2>&1; then
+    "$HERE/30-node-image.sh"
+    echo "$sum" >"$CLUSTER_DIR/.node"
+    kind delete cluster --name "$CLUSTER_NAME" >/dev/null 2>&1 || true # it runs the old image
+  fi
   if running; then say "cluster $CLUSTER_NAME is up already"; exit; fi
   kind delete cluster --name "$CLUSTER_NAME" >/dev/null 2>&1 || true # what a killed run left
   "$HERE/40-kind-up.sh"

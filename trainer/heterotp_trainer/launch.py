@@ -26,8 +26,10 @@ PR_SET_PDEATHSIG = 1
 def rank_environments(environ: Mapping[str, str]) -> list[dict[str, str]]:
     """Return the environment of each local rank; raises ValueError naming a variable that is missing or wrong."""
     first, count = _whole(environ, Env.FIRST_RANK, 0), _whole(environ, Env.PROCESSES, 1)
+    threads = max(1, len(os.sched_getaffinity(0)) // max(1, count))
     return [
         {
+            "OMP_NUM_THREADS": str(threads),  # else every rank takes all cores
             **environ,
             Env.RANK: str(first + local),
             Env.LOCAL_RANK: str(local),
