@@ -182,7 +182,10 @@ class Session:
         every = policy.every_iterations if policy else None
         if every is not None and iteration % every == 0:
             return True
-        return time.monotonic() >= self._next_save
+        if time.monotonic() < self._next_save:
+            return False
+        self._next_save = time.monotonic() + self._every_seconds  # asked for once: it is written one boundary later
+        return True
 
     def _obey(self, previous: tuple[Report, ...]) -> Directive:
         verdict = decide(previous)
