@@ -1,0 +1,148 @@
+"""Uneven shards against their limits: 8 emulated ranks, one of them 1, 2, 4 or 8 times slower, shares by declared speed.
+
+    python benchmarks/uneven.py [--iterations 12] [--chi 1 2 4 8]
+
+Prints, per matmul share (0.37: the paper's ViT-1B; 0.8) and model, the iteration time over its limit:
+- an FFN-only stack against the fluid limit F + M e / sum(1/chi) + min W,
+- ViT blocks with 32 heads against the same with whole heads for the attention's third of M; both limits are shown.
+Emulated: matrix products, the fixed part and the link latency take the time of the devices described; what is
+real is the exchange of the ranks over gloo, whose smallest waiting time over the ranks belongs to the limit.
+"""
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+RANKS, WIDTH, ROWS, DEPTH, HEADS, UNITS = 8, 64, (2, 8), 2, 32, 1024
+SECONDS = 2.0  # of a homogeneous iteration, fixed part and matmul together
+LATENCY = 0.002
+
+
+def matmul_operations(model: str) -> float:
+    """Return the operations of all prunable products of one iteration, forward and backward."""
+    rows = ROWS[0] * ROWS[1]
+    ffn = 2 * WIDTH * UNITS
+    attention = 4 * WIDTH * WIDTH if model == "vit" else 0
+    return 6.0 * rows * (ffn + attention) * DEPTH
+
+
+def manifest(model: str, share: float, chi: float) -> dict:
+    """Return the job's spec: seven ranks of speed 1 and one of speed 1 / chi."""
+    teraflops = matmul_operations(model) / RANKS / (share * SECONDS) / 1e12
+
+    def group(name: str, processes: int, slower: float) -> dict:
+        device = {
+            "type": "emulated",
+            "teraflops": teraflops / slower,
+            "fixedSeconds": (1 - share) * SECONDS,
+            "linkLatencySeconds": LATENCY,
+        }
+        return {"name": name, "processesPerPod": processes, "relativeSpeed": 1 / slower, "device": device}
+
+    groups = [group("normal", RANKS - 1, 1.0), group("slow", 1, chi)]
+    return {"tensorParallelDegree": RANKS, "workerGroups": groups, "training": {"initialShares": "declared"}}
+
+
+def limits(model: str, share: float, chi: float, smallest_wait: float) -> tuple[float, float]:
+    """Return the fluid limit and the one with whole heads, seconds."""
+    from heterotp_trainer.balancing.costs import whole_heads_penalty
+
+    speeds = [1.0] * (RANKS - 1) + [1 / chi]
+    best = share * SECONDS * RANKS / sum(speeds)
+    rest = (1 - share) * SECONDS + smallest_wait
+    attention = 4 * WIDTH * WIDTH / (4 * WIDTH * WIDTH + 2 * WIDTH * UNITS) if model == "vit" else 0.0
+    whole = best * ((1 - attention) + attention * whole_heads_penalty(speeds, HEADS))
+    return best + rest, whole + rest
+
+
+def rank(model: str, iterations: int) -> None:
+    """Be one rank: train the stack for some iterations; rank 0 prints what it measured."""
+    import torch
+    from heterotp_api.training import ModelShape
+    from heterotp_trainer import Session
+    from heterotp_trainer.model.vit import Block
+    from heterotp_trainer.tensor_parallel.mlp import ParallelMLP
+    from torch import nn
+
+    torch.set_num_threads(1)
+    session = Session.from_environment()
+    tp = session.shard(heads=HEADS, ffn=UNITS, width=WIDTH, rows=ROWS[0] * ROWS[1])
+    shape = ModelShape(WIDTH, DEPTH, HEADS, 1, UNITS // WIDTH)
+    if model == "vit":
+        stack: nn.Module = nn.Sequential(*(Block(tp, shape, name=f"{i}", seed=0) for i in range(DEPTH)))
+    else:
+        stack = nn.Sequential(*(ParallelMLP(tp, WIDTH, UNITS, name=f"{i}", seed=0) for i in range(DEPTH)))
+    session.watch(stack, torch.optim.AdamW(stack.parameters()))
+    batch = torch.randn(*ROWS, WIDTH, generator=torch.Generator().manual_seed(0))
+    for iteration in range(1, iterations + 1):
+        stack.zero_grad(set_to_none=True)
+        stack(batch).square().mean().backward()
+        session.step()
+        session.boundary(iteration)
+    session.finish(save=False)
+    if session.environment.rank == 0:
+        assert session.observer is not None
+        board = session.observer.board
+        costs = [vars(cost) for cost in board.costs()]
+        print("RESULT " + json.dumps({"seconds": board.step_seconds, "costs": costs}), flush=True)
+
+
+def measure(model: str, share: float, chi: float, iterations: int) -> dict:
+    """Run one gang; return what rank 0 measured."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with tempfile.TemporaryDirectory() as folder:
+        environ = {
+            **os.environ,
+            "HETEROTP_SPEC": json.dumps(manifest(model, share, chi)),
+            "HETEROTP_PROCESSES": str(RANKS),
+            "WORLD_SIZE": str(RANKS),
+            "MASTER_PORT": str(port),
+            "OMP_NUM_THREADS": "1",
+        }
+        command = [sys.executable, "-m", "heterotp_trainer.launch", "--", sys.executable, __file__]
+        command += ["--rank", "--model", model, "--iterations", str(iterations)]
+        done = subprocess.run(command, env=environ, cwd=folder, capture_output=True, text=True, timeout=600)
+    line = next((text for text in done.stdout.splitlines() if "RESULT " in text), None)
+    if line is None:
+        sys.exit(f"the gang failed ({done.returncode}):\n{done.stdout[-3000:]}")
+    return dict(json.loads(line.split("RESULT ", 1)[1]))
+
+
+def main() -> None:
+    """Measure all settings in turn and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--iterations", type=int, default=12)
+    parser.add_argument("--chi", type=float, nargs="+", default=[1, 2, 4, 8])
+    parser.add_argument("--model", choices=["ffn", "vit"])
+    parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.rank:
+        rank(arguments.model, arguments.iterations)
+        return
+    print(f"8 emulated ranks, {Path(__file__).name}: seconds an iteration; ratios: ffn over the fluid limit, vit over whole heads")
+    print("model share  chi | iteration  fluid   whole heads | ratio min  median  max")
+    for model in [arguments.model] if arguments.model else ["ffn", "vit"]:
+        for share in (0.37, 0.8):
+            for chi in arguments.chi:
+                result = measure(model, share, chi, arguments.iterations)
+                smallest = min(cost["wait"] for cost in result["costs"])
+                fluid, whole = limits(model, share, chi, smallest)
+                ratios = sorted(seconds / (whole if model == "vit" else fluid) for seconds in result["seconds"])
+                median = statistics.median(result["seconds"])
+                print(
+                    f"{model:5} {share:5.2f} {chi:4g} | {median:9.3f} {fluid:6.3f} {whole:13.3f} |"
+                    f" {ratios[0]:9.3f} {statistics.median(ratios):7.3f} {ratios[-1]:5.3f}",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()
