@@ -1,0 +1,87 @@
+"""The control file: what is refused and why, and that the last good document stays."""
+
+import json
+
+import pytest
+from heterotp_trainer.control import ControlError, ControlFile, parse_document
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "words"),
+    [
+        ("{", "malformed", "is not JSON"),
+        ("[]", "malformed", "must be an object, not list"),
+        ('{"schemaVersion": 2, "generation": 1}', "newer", "schemaVersion: 2 is newer than 1"),
+        ('{"schemaVersion": "x", "generation": 1}', "newer", "'x'"),
+        ('{"generation": -1}', "invalid", "generation: -1"),
+        ("{}", "invalid", "generation: is required"),
+        (
+            '{"generation": 1, "balancing": {"strategy": "MIG", "zero": {}}}',
+            "invalid",
+            "balancing.zero: zero belongs to strategy",
+        ),
+    ],
+)
+def test_bad_documents_name_reason_and_field(text, reason, words):
+    with pytest.raises(ControlError) as error:
+        parse_document(text)
+    assert error.value.reason == reason
+    assert words in str(error.value)
+
+
+def write(path, generation, **more):
+    path.write_text(json.dumps({"schemaVersion": 1, "generation": generation, **more}))
+
+
+@pytest.fixture
+def control(tmp_path):
+    errors = []
+    file = ControlFile(tmp_path, lambda error: errors.append(error.reason))
+    file.reasons = errors
+    return file
+
+
+def test_the_last_good_document_stays(control, tmp_path):
+    path = tmp_path / "control.json"
+    control.check()
+    assert control.document is None and control.error == ""
+    write(path, 3)
+    control.check()
+    assert control.document.generation == 3
+    path.write_text("{")
+    control.check()
+    control.check()
+    assert control.document.generation == 3
+    assert "is not JSON" in control.error
+    assert control.reasons == ["malformed"]  # once per bad document, not once per look
+    write(path, 4, balancing={"strategy": "ZERO"})
+    control.check()
+    assert (control.document.generation, control.document.balancing.strategy, control.error) == (4, "ZERO", "")
+
+
+def test_an_older_generation_is_refused(control, tmp_path):
+    write(tmp_path / "control.json", 5)
+    control.check()
+    write(tmp_path / "control.json", 4)
+    control.check()
+    assert control.document.generation == 5
+    assert control.reasons == ["older"]
+
+
+def test_a_swapped_link_is_followed(tmp_path):
+    """A kubelet updates a mounted ConfigMap by pointing ..data to a new directory."""
+    mount = tmp_path / "mount"
+    mount.mkdir()
+    for generation in (1, 2):
+        version = mount / f"..v{generation}"
+        version.mkdir()
+        write(version / "control.json", generation)
+    (mount / "..data").symlink_to("..v1")
+    (mount / "control.json").symlink_to("..data/control.json")
+    control = ControlFile(mount)
+    control.check()
+    assert control.document.generation == 1
+    (mount / "..new").symlink_to("..v2")
+    (mount / "..new").rename(mount / "..data")
+    control.check()
+    assert control.document.generation == 2

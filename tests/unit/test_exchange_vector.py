@@ -1,0 +1,78 @@
+"""The boundary exchange's vector, the decision on all vectors, the checksum of replicas."""
+
+import pytest
+import torch
+from heterotp_trainer.clock import PHASES
+from heterotp_trainer.exchange import (
+    CHECKPOINT,
+    EVALUATE,
+    STOP,
+    MismatchError,
+    Report,
+    checksum,
+    decide,
+    hash_number,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+HASHES = st.integers(0, 2**64 - 1)
+NUMBERS = st.integers(0, 2**40)
+
+
+@given(NUMBERS, st.integers(0, 7), NUMBERS, NUMBERS, st.integers(0, 1), HASHES, HASHES)
+def test_a_report_survives_the_vector(iteration, flags, generation, length, measured, plan, replicas):
+    seconds = {phase: index / 8 for index, phase in enumerate(PHASES)}
+    report = Report(iteration, flags, generation, length, measured, plan, replicas, seconds)
+    assert Report.unpack(report.pack()) == report
+
+
+@pytest.mark.parametrize(
+    ("flags", "stop", "checkpoint", "evaluate"),
+    [
+        ((0, 0, 0), False, False, False),
+        ((0, STOP, 0), True, False, False),
+        ((CHECKPOINT, 0, 0), False, True, False),
+        ((CHECKPOINT, 0, STOP | EVALUATE), True, True, True),
+    ],
+)
+def test_a_flag_of_any_rank_is_everybodys(flags, stop, checkpoint, evaluate):
+    verdict = decide([Report(7, flag) for flag in flags])
+    assert (verdict.stop, verdict.checkpoint, verdict.evaluate) == (stop, checkpoint, evaluate)
+
+
+def test_only_rank_0_announces_a_document():
+    assert decide([Report(1, document_bytes=10), Report(1)]).document_bytes == 10
+    assert decide([Report(1), Report(1, document_bytes=10)]).document_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("odd", "words"),
+    [
+        (Report(4), "iteration of ranks"),
+        (Report(3, plan=5), "plan's hash of ranks"),
+        (Report(3, replicas=5), "checksum of replicated parameters of ranks"),
+    ],
+    ids=["iteration", "plan", "replicas"],
+)
+def test_ranks_that_disagree_are_named(odd, words):
+    with pytest.raises(MismatchError) as error:
+        decide([Report(3), Report(3), odd])
+    assert words in str(error.value) and "[2]" in str(error.value)
+
+
+def test_the_checksum_sees_every_change():
+    tensors = [torch.arange(6.0), torch.ones(2, 2)]
+    same = checksum([t.clone() for t in tensors])
+    assert checksum(tensors) == same != 0
+    assert checksum(tensors[::-1]) != same
+    swapped = torch.arange(6.0)
+    swapped[0], swapped[1] = 1.0, 0.0
+    assert checksum([swapped, tensors[1]]) != same
+    nudged = torch.nextafter(tensors[1], torch.tensor(2.0))
+    assert checksum([tensors[0], nudged]) != same
+
+
+def test_hashes_become_numbers():
+    assert hash_number("00000000000000ff") == 255
+    assert hash_number("ffffffffffffffff") == 2**64 - 1

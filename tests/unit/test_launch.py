@@ -1,0 +1,93 @@
+"""The per-pod launcher: environments, root causes, real processes."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+
+import pytest
+from heterotp_api.names import EXIT_PEER_LOST, Env
+from heterotp_trainer.launch import rank_environments, root_cause
+
+
+@pytest.mark.parametrize(
+    ("codes", "cause"),
+    [
+        ([0, 0], 0),
+        ([0, 1], 1),
+        ([EXIT_PEER_LOST, 3, EXIT_PEER_LOST], 3),
+        ([EXIT_PEER_LOST, EXIT_PEER_LOST], EXIT_PEER_LOST),
+        ([-9, EXIT_PEER_LOST], 137),
+        ([143, 1], 143),
+    ],
+)
+def test_the_root_cause_is_never_a_victim(codes, cause):
+    assert root_cause(codes) == cause
+
+
+def test_ranks_count_on_from_the_pods_first():
+    ranks = rank_environments({Env.FIRST_RANK: "3", Env.PROCESSES: "2", "KEPT": "yes"})
+    assert [(r[Env.RANK], r[Env.LOCAL_RANK], r[Env.TP_RANK]) for r in ranks] == [("3", "0", "3"), ("4", "1", "4")]
+    assert {r[Env.LOCAL_WORLD_SIZE] for r in ranks} == {"2"}
+    assert all(r["KEPT"] == "yes" for r in ranks)
+
+
+def test_a_bad_variable_is_named():
+    with pytest.raises(ValueError, match="HETEROTP_PROCESSES: 'many'"):
+        rank_environments({Env.PROCESSES: "many"})
+
+
+def start(code, processes=2):
+    environ = {**os.environ, Env.FIRST_RANK: "4", Env.PROCESSES: str(processes)}
+    command = [sys.executable, "-m", "heterotp_trainer.launch", "--", sys.executable, "-c", code]
+    return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True)
+
+
+def test_every_line_names_its_rank():
+    with start("import os; print('I am', os.environ['RANK'])") as launcher:
+        output, _ = launcher.communicate(timeout=60)
+    assert sorted(output.splitlines()) == ["[rank 4] I am 4", "[rank 5] I am 5"]
+    assert launcher.returncode == 0
+
+
+def test_a_failure_is_the_pods():
+    with start("import os, sys; sys.exit(7 if os.environ['LOCAL_RANK'] == '1' else 0)") as launcher:
+        launcher.communicate(timeout=60)
+    assert launcher.returncode == 7
+
+
+WAITS = """
+import os, signal, sys, threading
+stop = threading.Event()
+signal.signal(signal.SIGTERM, lambda *_: (print("told to stop", flush=True), sys.exit(143)))
+print(os.getpid(), flush=True)
+stop.wait()
+"""
+
+
+def pids(launcher, count=2):
+    return [int(launcher.stdout.readline().split("] ")[1]) for _ in range(count)]
+
+
+def test_a_signal_reaches_every_rank():
+    with start(WAITS) as launcher:
+        pids(launcher)
+        launcher.send_signal(signal.SIGTERM)
+        output, _ = launcher.communicate(timeout=60)
+    assert output.count("told to stop") == 2
+    assert launcher.returncode == 143
+
+
+def test_ranks_do_not_outlive_a_killed_launcher():
+    with start(WAITS) as launcher:
+        handles = [os.pidfd_open(pid) for pid in pids(launcher)]
+        launcher.kill()
+        for handle in handles:
+            assert select.select([handle], [], [], 30)[0]
+            os.close(handle)
+
+
+def test_the_launcher_needs_no_torch():
+    code = "import sys, heterotp_trainer.launch; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,79 @@
+"""What a run shows of itself."""
+
+import pytest
+from heterotp_trainer.board import Board
+from heterotp_trainer.clock import PHASES
+from heterotp_trainer.exchange import Report
+
+
+def board(shares=(0.6, 0.4), window=3):
+    return Board("demo", 2, ["cpu", "cpu"], ["a", "b"], list(shares), "ab" * 8, False, window)
+
+
+def reports(iteration, *matmul, measured=1, wait=0.5):
+    def seconds(value):
+        return dict.fromkeys(PHASES, 0.0) | {"matmul": value, "wait": wait, "fixed": 0.25}
+
+    return tuple(Report(iteration, measured=measured, seconds=seconds(value)) for value in matmul)
+
+
+def test_medians_are_of_the_window_and_of_measured_iterations():
+    shown = board()
+    shown.take(reports(1, 9.0, 9.0, measured=0))
+    for iteration, value in enumerate((100.0, 1.0, 2.0, 3.0), 2):
+        shown.take(reports(iteration, value, 2 * value))
+    assert [rank.matmul_seconds for rank in shown.ranks()] == [2.0, 4.0]
+    assert shown.step_seconds == [100.75, 1.75, 2.75, 3.75]
+    assert shown.status().iteration_seconds == 2.75
+
+
+def test_speed_is_work_by_time_against_the_fastest():
+    shown = board(shares=(0.8, 0.2))
+    shown.take(reports(1, 1.0, 1.0))
+    first, second = shown.ranks()
+    assert first.relative_speed == 1
+    assert second.relative_speed == pytest.approx(0.25)
+    assert first.compute_seconds == 1.25
+
+
+def test_a_rank_without_work_has_no_speed():
+    shown = board(shares=(1.0, 0.0))
+    shown.take(reports(1, 1.0, 0.0))
+    assert shown.ranks()[1].relative_speed is None
+
+
+def test_before_anything_is_measured_shares_are_shown():
+    assert [(rank.share, rank.matmul_seconds) for rank in board().ranks()] == [(0.6, None), (0.4, None)]
+
+
+def test_the_report_has_its_stable_keys():
+    shown = board()
+    for iteration in range(1, 5):
+        shown.take(reports(iteration, float(iteration), 1.0))
+    shown.progress.state, shown.progress.iteration = "succeeded", 4
+    report = shown.report()
+    assert list(report) == [
+        "job",
+        "state",
+        "attempt",
+        "iterations",
+        "epochs",
+        "trainLoss",
+        "testAccuracy",
+        "iterationSeconds",
+        "limitIterationSeconds",
+        "strategy",
+        "emulated",
+        "ranks",
+    ]
+    assert list(report["iterationSeconds"]) == ["min", "median", "p95", "max"]
+    assert report["iterationSeconds"] == {"min": 1.75, "median": 3.25, "p95": 4.75, "max": 4.75}
+    assert [rank["group"] for rank in report["ranks"]] == ["a", "b"]
+    keys = {"rank", "group", "share", "computeSeconds", "matmulSeconds", "unitSeconds", "fixedSeconds"}
+    assert set(report["ranks"][0]) == keys | {"waitSeconds", "relativeSpeed"}
+
+
+def test_the_history_line_holds_all_ranks():
+    line = board().history_line(reports(7, 1.0, 2.0), loss=0.5, accuracy=None)
+    assert (line["iteration"], line["loss"], line["iterationSeconds"]) == (7, 0.5, 1.75)
+    assert [rank["compute"] for rank in line["ranks"]] == [1.25, 2.25]

@@ -1,0 +1,47 @@
+"""The server of a rank, over real HTTP."""
+
+import socket
+import urllib.error
+import urllib.request
+
+import pytest
+from heterotp_api.names import LEASE_HEADER
+from heterotp_trainer.server import StatusServer
+
+
+@pytest.fixture
+def port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def fetch(port, path, headers=None):
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers or {})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return answer.headers["Content-Type"], answer.read().decode()
+
+
+def test_it_serves_and_renews_the_lease_and_stops(port):
+    renewed = []
+    server = StatusServer(port, lambda: '{"a": 1}', lambda: b"m 1\n", lambda: renewed.append(1), host="127.0.0.1")
+    server.start()
+    assert fetch(port, "/status") == ("application/json; charset=utf-8", '{"a": 1}')
+    assert renewed == []
+    fetch(port, "/status", {LEASE_HEADER: "operator"})
+    assert renewed == [1]
+    assert fetch(port, "/metrics") == ("text/plain; charset=utf-8", "m 1\n")
+    assert fetch(port, "/healthz")[1] == "ok\n"
+    server.stop()
+    with pytest.raises(urllib.error.URLError):
+        fetch(port, "/healthz")
+
+
+def test_a_taken_port_is_named():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        server = StatusServer(port, lambda: "", lambda: b"", host="127.0.0.1")
+        with pytest.raises(ValueError, match=rf"metrics.port: {port}: cannot listen"):
+            server.start()

@@ -1,0 +1,51 @@
+"""The exposition of a rank: names, labels, series."""
+
+import pytest
+from heterotp_trainer.clock import PHASES
+from heterotp_trainer.telemetry import JobMetrics, RankMetrics
+from prometheus_client.parser import text_string_to_metric_families
+
+SECONDS = {phase: 0.5 for phase in PHASES}
+
+
+def samples(metrics):
+    families = text_string_to_metric_families(metrics.text().decode())
+    return {(s.name, tuple(sorted(s.labels.items()))): s.value for family in families for s in family.samples}
+
+
+def test_every_phase_is_there_before_the_first_iteration():
+    shown = samples(RankMetrics(3, "full"))
+    for phase in PHASES:
+        assert shown["heterotp_phase_seconds_total", (("phase", phase), ("rank", "3"))] == 0
+
+
+def test_an_iteration_is_counted():
+    metrics = RankMetrics(3, "full")
+    metrics.iteration(SECONDS, work=0.25, now=1000.0)
+    metrics.iteration(SECONDS, work=0.25, now=1001.0)
+    shown = samples(metrics)
+    rank = (("rank", "3"),)
+    assert shown["heterotp_iterations_total", rank] == 2
+    assert shown["heterotp_work_units_total", rank] == 0.5
+    assert shown["heterotp_last_iteration_timestamp_seconds", rank] == 1001
+    assert shown["heterotp_phase_seconds_total", (("phase", "wait"), ("rank", "3"))] == 1
+
+
+@pytest.mark.parametrize(("level", "series"), [("basic", 6), ("full", 11)])
+def test_the_series_budget_of_a_rank(level, series):
+    assert len(samples(RankMetrics(0, level))) == series
+
+
+def test_rank_0_adds_the_jobs():
+    metrics = RankMetrics(0, "full")
+    job = JobMetrics(metrics.registry, ranks=8, attempt=2, backend="gloo")
+    job.loss.labels("train").set(1.5)
+    job.control_errors.labels("newer").inc()
+    shown = samples(metrics)
+    assert shown["heterotp_world_ranks", ()] == 8
+    assert shown["heterotp_attempt", ()] == 2
+    assert shown["heterotp_loss", (("split", "train"),)] == 1.5
+    assert shown["heterotp_control_errors_total", (("reason", "newer"),)] == 1
+    assert shown["heterotp_control_errors_total", (("reason", "malformed"),)] == 0
+    assert sum(value for (name, _), value in shown.items() if name == "heterotp_policy_strategy") == 1
+    assert not any(name.endswith("_created") for name, _ in shown)
