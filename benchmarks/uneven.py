@@ -1,4 +1,4 @@
-"""Uneven shards against their limits: 8 emulated ranks, one of them 1, 2, 4 or 8 times slower, shares by declared speed.
+"""Uneven shards against their limits: 8 emulated ranks, one 1, 2, 4 or 8 times slower, shares by declared speed.
 
     python benchmarks/uneven.py [--iterations 12] [--chi 1 2 4 8]
 
@@ -17,7 +17,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
 RANKS, WIDTH, ROWS, DEPTH, HEADS, UNITS = 8, 64, (2, 8), 2, 32, 1024
 SECONDS = 2.0  # of a homogeneous iteration, fixed part and matmul together
@@ -127,7 +126,7 @@ def main() -> None:
     if arguments.rank:
         rank(arguments.model, arguments.iterations)
         return
-    print(f"8 emulated ranks, {Path(__file__).name}: seconds an iteration; ratios: ffn over the fluid limit, vit over whole heads")
+    print("8 emulated ranks; seconds an iteration; ratios: ffn over the fluid limit, vit over whole heads")
     print("model share  chi | iteration  fluid   whole heads | ratio min  median  max")
     for model in [arguments.model] if arguments.model else ["ffn", "vit"]:
         for share in (0.37, 0.8):

@@ -7,14 +7,15 @@ from heterotp_api import names
 from kube import Kube, KubeError, until
 
 METRICS_PORT = 9400
+SMALL = {"hiddenSize": 32, "depth": 1, "heads": 4, "patchSize": 4, "ffnRatio": 4}  # the pace is the device's
 LABELS = {"pod-security.kubernetes.io/enforce": "restricted", "heterotp.io/e2e": "true"}
 
 
-def two_ranks(name, iterations, seconds=0.1, checkpoint=None, **more):
+def two_ranks(name, iterations, seconds=0.1, checkpoint=None, model=SMALL, **more):
     """Return a job of one rank on each of the two unlike workers; an iteration takes at least `seconds`."""
     checkpoints = {"checkpoint": {"persistentVolumeClaim": "checkpoints", **checkpoint}} if checkpoint else {}
     training = {
-        "model": {"preset": "vit-tiny"},
+        "model": model,
         "data": {"name": "digits"},
         "batchSize": 32,
         "iterations": iterations,

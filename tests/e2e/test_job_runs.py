@@ -3,21 +3,21 @@
 import time
 
 import pytest
-from cluster_job import group, job, two_ranks
+from cluster_job import SMALL, group, job, two_ranks
 
 pytestmark = pytest.mark.e2e
 
 
 def test_a_job_trains_on_both_workers_and_succeeds(space, measured):
     applied = time.monotonic()
-    run = space.apply(two_ranks("digits", iterations=120, seconds=0.05))
+    run = space.apply(two_ranks("digits", iterations=40, seconds=0.05, model={"preset": "vit-tiny"}))
     run.trained(attempt=1, iteration=1)
     measured["kubectl apply to first iteration"] = time.monotonic() - applied
     nodes = {pod["spec"]["nodeName"] for pod in run.pods().values()}
     status = run.reaches(phase="Succeeded")
 
-    assert status["training"]["iteration"] == 120
-    assert 0.2 < status["training"]["accuracy"] <= 1
+    assert status["training"]["iteration"] == 40
+    assert 0.1 < status["training"]["accuracy"] <= 1
     assert len(nodes) == 2
     assert {rank["node"] for rank in status["ranks"]} == nodes
     assert [rank["rank"] for rank in status["ranks"]] == [0, 1]
@@ -45,10 +45,10 @@ def test_suspend_takes_the_pods_away_and_resume_goes_on(space):
     space.claim()
     run = space.apply(two_ranks("paused", iterations=120, checkpoint={"everyIterations": 20}))
     run.trained(attempt=1, iteration=30)
+    attempt = run.status["attempt"]
     run.edit({"runPolicy": {"suspend": True}})
     run.reaches(phase="Suspended")
     assert run.pods() == {}
-    attempt = run.status["attempt"]
     stopped_at = max(iteration for _, iteration in run.seen)
 
     run.edit({"runPolicy": {"suspend": False}})
@@ -63,7 +63,7 @@ def test_suspend_takes_the_pods_away_and_resume_goes_on(space):
 def test_two_ranks_in_one_pod_and_one_beside_them(space):
     groups = [group("fast", "a100", 0.05, 0.02), group("slow", "p100", 0.025, 0.02)]
     groups[0]["processesPerPod"] = 2
-    body = job("uneven", groups, training={"iterations": 10, "batchSize": 16})
+    body = job("uneven", groups, training={"model": SMALL, "iterations": 10, "batchSize": 16})
     body["spec"]["tensorParallelDegree"] = 3
     run = space.apply(body)
     status = run.reaches(phase="Succeeded")

@@ -1,0 +1,17 @@
+"""A client of the library: restores a checkpoint under its own plan and writes it again elsewhere."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from heterotp_trainer import Session
+from heterotp_trainer.train import Trainer
+
+session = Session.from_environment()
+trainer = Trainer(session, session.environment.spec.training)
+session.watch(trainer.model, trainer.optimizer)
+session.restore()
+session.environment = replace(session.environment, checkpoint_dir=Path(os.environ["RESAVE_DIR"]))
+session._saved_at = None
+session.save()
+session.finish(save=False)
