@@ -143,7 +143,7 @@ class Job:
         if not text:
             return None
         document = json.loads(text)
-        if document.get("iteration") is not None:
+        if document["state"] != "starting":
             self.seen.append((document["attempt"], document["iteration"]))
         return document
 

@@ -37,7 +37,10 @@ class TrainerRank(_Report):
 
 
 class TrainerStatus(_Report):
-    """The whole job as rank 0 sees it; `accuracy` is of the test set, 0..1."""
+    """The whole job as rank 0 sees it; `accuracy` is of the test set, 0..1.
+
+    While the state is "starting" a checkpoint may still be restored: `iteration` says nothing yet.
+    """
 
     schema_version: Literal[1] = 1
     job: str

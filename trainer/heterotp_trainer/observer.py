@@ -51,7 +51,6 @@ class Observer:
     def start(self) -> None:
         """Begin to serve and to watch; raises ValueError when the metrics port is taken."""
         environment = self._environment
-        self.board.progress.state = "running"
         if environment.status_port is not None:
             self._server = StatusServer(environment.status_port, self._status, self.metrics.text)
             self._server.start()
@@ -79,6 +78,7 @@ class Observer:
         if self.job is None:
             return
         progress = self.board.progress
+        progress.state = "running"  # from the first boundary on the iteration is true, also after a restore
         progress.iteration, progress.epoch, progress.samples_per_iteration = own.iteration, epoch, samples
         if self.control is not None:
             progress.control_error = self.control.error

@@ -1,5 +1,6 @@
 """AdamW, learning-rate schedules, gradient norms over shards, and gradients of replicas on unlike devices."""
 
+import inspect
 import math
 from collections.abc import Iterable
 
@@ -13,14 +14,22 @@ from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.unit_spec import shard_spec
 
 
-def adamw(parameters: Iterable[nn.Parameter], training: Training) -> torch.optim.AdamW:
+class EagerAdamW(torch.optim.AdamW):
+    """AdamW without the wrappers by which torch keeps its compiler away: they import it, seconds in every rank."""
+
+    add_param_group = inspect.unwrap(torch.optim.AdamW.add_param_group)
+    zero_grad = inspect.unwrap(torch.optim.AdamW.zero_grad)
+    step = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
+
+
+def adamw(parameters: Iterable[nn.Parameter], training: Training) -> EagerAdamW:
     """Return AdamW; vectors (biases, norms) do not decay."""
     kept = list(parameters)
     groups = [
         {"params": [p for p in kept if p.dim() >= 2], "weight_decay": training.weight_decay},
         {"params": [p for p in kept if p.dim() < 2], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, lr=training.learning_rate)
+    return EagerAdamW(groups, lr=training.learning_rate)
 
 
 def learning_rate(training: Training, iteration: int, total: int) -> float:

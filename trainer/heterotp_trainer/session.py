@@ -114,12 +114,16 @@ class Session:
         dist.all_gather_object(gathered, mine)
         return quantized(gathered)
 
-    def watch(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Take model and optimizer into checkpoints and checksums, and begin to show status and metrics."""
+    def watch(self, model: nn.Module, optimizer: torch.optim.Optimizer, *, iterations: int | None = None) -> None:
+        """Take model and optimizer into checkpoints and checksums, and begin to show status and metrics.
+
+        iterations: how many there will be in all, for the time left; None when nobody knows.
+        """
         self.parameters = dict(model.named_parameters())
         self.optimizer = optimizer
         if self._telemetry:
             self.observer = Observer(self.environment, self.gang, self.tp.plan)
+            self.observer.board.progress.total_iterations = iterations
             self.observer.start()
 
     # -- gradients ----------------------------------------------------------------------------------------

@@ -51,10 +51,8 @@ class Trainer:
     def run(self) -> bool:
         """Train to the end or to a stop; return whether the end was reached."""
         session = self.session
-        session.watch(self.model, self.optimizer)
+        session.watch(self.model, self.optimizer, iterations=self.total)
         iteration = session.restore()
-        if session.observer is not None:
-            session.observer.board.progress.total_iterations = self.total
         self._check_batches()
         while iteration < self.total:
             epoch, start = divmod(iteration, self.per_epoch)

@@ -141,7 +141,7 @@ def _told(observed: Observed) -> Body:
     live = observed.status
     told: Body = {"balancing": _balancing(observed)}
     trainer = observed.trainer.status if observed.trainer is not None else None
-    if trainer is None or trainer.attempt != observed.attempt:
+    if trainer is None or trainer.attempt != observed.attempt or trainer.state == "starting":
         kept = {key: live[key] for key in ("training", "ranks", "slowest") if live.get(key)}
         return told | kept
     told["training"] = _training(trainer)
