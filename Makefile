@@ -20,7 +20,7 @@ $(READY): requirements.lock pyproject.toml
 	@echo "setting up $(VENV) (some 5 GB with PyTorch; once)"
 	@test -x $(PY) || python3 -m venv $(VENV)
 	@$(PY) -m pip install --quiet "uv>=0.5"
-	@$(VENV)/bin/uv pip install --quiet --python $(PY) --require-hashes -r requirements.lock
+	@$(VENV)/bin/uv pip install --quiet --compile-bytecode --python $(PY) --require-hashes -r requirements.lock
 	@$(VENV)/bin/uv pip install --quiet --python $(PY) --no-deps --editable .
 	@touch $@
 

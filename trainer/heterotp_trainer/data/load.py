@@ -1,5 +1,9 @@
 """Loads a data set by its name in the manifest."""
 
+import importlib.util
+from pathlib import Path
+
+import numpy as np
 import torch
 
 from heterotp_trainer.data.cifar import load_cifar10
@@ -26,19 +30,28 @@ def load_dataset(name: str, path: str | None = None, seed: int = 0) -> Dataset:
 
 
 def _digits() -> Dataset:
-    """The real handwritten digits of scikit-learn: 1797 images of 8x8, 10 classes, 80/20 stratified."""
-    from sklearn.datasets import load_digits
-    from sklearn.model_selection import train_test_split
+    """The real handwritten digits of scikit-learn: 1797 images of 8x8, 10 classes, 80/20 stratified.
 
-    digits = load_digits()
-    train_x, test_x, train_y, test_y = train_test_split(
-        digits.images, digits.target, test_size=0.2, stratify=digits.target, random_state=SPLIT_SEED
-    )
+    Its data file is read without importing scikit-learn, which would take seconds in every rank.
+    """
+    package = importlib.util.find_spec("sklearn")
+    assert package is not None and package.submodule_search_locations, "scikit-learn is a dependency of the trainer"
+    table = np.loadtxt(Path(package.submodule_search_locations[0], "datasets/data/digits.csv.gz"), delimiter=",")
+    images = torch.tensor(table[:, :-1], dtype=torch.float32).view(-1, 1, 8, 8) / 16
+    labels = torch.tensor(table[:, -1], dtype=torch.int64)
+    train, test = _stratified(labels, test_share=0.2)
+    return normalized("digits", (images[train], labels[train]), (images[test], labels[test]), 10)
 
-    def pair(images: object, labels: object) -> tuple[torch.Tensor, torch.Tensor]:
-        return torch.tensor(images, dtype=torch.float32).unsqueeze(1) / 16, torch.tensor(labels)
 
-    return normalized("digits", pair(train_x, train_y), pair(test_x, test_y), 10)
+def _stratified(labels: torch.Tensor, test_share: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the indices of training and test items; every class gives the same share to the test."""
+    generator = torch.Generator().manual_seed(SPLIT_SEED)
+    order = torch.randperm(len(labels), generator=generator)
+    test = torch.zeros(len(labels), dtype=torch.bool)
+    for label in labels.unique():
+        members = order[labels[order] == label]
+        test[members[: round(test_share * len(members))]] = True
+    return (~test).nonzero().flatten(), test.nonzero().flatten()
 
 
 def _synthetic(seed: int, train: int = 2048, test: int = 512, side: int = 8, classes: int = 10) -> Dataset:
