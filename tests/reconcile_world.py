@@ -228,8 +228,10 @@ class World:
             self.play(name, "Running", ready=True)
             self.pods[name]["spec"]["nodeName"] = "node-1"
 
-    def end(self, name, code, reason="Error", **status):
+    def end(self, name, code, reason="Error", message=None, **status):
         state = {"terminated": {"exitCode": code, "reason": reason, "finishedAt": stamp(self.now)}}
+        if message is not None:
+            state["terminated"]["message"] = message
         self.play(name, "Failed" if code else "Succeeded", container=state, **status)
 
     def vanish(self):

@@ -41,6 +41,7 @@ class Env:
     STATUS_PORT = "HETEROTP_STATUS_PORT"
     DEVICE = "HETEROTP_DEVICE"
     WORKDIR = "HETEROTP_WORKDIR"
+    LAST_WORDS = "HETEROTP_LAST_WORDS"  # file for the last status document, at most 4096 bytes
     TP_RANK = "HETEROTP_TP_RANK"
     TP_GROUP = "HETEROTP_TP_GROUP"
     RANK = "RANK"

@@ -259,6 +259,39 @@ def test_a_report_of_another_attempt_is_not_believed():
     assert world.status["waitingFor"] == "Rendezvous"
 
 
+def test_the_last_words_of_rank_0_count_more_than_its_last_answer():
+    world = training(World(manifest()).started(), iteration=8, ranks=3)
+    last = said(iteration=10, state="succeeded", ranks=0).status.model_dump_json(by_alias=True)
+    world.end("job-a-0-1", 0, message=last)
+    for name in ("job-b-0-1", "job-b-1-1"):
+        world.end(name, 0, message=said(iteration=99).status.model_dump_json(by_alias=True))
+    world.settle()
+    assert (world.phase, world.status["training"]["iteration"]) == ("Succeeded", 10)
+
+
+@pytest.mark.parametrize("words", ["", "bye", "{", '{"job": 7}'])
+def test_other_words_of_rank_0_are_its_own_affair(words):
+    world = training(World(manifest()).started(), iteration=8)
+    world.end("job-a-0-1", 1, message=words)
+    world.settle()
+    assert world.status["training"]["iteration"] == 8
+    assert "{" not in world.status["conditions"][-1]["message"]
+
+
+def test_while_rank_0_starts_the_training_of_the_attempt_before_stays():
+    world = training(World(manifest()).started(), iteration=8)
+    world.end("job-b-0-1", 1)
+    world.settle()
+    world.vanish()
+    world.settle()
+    world.run()
+    training(world, attempt=2, state="starting", iteration=0)
+    assert world.status["training"]["iteration"] == 8
+    assert world.status["waitingFor"] == "Rendezvous"
+    training(world, attempt=2, iteration=6)
+    assert world.status["training"]["iteration"] == 6
+
+
 def test_a_loss_that_is_no_number_is_left_out():
     world = training(World(manifest()).started(), loss=math.nan, eta_seconds=math.inf)
     assert not {"loss", "etaSeconds"} & set(world.status["training"])

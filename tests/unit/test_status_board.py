@@ -1,13 +1,15 @@
 """What a run shows of itself."""
 
 import pytest
+from heterotp_api.trainer_status import TrainerStatus
 from heterotp_trainer.board import Board
 from heterotp_trainer.clock import PHASES
 from heterotp_trainer.exchange import Report
+from heterotp_trainer.rundir import last_words
 
 
 def board(shares=(0.6, 0.4), window=3):
-    return Board("demo", 2, ["cpu", "cpu"], ["a", "b"], list(shares), "ab" * 8, False, window)
+    return Board("demo", 2, ["cpu"] * len(shares), ["a", "b"], list(shares), "ab" * 8, False, window)
 
 
 def reports(iteration, *matmul, measured=1, wait=0.5):
@@ -77,3 +79,14 @@ def test_the_history_line_holds_all_ranks():
     line = board().history_line(reports(7, 1.0, 2.0), loss=0.5, accuracy=None)
     assert (line["iteration"], line["loss"], line["iterationSeconds"]) == (7, 0.5, 1.75)
     assert [rank["compute"] for rank in line["ranks"]] == [1.25, 2.25]
+
+
+def test_last_words_fit_what_the_kubelet_takes():
+    some, many = board(), board(shares=(1 / 90,) * 90)
+    some.take(reports(5, 1 / 3, 2 / 3))
+    words = TrainerStatus.model_validate_json(last_words(some.status()))
+    assert words.started_at == some.started_at
+    assert [rank.matmul_seconds for rank in words.ranks] == [0.3333, 0.6667]
+    long = last_words(many.status())
+    assert len(long) <= 4096
+    assert TrainerStatus.model_validate_json(long).ranks == ()

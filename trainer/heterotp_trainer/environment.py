@@ -30,6 +30,7 @@ class RankEnvironment:
     control_dir: Path | None = None
     checkpoint_dir: Path | None = None
     workdir: Path | None = None
+    last_words: Path | None = None
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -99,4 +100,5 @@ def read_environment(environ: Mapping[str, str]) -> RankEnvironment:
         control_dir=_path(environ, Env.CONTROL_DIR),
         checkpoint_dir=_path(environ, Env.CHECKPOINT_DIR),
         workdir=_path(environ, Env.WORKDIR),
+        last_words=_path(environ, Env.LAST_WORDS),
     )

@@ -14,7 +14,7 @@ from heterotp_trainer.control import ControlError, ControlFile
 from heterotp_trainer.environment import RankEnvironment
 from heterotp_trainer.exchange import Report
 from heterotp_trainer.gang import Gang
-from heterotp_trainer.rundir import RunDirectory
+from heterotp_trainer.rundir import RunDirectory, last_words
 from heterotp_trainer.server import StatusServer
 from heterotp_trainer.telemetry import JobMetrics, RankMetrics
 from heterotp_trainer.tensor_parallel.units import Plan
@@ -133,6 +133,9 @@ class Observer:
         self._take(last)
         self.board.progress.state = "succeeded" if state == "succeeded" else "stopping"
         self._close()
+        path = self._environment.last_words
+        if self.job is not None and path is not None:
+            path.write_text(last_words(self.board.status()), encoding="utf-8")
 
     def failed(self, message: str) -> None:
         """Show the failure in status and report."""

@@ -1,4 +1,4 @@
-"""The files that rank 0 keeps in a local run's directory, for whoever watches the run."""
+"""The files that rank 0 leaves for whoever watches: a local run's directory, the last words of a pod."""
 
 import json
 import threading
@@ -6,7 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from heterotp_api.trainer_status import TrainerStatus
+
 STATUS_SECONDS = 0.5
+MAX_LAST_WORDS = 4096  # bytes of a message that the kubelet takes from a container that ended
 
 
 class RunDirectory:
@@ -40,3 +43,20 @@ class RunDirectory:
         self._replace("status.json", self._status())
         self._replace("report.json", json.dumps(report, indent=2) + "\n")
         self._history.close()
+
+
+def last_words(status: TrainerStatus) -> str:
+    """Return the status document with four digits and, where it would be too long, without the ranks."""
+    body = _rounded(status.model_dump(mode="json", by_alias=True, exclude_none=True))
+    text = json.dumps(body, separators=(",", ":"))
+    if len(text.encode()) <= MAX_LAST_WORDS:
+        return text
+    return json.dumps({**body, "ranks": []}, separators=(",", ":"))
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: inner if key == "startedAt" else _rounded(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_rounded(inner) for inner in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value

@@ -80,7 +80,8 @@ def _cause(pod: Body, now: float) -> Cause | None:
     taken, kinds, at = bool(disruption) or terminating(pod), tuple(holding), _ended_at(pod, now)
     for state in _terminated(status):
         code, reason = int(state["exitCode"]), state.get("reason") or "Error"
-        detail = (state.get("message") or "").strip().splitlines()
+        # a trainer's last words are a document for the status, not for people
+        detail = [line for line in (state.get("message") or "").strip().splitlines() if not line.startswith("{")]
         words = f"{where} ended: {reason}, exit code {code}" + (f": {detail[-1]}" if detail else "")
         words += f"; it was taken away: {disruption.get('message') or 'deleted'}" if taken else ""
         return Cause(name, reason, words[:1000], code, kinds, taken, at)

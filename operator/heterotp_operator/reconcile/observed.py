@@ -7,9 +7,10 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from heterotp_api.job import HeteroTPJobSpec
-from heterotp_api.names import LABEL_ATTEMPT, LABEL_FIRST_RANK
+from heterotp_api.names import CONTAINER, LABEL_ATTEMPT, LABEL_FIRST_RANK
 from heterotp_api.ranks import PodPlace, pods
 from heterotp_api.trainer_status import TrainerStatus
+from pydantic import ValidationError
 
 Body = dict[str, Any]
 
@@ -101,6 +102,14 @@ class Observed:
         """Pods of other attempts."""
         return tuple(pod for pod in self.own if attempt_of(pod) != self.attempt)
 
+    @cached_property
+    def told(self) -> TrainerStatus | None:
+        """What rank 0 of this attempt said last: its last words once it has ended, else its last answer."""
+        leaders = (pod for pod in self.current if first_rank_of(pod) == 0)
+        polled = self.trainer.status if self.trainer is not None else None
+        said = next((words for pod in leaders if (words := last_words(pod))), polled)
+        return said if said is not None and said.attempt == self.attempt else None
+
     def condition(self, kind: str) -> Body:
         """Return a condition of the live status; an empty one when absent."""
         return next((c for c in self.status.get("conditions") or () if c["type"] == kind), {})
@@ -140,6 +149,18 @@ def phase(pod: Body) -> str:
 def ended(pod: Body) -> bool:
     """Return whether the pod's processes are over."""
     return phase(pod) in ("Succeeded", "Failed")
+
+
+def last_words(pod: Body) -> TrainerStatus | None:
+    """Return the status document that a trainer left when it ended; None while it runs or when it left none."""
+    for container in pod.get("status", {}).get("containerStatuses", ()):
+        message = ((container.get("state") or {}).get("terminated") or {}).get("message") or ""
+        if container.get("name") == CONTAINER and message.startswith("{"):
+            try:
+                return TrainerStatus.model_validate_json(message)
+            except ValidationError:  # an own command may leave words of its own
+                return None
+    return None
 
 
 def seconds(stamp: str | None) -> float | None:

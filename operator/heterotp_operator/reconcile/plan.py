@@ -206,5 +206,4 @@ def _heard(observed: Observed) -> bool:
     """Return whether rank 0 said once in this attempt that its ranks have met."""
     if ran(observed):
         return True
-    trainer = observed.trainer.status if observed.trainer is not None else None
-    return trainer is not None and trainer.attempt == observed.attempt and trainer.state != "starting"
+    return observed.told is not None and observed.told.state != "starting"

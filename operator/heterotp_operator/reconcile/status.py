@@ -140,8 +140,8 @@ def _told(observed: Observed) -> Body:
     """Return the parts of the status that rank 0 tells; the last ones stay while it is silent."""
     live = observed.status
     told: Body = {"balancing": _balancing(observed)}
-    trainer = observed.trainer.status if observed.trainer is not None else None
-    if trainer is None or trainer.attempt != observed.attempt or trainer.state == "starting":
+    trainer = observed.told
+    if trainer is None or trainer.state == "starting":
         kept = {key: live[key] for key in ("training", "ranks", "slowest") if live.get(key)}
         return told | kept
     told["training"] = _training(trainer)
@@ -217,7 +217,7 @@ def _slowest(ranks: tuple[TrainerRank, ...]) -> str:
 def _balancing(observed: Observed) -> Body:
     """Return the policy in force; what the trainer said of it last stays while it is silent."""
     document = control_document(observed)
-    trainer = observed.trainer.status if observed.trainer is not None else None
+    trainer = observed.told
     if trainer is None:
         live = observed.status.get("balancing") or {}
         told = {key: live.get(key) for key in ("appliedGeneration", "limitIterationSeconds", "reason")}
