@@ -84,6 +84,7 @@ class Release:
 
     def uninstall(self):
         self.helm("uninstall", RELEASE, "--wait", "--timeout", "60s")
+        until(lambda: f"no operator pods: {list(self.pods())}", lambda: not self.pods(), 30, 0.2)
 
     def pods(self):
         return {pod["metadata"]["name"]: pod for pod in self.kube.list("pods", SYSTEM, OPERATORS)}

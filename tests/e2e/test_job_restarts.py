@@ -58,7 +58,6 @@ def test_uninstall_keeps_the_jobs_and_the_next_operator_takes_them_over(space, r
     run.trained(attempt=1, iteration=3)
     gang = {pod["metadata"]["uid"] for pod in run.pods().values()}
     release.uninstall()
-    assert release.pods() == {}
     assert run.status["phase"] == "Running"
     assert {pod["metadata"]["uid"] for pod in run.pods().values()} == gang
 
