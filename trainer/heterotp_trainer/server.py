@@ -39,8 +39,9 @@ class StatusServer:
             raise ValueError(f"metrics.port: {self._port}: cannot listen: {self._error.strerror}; choose another")
 
     def stop(self) -> None:
-        """Stop listening."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        """Stop listening; does nothing where it never listened."""
+        if self._error is None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(START_SECONDS)
 
     def _run(self) -> None:
