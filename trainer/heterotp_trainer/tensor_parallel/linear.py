@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from heterotp_trainer.clock import phase
-from heterotp_trainer.tensor_parallel.collectives import copy_to_group, reduce_from_group
+from heterotp_trainer.tensor_parallel.collectives import start_sum
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec, draw, sharded_parameter
 from heterotp_trainer.tensor_parallel.units import Family
@@ -28,35 +28,61 @@ def _product(a: Tensor, b: Tensor, tp: TPContext) -> Tensor:
     return out
 
 
-class _Linear(torch.autograd.Function):
-    """Y = X W^T in the context's precision; all three products are booked on "matmul"."""
+def _forward(x: Tensor, weight: Tensor, tp: TPContext) -> Tensor:
+    """Return X W^T in the context's precision: [..., K] -> [..., N]."""
+    with phase(tp.clock, "matmul"):
+        out = _product(_rows(x), weight.to(tp.dtype).t(), tp)
+    return out.view(*x.shape[:-1], weight.shape[0])
+
+
+def _input_gradient(grad: Tensor, weight: Tensor, tp: TPContext) -> Tensor:
+    """Return dX = dY W."""
+    with phase(tp.clock, "matmul"):
+        out = _product(_rows(grad), weight.to(tp.dtype), tp)
+    return out.view(*grad.shape[:-1], weight.shape[1])
+
+
+def _weight_gradient(grad: Tensor, x: Tensor, weight: Tensor, tp: TPContext) -> Tensor:
+    """Return dW = dY^T X in the weight's own precision."""
+    with phase(tp.clock, "matmul"):
+        return _product(_rows(grad).t(), _rows(x), tp).to(weight.dtype)
+
+
+def _rows(x: Tensor) -> Tensor:
+    return x.flatten(0, -2)  # reshape(-1, 0) is ambiguous on a rank without units
+
+
+class _ColumnLinear(torch.autograd.Function):
+    """Y_i = X W_i^T; backward sums dX over the group (Megatron's f), under way while dW is computed."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, tp: TPContext) -> Tensor:
-        with phase(tp.clock, "matmul"):
-            cast = weight.to(tp.dtype)
-            rows = x.flatten(0, -2)  # reshape(-1, 0) is ambiguous on a rank without units
-            out = _product(rows, cast.t(), tp)
         ctx.save_for_backward(x, weight)
         ctx.tp = tp
-        return out.view(*x.shape[:-1], weight.shape[0])
+        return _forward(x, weight, tp)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        x, weight = ctx.saved_tensors  # may recompute the block: before the phase begins
-        tp = ctx.tp
-        with phase(tp.clock, "matmul"):
-            rows = x.flatten(0, -2)  # reshape(-1, 0) is ambiguous on a rank without units
-            grads = grad.flatten(0, -2)
-            dx = _product(grads, weight.to(tp.dtype), tp)
-            dw = _product(grads.t(), rows, tp)
-        return dx.view_as(x), dw.to(weight.dtype), None
+        x, weight = ctx.saved_tensors  # may recompute the block: before a phase begins
+        finish = start_sum(_input_gradient(grad, weight, ctx.tp), ctx.tp)
+        dw = _weight_gradient(grad, x, weight, ctx.tp)
+        return finish(), dw, None
 
 
-def linear(x: Tensor, weight: Tensor, tp: TPContext) -> Tensor:
-    """Return x [..., K] times weight [N, K] transposed: [..., N]."""
-    out: Tensor = _Linear.apply(x, weight, tp)
-    return out
+class _RowLinear(torch.autograd.Function):
+    """Y = sum_i X_i W_i^T + b over the group (Megatron's g); backward needs no sum: every rank holds dY."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, tp: TPContext) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.tp, ctx.bias_dtype = tp, bias.dtype
+        return start_sum(_forward(x, weight, tp), tp)().add_(bias)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        x, weight = ctx.saved_tensors
+        dx, dw = _input_gradient(grad, weight, ctx.tp), _weight_gradient(grad, x, weight, ctx.tp)
+        return dx, dw, _rows(grad).sum(0, dtype=ctx.bias_dtype), None
 
 
 class ColumnParallelLinear(nn.Module):
@@ -82,7 +108,8 @@ class ColumnParallelLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return X W_i^T without the bias, which the caller adds as unit work: [B, T, D] -> [B, T, R_i]."""
-        return linear(copy_to_group(x, self.tp), self.weight, self.tp)
+        out: Tensor = _ColumnLinear.apply(x, self.weight, self.tp)
+        return out
 
 
 class RowParallelLinear(nn.Module):
@@ -108,5 +135,5 @@ class RowParallelLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return sum_i X_i W_i^T + b: [B, T, R_i] -> [B, T, D], the same on every rank."""
-        partial = linear(x, self.weight, self.tp)
-        return reduce_from_group(partial, self.tp) + self.bias.to(partial.dtype)
+        out: Tensor = _RowLinear.apply(x, self.weight, self.bias, self.tp)
+        return out
