@@ -7,7 +7,6 @@ that a busy machine hits both. Printed per e: seconds per iteration of each and 
 """
 
 import argparse
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -17,6 +16,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 import torch.nn.functional as F
+from gang import summary
 from heterotp_api.training import ModelShape
 from heterotp_trainer.clock import PhaseClock
 from heterotp_trainer.devices import Device
@@ -102,11 +102,6 @@ def _rank(rank: int, ranks: int, folder: str, args: argparse.Namespace) -> None:
     dist.destroy_process_group()
 
 
-def _line(name: str, values: list[float], unit: str = "") -> str:
-    low, mid, high = min(values), statistics.median(values), max(values)
-    return f"  {name:<8} min {low:.4f}  median {mid:.4f}  max {high:.4f}{unit}"
-
-
 def main() -> None:
     """Run the comparison for every e asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -121,9 +116,9 @@ def main() -> None:
             pairs = torch.load(Path(folder) / "pairs.pt")
         sizes = f"width {args.width}, depth {args.depth}, batch {args.batch}, tokens {args.tokens}"
         print(f"e={ranks} ({sizes}; torch {torch.__version__})")
-        print(_line("ours", [a for a, _ in pairs], " s"))
-        print(_line("DTensor", [b for _, b in pairs], " s"))
-        print(_line("ratio", [a / b for a, b in pairs]), f" (target <= {TARGETS.get(ranks, '-')})", flush=True)
+        print(summary("ours", [a for a, _ in pairs], " s"))
+        print(summary("DTensor", [b for _, b in pairs], " s"))
+        print(summary("ratio", [a / b for a, b in pairs]), f" (target <= {TARGETS.get(ranks, '-')})", flush=True)
 
 
 if __name__ == "__main__":

@@ -85,6 +85,8 @@ def pod_commands(
 ) -> list[PodCommand]:
     """Return one launcher per pod; `base` is this process's own environment."""
     threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // job.spec.process_count))}
+    # an own command's `python3` is the one that has the library, also where no environment is activated
+    path = {"PATH": os.pathsep.join([str(Path(python).parent), base.get("PATH", os.defpath)])}
     commands = []
     for index, place in enumerate(pods(job.spec)):
         command, template_environment = own_command(job.spec.worker_groups[place.group_index].template)
@@ -92,7 +94,7 @@ def pod_commands(
         if job.spec.training is None:
             arguments += ("--", *command)
         settings = pod_environment(job, place, attempt, workdir, ports, index)
-        environment = {**threads, **base, "PYTHONUNBUFFERED": "1", **template_environment, **settings}
+        environment = {**threads, **base, **path, "PYTHONUNBUFFERED": "1", **template_environment, **settings}
         commands.append(PodCommand(place, arguments, environment))
     return commands
 

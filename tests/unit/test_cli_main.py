@@ -40,7 +40,7 @@ def write(path, *bodies):
     return path
 
 
-@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
+@pytest.mark.parametrize("example", sorted(EXAMPLES.rglob("*.yaml")), ids=lambda path: path.name)
 def test_examples_are_valid(example):
     result = CliRunner().invoke(group, ["validate", str(example)])
     assert result.exit_code == 0, result.output

@@ -57,6 +57,11 @@ def test_own_command_and_environment_come_from_the_template(tmp_path):
     assert first.environment["A"] == "b"
 
 
+def test_an_own_python_is_the_one_that_has_the_library(tmp_path):
+    pods = pod_commands(job(), 1, tmp_path, Ports(20000, (20010, 20020)), "/venv/bin/python", {"PATH": "/usr/bin"})
+    assert pods[0].environment["PATH"] == "/venv/bin:/usr/bin"
+
+
 def test_a_template_without_containers_has_no_command():
     assert own_command({}) == ((), {})
 

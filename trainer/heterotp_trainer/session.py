@@ -137,6 +137,12 @@ class Session:
         with phase(self.clock, "unit"):
             self.optimizer.step()
 
+    def evaluated(self, loss: float, accuracy: float) -> None:
+        """Show an evaluation on the test set (accuracy 0..1); no statistic takes the iteration that held it."""
+        self._measured = False
+        if self.observer is not None:
+            self.observer.evaluated(loss, accuracy)
+
     # -- the boundary -------------------------------------------------------------------------------------
 
     def boundary(self, iteration: int, *, loss: Tensor | None = None, samples: int = 0, epoch: int = 0) -> Directive:
@@ -305,10 +311,6 @@ class Session:
 
     def _request_stop(self, number: int, frame: object) -> None:
         self._stop_requested = True
-
-    def unmeasured(self) -> None:
-        """Say that the iteration now begun holds more than training (an evaluation): no statistic takes it."""
-        self._measured = False
 
     def finish(self, *, state: str = "succeeded", save: bool = True) -> None:
         """Write the last checkpoint, status and report, and leave the gang (all ranks)."""

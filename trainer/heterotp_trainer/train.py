@@ -113,9 +113,7 @@ class Trainer:
             right += int((logits.argmax(1) == answers).sum())
         count = len(self.data.test_labels)
         self.model.train()
-        self.session.unmeasured()
-        if self.session.observer is not None:
-            self.session.observer.evaluated(loss / count, right / count)
+        self.session.evaluated(loss / count, right / count)
         if self.session.environment.rank == 0:
             shown = loss / count if math.isfinite(loss) else float("nan")
             print(f"test loss {shown:.4f}, accuracy {right / count:.4f}", flush=True)

@@ -5,26 +5,23 @@ from torch import Tensor, nn
 
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.linear import ColumnParallelLinear, RowParallelLinear
-from heterotp_trainer.tensor_parallel.regions import enter_unit, leave_unit
+from heterotp_trainer.tensor_parallel.unit_spec import heads
 
 
 class ParallelAttention(nn.Module):
     """[B, T, D] -> [B, T, D]; a unit is one head: its Q, K and V rows and its columns of the projection."""
 
-    def __init__(self, tp: TPContext, hidden_size: int, heads: int, *, name: str, seed: int) -> None:
+    def __init__(self, tp: TPContext, hidden_size: int, count: int, *, name: str, seed: int) -> None:
         super().__init__()
-        self.tp = tp
-        self.head_size = hidden_size // heads
-        width = 3 * self.head_size
-        self.qkv = ColumnParallelLinear(tp, "heads", hidden_size, heads, width, name=f"{name}.qkv", seed=seed)
-        self.proj = RowParallelLinear(tp, "heads", hidden_size, heads, self.head_size, name=f"{name}.proj", seed=seed)
+        self.head_size = hidden_size // count
+        parts = heads(count, self.head_size)
+        self.qkv = ColumnParallelLinear(tp, parts["qkv"], hidden_size, name=f"{name}.qkv", seed=seed)
+        self.proj = RowParallelLinear(tp, parts["proj"], hidden_size, name=f"{name}.proj", seed=seed)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return proj(softmax(Q K^T / sqrt(H)) V), heads side by side."""
-        qkv = enter_unit(self.qkv(x), self.tp.clock)
-        qkv = qkv + self.qkv.bias.to(qkv.dtype)
-        mixed = self._mix(qkv.view(*x.shape[:2], -1, 3, self.head_size) if qkv.shape[-1] else qkv)
-        out: Tensor = self.proj(leave_unit(mixed, self.tp.clock))
+        qkv = self.qkv(x)
+        out: Tensor = self.proj(self._mix(qkv.view(*x.shape[:2], -1, 3, self.head_size) if qkv.shape[-1] else qkv))
         return out
 
     def _mix(self, qkv: Tensor) -> Tensor:

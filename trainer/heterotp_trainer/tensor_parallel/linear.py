@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from heterotp_trainer.clock import phase
 from heterotp_trainer.tensor_parallel.collectives import start_sum
 from heterotp_trainer.tensor_parallel.context import TPContext
+from heterotp_trainer.tensor_parallel.regions import enter_unit, leave_unit
 from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec, draw, sharded_parameter
-from heterotp_trainer.tensor_parallel.units import Family
 
 INIT_STD = 0.02
 
@@ -73,67 +73,51 @@ class _RowLinear(torch.autograd.Function):
     """Y = sum_i X_i W_i^T + b over the group (Megatron's g); backward needs no sum: every rank holds dY."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, tp: TPContext) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, tp: TPContext) -> Tensor:
         ctx.save_for_backward(x, weight)
-        ctx.tp, ctx.bias_dtype = tp, bias.dtype
-        return start_sum(_forward(x, weight, tp), tp)().add_(bias)
+        ctx.tp, ctx.bias_dtype = tp, None if bias is None else bias.dtype
+        out = start_sum(_forward(x, weight, tp), tp)()
+        return out if bias is None else out.add_(bias)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None]:
         x, weight = ctx.saved_tensors
         dx, dw = _input_gradient(grad, weight, ctx.tp), _weight_gradient(grad, x, weight, ctx.tp)
-        return dx, dw, _rows(grad).sum(0, dtype=ctx.bias_dtype), None
+        db = None if ctx.bias_dtype is None else _rows(grad).sum(0, dtype=ctx.bias_dtype)
+        return dx, dw, db, None
 
 
 class ColumnParallelLinear(nn.Module):
-    """Output columns cut by units: a rank computes those of its own units, `rows_per_unit` each."""
+    """Output columns cut by units. What follows, up to the row linear, is work that moves with the units."""
 
     def __init__(
-        self,
-        tp: TPContext,
-        family: Family,
-        in_features: int,
-        total_units: int,
-        rows_per_unit: int,
-        *,
-        name: str,
-        seed: int,
+        self, tp: TPContext, spec: ShardSpec, in_features: int, *, name: str, seed: int, bias: bool = True
     ) -> None:
         super().__init__()
         self.tp = tp
-        spec = ShardSpec(family, 0, rows_per_unit, total_units)
-        units, rows = tp.owned(family), total_units * rows_per_unit
-        self.weight = sharded_parameter(f"{name}.weight", (rows, in_features), spec, units, INIT_STD, seed)
-        self.bias = sharded_parameter(f"{name}.bias", (rows,), spec, units, 0.0, seed)
+        owned = tp.owned(spec.family)
+        self.weight = sharded_parameter(f"{name}.weight", (spec.rows_in_all, in_features), spec, owned, INIT_STD, seed)
+        self.bias = sharded_parameter(f"{name}.bias", (spec.rows_in_all,), spec, owned, 0.0, seed) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return X W_i^T without the bias, which the caller adds as unit work: [B, T, D] -> [B, T, R_i]."""
-        out: Tensor = _ColumnLinear.apply(x, self.weight, self.tp)
-        return out
+        """Return X W_i^T + b_i, the columns of this rank's units: [..., D] -> [..., R_i]."""
+        out = enter_unit(_ColumnLinear.apply(x, self.weight, self.tp), self.tp.clock)
+        return out if self.bias is None else out + self.bias.to(out.dtype)
 
 
 class RowParallelLinear(nn.Module):
     """Input columns cut by units: partial sums are all-reduced, the replicated bias comes after."""
 
     def __init__(
-        self,
-        tp: TPContext,
-        family: Family,
-        out_features: int,
-        total_units: int,
-        rows_per_unit: int,
-        *,
-        name: str,
-        seed: int,
+        self, tp: TPContext, spec: ShardSpec, out_features: int, *, name: str, seed: int, bias: bool = True
     ) -> None:
         super().__init__()
         self.tp = tp
-        spec = ShardSpec(family, 1, rows_per_unit, total_units)
-        shape = (out_features, total_units * rows_per_unit)
-        self.weight = sharded_parameter(f"{name}.weight", shape, spec, tp.owned(family), INIT_STD, seed)
-        self.bias = nn.Parameter(draw(f"{name}.bias", (out_features,), 0.0, seed))
+        shape = (out_features, spec.rows_in_all)
+        self.weight = sharded_parameter(f"{name}.weight", shape, spec, tp.owned(spec.family), INIT_STD, seed)
+        self.bias = nn.Parameter(draw(f"{name}.bias", (out_features,), 0.0, seed)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return sum_i X_i W_i^T + b: [B, T, R_i] -> [B, T, D], the same on every rank."""
-        out: Tensor = _RowLinear.apply(x, self.weight, self.bias, self.tp)
+        """Return sum_i X_i W_i^T + b, the same on every rank: [..., R_i] -> [..., D]."""
+        out: Tensor = _RowLinear.apply(leave_unit(x, self.tp.clock), self.weight, self.bias, self.tp)
         return out

@@ -23,6 +23,11 @@ class ShardSpec:
     rows_per_unit: int
     total_units: int
 
+    @property
+    def rows_in_all(self) -> int:
+        """Size of the whole parameter along `dim`."""
+        return self.total_units * self.rows_per_unit
+
     def rows(self, units: Sequence[int]) -> Tensor:
         """Return the canonical row numbers of these units, in order: [len(units) * rows_per_unit]."""
         first = torch.as_tensor(units, dtype=torch.long)[:, None] * self.rows_per_unit
@@ -39,6 +44,32 @@ class ShardSpec:
     def cut(self, full: Tensor, units: Sequence[int]) -> Tensor:
         """Return the shard of `units` of a whole parameter, as a copy of its own."""
         return full.index_select(self.dim, self.rows(units).to(full.device)).contiguous()
+
+
+def ffn(units: int) -> dict[str, ShardSpec]:
+    """Return the parts of a feed-forward network: a unit is one hidden unit."""
+    return {"fc1": ShardSpec("ffn", 0, 1, units), "fc2": ShardSpec("ffn", 1, 1, units)}
+
+
+def gated_ffn(units: int) -> dict[str, ShardSpec]:
+    """Return the parts of a gated one, down(act(gate x) * up x): a unit is a row of gate and up each."""
+    return {
+        "gate": ShardSpec("ffn", 0, 1, units),
+        "up": ShardSpec("ffn", 0, 1, units),
+        "down": ShardSpec("ffn", 1, 1, units),
+    }
+
+
+def heads(count: int, size: int) -> dict[str, ShardSpec]:
+    """Return the parts of attention: a unit is one head, its Q, K and V rows side by side."""
+    return {"qkv": ShardSpec("heads", 0, 3 * size, count), "proj": ShardSpec("heads", 1, size, count)}
+
+
+def grouped_heads(groups: int, queries: int, size: int) -> dict[str, ShardSpec]:
+    """Return the parts of grouped-query attention: a unit is one K/V head with its `queries` query heads."""
+    rows = {"query": queries * size, "key": size, "value": size}
+    parts = {name: ShardSpec("heads", 0, count, groups) for name, count in rows.items()}
+    return {**parts, "proj": ShardSpec("heads", 1, queries * size, groups)}
 
 
 def shard_spec(parameter: nn.Parameter) -> ShardSpec | None:

@@ -1,0 +1,89 @@
+"""What timing and telemetry cost: vit-tiny on real CPU ranks, the same processes with both on and off in turns.
+
+    python benchmarks/telemetry.py [--ranks 2] [--rounds 20] [--repeat 10]
+
+On: phase clock, metrics, status and history files, and a client that reads /metrics and /status every second.
+Off: none of them touched by the training loop (the threads that serve stay, idle).
+Printed: seconds per iteration of each and the ratio on / off over the rounds (target <= 1.01). Nothing is emulated.
+"""
+
+import argparse
+import threading
+import time
+import urllib.request
+
+import gang
+from gang import summary
+
+PORT = 29470
+
+
+def rank(rounds: int, repeat: int) -> None:
+    """Be one rank: train in turns with and without telemetry; rank 0 prints the seconds of both."""
+    from heterotp_trainer import Session
+    from heterotp_trainer.clock import NullClock
+    from heterotp_trainer.train import Trainer
+
+    session = Session.from_environment()
+    training = session.environment.spec.training
+    assert training is not None
+    trainer = Trainer(session, training)
+    session.watch(trainer.model, trainer.optimizer)
+    images, labels = trainer.data.train_images[:64], trainer.data.train_labels[:64]
+    parts = {"on": (session.clock, session.observer), "off": (NullClock(), None)}
+    iteration, seconds = 0, {"on": [], "off": []}
+    stop = threading.Event()
+    if session.environment.rank == 0:
+        threading.Thread(target=read_often, args=(stop,), daemon=True).start()
+    for number in range(rounds + 1):
+        for mode in ("on", "off") if number % 2 else ("off", "on"):
+            session.clock, session.observer = parts[mode]
+            session.tp.clock = session.clock
+            started = time.perf_counter()
+            for _ in range(repeat):
+                loss = trainer._step(images, labels, iteration)
+                iteration += 1
+                session.boundary(iteration, loss=loss, samples=len(labels))
+            if number:  # the first round warms up
+                seconds[mode].append((time.perf_counter() - started) / repeat)
+    stop.set()
+    session.clock, session.observer = parts["on"]
+    session.finish(save=False)
+    if session.environment.rank == 0:
+        gang.say(seconds)
+
+
+def read_often(stop: threading.Event) -> None:
+    """Read what a Prometheus and an operator would read."""
+    while not stop.wait(1.0):
+        for path in ("metrics", "status"):
+            urllib.request.urlopen(f"http://127.0.0.1:{PORT + 1}/{path}", timeout=5).read()
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--repeat", type=int, default=10)
+    parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.rank:
+        rank(arguments.rounds, arguments.repeat)
+        return
+    spec = {
+        "tensorParallelDegree": arguments.ranks,
+        "workerGroups": [{"name": "ranks", "processesPerPod": arguments.ranks}],
+        "training": {"initialShares": "even"},
+    }
+    options = ["--rounds", str(arguments.rounds), "--repeat", str(arguments.repeat)]
+    seconds = gang.run(__file__, options, spec, PORT)
+    print(f"vit-tiny, {arguments.ranks} ranks on CPU, {arguments.rounds} rounds of {arguments.repeat} iterations")
+    print(summary("on", seconds["on"], " s"))
+    print(summary("off", seconds["off"], " s"))
+    ratios = [on / off for on, off in zip(seconds["on"], seconds["off"], strict=True)]
+    print(summary("on / off", ratios), "(target <= 1.01)")
+
+
+if __name__ == "__main__":
+    main()
