@@ -10,17 +10,14 @@ real is the exchange of the ranks over gloo, whose smallest waiting time over th
 """
 
 import argparse
-import json
-import os
-import socket
 import statistics
-import subprocess
-import sys
-import tempfile
+
+import gang
 
 RANKS, WIDTH, ROWS, DEPTH, HEADS, UNITS = 8, 64, (2, 8), 2, 32, 1024
 SECONDS = 2.0  # of a homogeneous iteration, fixed part and matmul together
 LATENCY = 0.002
+PORT = 29480
 
 
 def matmul_operations(model: str) -> float:
@@ -90,35 +87,13 @@ def rank(model: str, iterations: int) -> None:
         assert session.observer is not None
         board = session.observer.board
         costs = [vars(cost) for cost in board.costs()]
-        print("RESULT " + json.dumps({"seconds": board.step_seconds, "costs": costs}), flush=True)
-
-
-def measure(model: str, share: float, chi: float, iterations: int) -> dict:
-    """Run one gang; return what rank 0 measured."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with tempfile.TemporaryDirectory() as folder:
-        environ = {
-            **os.environ,
-            "HETEROTP_SPEC": json.dumps(manifest(model, share, chi)),
-            "HETEROTP_PROCESSES": str(RANKS),
-            "WORLD_SIZE": str(RANKS),
-            "MASTER_PORT": str(port),
-            "OMP_NUM_THREADS": "1",
-        }
-        command = [sys.executable, "-m", "heterotp_trainer.launch", "--", sys.executable, __file__]
-        command += ["--rank", "--model", model, "--iterations", str(iterations)]
-        done = subprocess.run(command, env=environ, cwd=folder, capture_output=True, text=True, timeout=600)
-    line = next((text for text in done.stdout.splitlines() if "RESULT " in text), None)
-    if line is None:
-        sys.exit(f"the gang failed ({done.returncode}):\n{done.stdout[-3000:]}")
-    return dict(json.loads(line.split("RESULT ", 1)[1]))
+        gang.say({"seconds": board.step_seconds, "costs": costs})
 
 
 def row(model: str, share: float, chi: float, iterations: int) -> dict:
     """Measure one setting; return its line of the table, seconds."""
-    result = measure(model, share, chi, iterations)
+    options = ["--model", model, "--iterations", str(iterations)]
+    result = gang.run(__file__, options, manifest(model, share, chi), PORT)
     fluid, whole = limits(model, share, chi, min(cost["wait"] for cost in result["costs"]))
     return {"model": model, "share": share, "chi": chi, "measured": result["seconds"], "fluid": fluid, "whole": whole}
 

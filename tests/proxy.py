@@ -1,7 +1,9 @@
-"""A reverse proxy between an operator and the API server that counts writes and strikes after a chosen one."""
+"""A reverse proxy between an operator and the API server: counts writes, strikes after one, breaks watches, refuses."""
 
 import asyncio
+import json
 import threading
+from collections import defaultdict
 
 import aiohttp
 import yaml
@@ -19,6 +21,10 @@ class Proxy:
         self.writes = []  # what was written: "METHOD path"
         self.fatal = None  # after the write of this number (from 1) ...
         self.strike = None  # ... this is called, before the writer gets its answer
+        self.mute = set()  # plurals whose watch events get lost
+        self.fault = None  # (method, path) -> None, or the HTTP code to answer with instead of asking the server
+        self.delay = 0.0  # seconds that every write of a status takes longer
+        self._watches = defaultdict(set)  # plural -> a future per open watch: what ends it
         self._ready = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -28,6 +34,18 @@ class Proxy:
     def arm(self, fatal, strike):
         """Count from zero and strike after the write of this number."""
         self.writes, self.fatal, self.strike = [], fatal, strike
+
+    def end_watches(self, plural, code=None):
+        """End all watches of a resource: by an ERROR event of this code, or by cutting the connection."""
+        status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": f"fault {code}"}
+        line = None if code is None else json.dumps({"type": "ERROR", "object": status}).encode() + b"\n"
+
+        def end():
+            for watch in self._watches[plural]:
+                if not watch.done():
+                    watch.set_result(line)
+
+        self._loop.call_soon_threadsafe(end)
 
     def kubeconfig(self, path):
         """Write a kubeconfig that leads through the proxy."""
@@ -49,7 +67,8 @@ class Proxy:
     async def _serve(self):
         self._stop = asyncio.Event()
         connector = aiohttp.TCPConnector(limit=0, ssl=self._kube._context)
-        async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None)) as http:
+        none = aiohttp.ClientTimeout(total=None)
+        async with aiohttp.ClientSession(connector=connector, timeout=none, read_bufsize=1 << 24) as http:
             self._http = http
             app = web.Application(client_max_size=1 << 24)
             app.router.add_route("*", "/{path:.*}", self._pass_on)
@@ -60,23 +79,57 @@ class Proxy:
             self._ready.set()
             await self._stop.wait()
             await runner.cleanup()
+            await connector.close(abort_ssl=True)
         for _ in range(10):  # closed transports let go of their sockets in the loop's next rounds
             await asyncio.sleep(0)
 
     async def _pass_on(self, request):
+        code = self.fault(request.method, request.raw_path) if self.fault else None
+        if code is not None:
+            status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": "a fault"}
+            return web.json_response(status, status=code)
         headers = {name: request.headers[name] for name in PASSED_ON if name in request.headers}
         data = await request.read() or None
+        if request.method in WRITES and request.path.endswith("/status"):
+            await asyncio.sleep(self.delay)
         url = self._kube.server + request.raw_path
         async with self._http.request(request.method, url, data=data, headers=headers) as answer:
             self._count(request)
             response = web.StreamResponse(status=answer.status, headers={"Content-Type": answer.content_type})
             try:
                 await response.prepare(request)
-                async for chunk in answer.content.iter_any():
-                    await response.write(chunk)
+                if request.query.get("watch") == "true":
+                    await self._watch(request, answer, response)
+                else:
+                    async for chunk in answer.content.iter_any():
+                        await response.write(chunk)
             except ConnectionError:  # the operator is gone
                 return response
         return response
+
+    async def _watch(self, request, answer, response):
+        plural = request.path.rpartition("/")[2]
+        end = self._loop.create_future()
+        self._watches[plural].add(end)
+        try:
+            while not end.done():
+                line = asyncio.ensure_future(answer.content.readline())
+                try:
+                    await asyncio.wait({line, end}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    line.cancel()
+                if not end.done() and not line.result():
+                    return
+                if not end.done() and plural not in self.mute:
+                    await response.write(line.result())
+            if end.result() is None:
+                request.transport.abort()
+            else:
+                await response.write(end.result())
+        finally:
+            self._watches[plural].discard(end)
+            if answer.connection is not None:  # closing politely would outlive this loop
+                answer.connection.transport.abort()
 
     def _count(self, request):
         if request.method not in WRITES or "/leases" in request.path:
