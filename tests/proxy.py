@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import threading
 from collections import defaultdict
 
@@ -25,6 +26,7 @@ class Proxy:
         self.fault = None  # (method, path) -> None, or the HTTP code to answer with instead of asking the server
         self.delay = 0.0  # seconds that every write of a status takes longer
         self._watches = defaultdict(set)  # plural -> a future per open watch: what ends it
+        self._sockets = []  # to the API server, all there ever were
         self._ready = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -66,7 +68,7 @@ class Proxy:
 
     async def _serve(self):
         self._stop = asyncio.Event()
-        connector = aiohttp.TCPConnector(limit=0, ssl=self._kube._context)
+        connector = aiohttp.TCPConnector(limit=0, ssl=self._kube._context, socket_factory=self._new_socket)
         none = aiohttp.ClientTimeout(total=None)
         async with aiohttp.ClientSession(connector=connector, timeout=none, read_bufsize=1 << 24) as http:
             self._http = http
@@ -80,8 +82,16 @@ class Proxy:
             await self._stop.wait()
             await runner.cleanup()
             await connector.close(abort_ssl=True)
-        for _ in range(10):  # closed transports let go of their sockets in the loop's next rounds
-            await asyncio.sleep(0)
+        async with asyncio.timeout(10):  # closed transports let go of their sockets in the loop's next rounds
+            while any(one.fileno() >= 0 for one in self._sockets):
+                await asyncio.sleep(0.01)
+
+    def _new_socket(self, address):
+        family, kind, protocol, *_ = address
+        made = socket.socket(family, kind, protocol)
+        made.setblocking(False)
+        self._sockets.append(made)
+        return made
 
     async def _pass_on(self, request):
         code = self.fault(request.method, request.raw_path) if self.fault else None
@@ -105,6 +115,9 @@ class Proxy:
                         await response.write(chunk)
             except ConnectionError:  # the operator is gone
                 return response
+            finally:
+                if answer.connection is not None:  # unfinished, and closing politely takes its time
+                    answer.connection.transport.abort()
         return response
 
     async def _watch(self, request, answer, response):
@@ -128,8 +141,6 @@ class Proxy:
                 await response.write(end.result())
         finally:
             self._watches[plural].discard(end)
-            if answer.connection is not None:  # closing politely would outlive this loop
-                answer.connection.transport.abort()
 
     def _count(self, request):
         if request.method not in WRITES or "/leases" in request.path:
