@@ -95,6 +95,8 @@ class World:
             if not self.act(action):
                 decision = self.plan()
                 break
+        else:
+            self.refusals.clear()
         self.show(decision)
         return decision
 
@@ -131,7 +133,7 @@ class World:
             raise Killed
 
     def act(self, action):
-        """Carry one action out; return False when the API server refuses a pod."""
+        """Carry one action out; return False when the API server refuses a child."""
         match action:
             case DryRunPod(group=group):
                 return self._admit(group)
@@ -142,6 +144,8 @@ class World:
             case DeletePod():
                 self._delete(action)
             case CreateService(body=body) | ApplyConfigMap(body=body) | ApplyPodGroup(body=body):
+                if not self._admit(body["kind"]):
+                    return False
                 self.objects[body["kind"]] = copy.deepcopy(body)
                 self._write(f"apply {body['kind']}")
             case DeleteJob(uid=uid, resource_version=version):
@@ -150,11 +154,10 @@ class World:
                 self.objects.pop(kind, None)
         return True
 
-    def _admit(self, group):
-        if group in self.refuse:
-            self.refusals[group] = self.refuse[group]
+    def _admit(self, subject):
+        if subject in self.refuse:
+            self.refusals[subject] = self.refuse[subject]
             return False
-        self.refusals.pop(group, None)
         return True
 
     def _create(self, body):

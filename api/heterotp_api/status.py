@@ -13,6 +13,7 @@ WaitingFor = Literal[
     "ImagePull",
     "DNS",
     "Quota",
+    "Creation",
     "Policy",
     "Rendezvous",
     "Checkpoint",

@@ -16,9 +16,11 @@ from heterotp_operator.cluster import (
     SERVICES,
     STATUS_MANAGER,
     VOLCANO,
+    Conflict,
     NotFound,
     Refused,
     Resource,
+    Taken,
     same_controller,
 )
 from heterotp_operator.queue import Key
@@ -37,7 +39,7 @@ from heterotp_operator.reconcile.actions import (
 from heterotp_operator.store import Json, Store, Stores, key_of
 
 Refusals = dict[str, tuple[int, str]]
-"""What the API server said to the pods of a worker group: group -> (code, message)."""
+"""What the API server said to a child: worker group (of pods) or kind (of others) -> (code, message)."""
 
 
 class Client(Protocol):
@@ -80,22 +82,21 @@ class Applier:
         return key_of(self.job)
 
     async def run(self, actions: tuple[Action, ...]) -> bool:
-        """Execute the actions in order; return False when the API server refused a pod (kept in `refusals`).
+        """Execute the actions in order; return False when the API server refused a child (kept in `refusals`).
 
         Raises ApiError for everything else that fails; what was done before stays done.
         """
         for action in actions:
             try:
                 await self._act(action)
-            except Refused as refused:
-                group = _group_of(action)
-                if group is None:
+            except (Refused, Taken, NotFound) as refused:
+                subject = _subject(action)
+                # only a gang scheduler's kind may be unknown here; any other 404 is a namespace on its way out
+                if subject is None or (isinstance(refused, NotFound) and subject != "PodGroup"):
                     raise
-                self.refusals[group] = refused.code, refused.message
+                self.refusals[subject] = refused.code, refused.message
                 return False
-            group = _group_of(action)
-            if group is not None:
-                self.refusals.pop(group, None)
+        self.refusals.clear()
         return True
 
     def _take(self, store: Store, body: Json) -> None:
@@ -142,7 +143,11 @@ class Applier:
         self._take(self.stores.jobs, await self.client.apply(body, ATTEMPT_MANAGER, "status"))
 
     async def _dry_run(self, action: DryRunPod) -> None:
-        await self.client.create(action.body, dry_run=True)
+        try:
+            await self.client.create(action.body, dry_run=True)
+        except Conflict as conflict:
+            if conflict.reason != "AlreadyExists":  # valid, then: whose it is shows when it is made
+                raise
 
     async def _delete_pod(self, action: DeletePod) -> None:
         left = await self.client.delete(PODS, self.key[0], action.name, action.uid, grace_seconds=action.grace_seconds)
@@ -184,12 +189,14 @@ class Applier:
         self._take(self.stores.jobs, answer)
 
 
-def _group_of(action: Action) -> str | None:
-    """Return the worker group whose pod the action makes, None for other actions."""
+def _subject(action: Action) -> str | None:
+    """Return the worker group whose pod the action makes or the kind of the child it makes, None for other actions."""
     if isinstance(action, DryRunPod):
         return str(action.group)
     if isinstance(action, CreatePod):
         return str(action.body["metadata"]["labels"][names.LABEL_GROUP])
+    if isinstance(action, CreateService | ApplyConfigMap | ApplyPodGroup):
+        return str(action.body["kind"])
     return None
 
 

@@ -2,7 +2,8 @@
 
 ApiError
 ├─ Refused      422 and 403: the object itself, a quota or a policy
-├─ Conflict     409: somebody else was faster, or the object is not ours
+├─ Conflict     409: somebody else was faster
+│  └─ Taken     409: the name belongs to an object that is not ours
 └─ NotFound     404
 """
 
@@ -75,7 +76,11 @@ class Refused(ApiError):
 
 
 class Conflict(ApiError):
-    """409: a stale version, a uid that is no longer there, or an object of somebody else."""
+    """409: a stale version, or a uid that is no longer there."""
+
+
+class Taken(Conflict):
+    """409: the name belongs to an object of somebody else."""
 
 
 class NotFound(ApiError):
@@ -93,7 +98,7 @@ def error_of(code: int, text: bytes) -> ApiError:
         status = {}
     if not isinstance(status, dict):
         status = {}
-    message = status.get("message") or text[:500].decode(errors="replace")
+    message = status.get("message") or text[:500].decode(errors="replace").strip()
     return ERRORS.get(code, ApiError)(code, status.get("reason", ""), message)
 
 
@@ -182,7 +187,7 @@ class Cluster:
     async def create_owned(self, body: Json) -> Json:
         """Create an object, or return the one there is if the same controller made it.
 
-        Raises Conflict when the name belongs to something else.
+        Raises Taken when the name belongs to something else.
         """
         try:
             return await self.create(body)
@@ -191,7 +196,7 @@ class Cluster:
             found = await self.get(resource_of(body), metadata["namespace"], metadata["name"])
             if same_controller(found, body):
                 return found
-            raise Conflict(409, "AlreadyExists", f"{conflict.message} and is not owned by this object") from conflict
+            raise Taken(409, "AlreadyExists", f"{conflict.message} and is not owned by this job") from conflict
 
     async def apply(self, body: Json, manager: str, subresource: str = "") -> Json:
         """Server-side apply with force; a uid or resourceVersion in the body must still be true. Raises Conflict."""

@@ -184,10 +184,31 @@ def test_a_quota_is_waited_for(gang, kube):
     try:
         poor = gang("poor")
         poor.waits_for("Quota")
+        assert "exceeded quota: none" in poor.condition("Created")["message"]
     finally:
         kube.delete("resourcequotas", NAMESPACE, "none")
     poor.attempt(1, seconds=60)
     poor.waits_for("Rendezvous" if poor.status.get("waitingFor") == "Rendezvous" else "")
+
+
+@pytest.mark.parametrize("provider", ["volcano", "coscheduling"])
+def test_a_gang_scheduler_that_is_not_installed_is_named(gang, provider):
+    lone = gang(provider, gang={"provider": provider})
+    lone.waits_for("Creation")
+    created = lone.condition("Created")
+    assert (created["status"], created["reason"]) == ("False", "GangSchedulerMissing")
+    assert "PodGroup: 404 page not found (runPolicy.gang.provider" in created["message"]
+    assert lone.pods() == []
+
+
+def test_a_name_that_is_taken_is_said_and_nothing_is_taken_over(gang, kube):
+    first = gang("twin", pods=(("x-y", 1),))
+    first.attempt(1)
+    second = gang("twin-x", pods=(("y", 1),))  # its pod would have the same name
+    second.waits_for("Creation")
+    assert 'pods "twin-x-y-0-1" already exists and is not owned by this job' in second.condition("Created")["message"]
+    first.delete()
+    second.attempt(1)
 
 
 def test_a_finished_job_goes_after_its_time(gang):

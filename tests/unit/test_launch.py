@@ -14,16 +14,16 @@ from heterotp_trainer.launch import rank_environments, root_cause
 @pytest.mark.parametrize(
     ("codes", "cause"),
     [
-        ([0, 0], 0),
-        ([0, 1], 1),
-        ([EXIT_PEER_LOST, 3, EXIT_PEER_LOST], 3),
-        ([EXIT_PEER_LOST, EXIT_PEER_LOST], EXIT_PEER_LOST),
-        ([-9, EXIT_PEER_LOST], 137),
-        ([143, 1], 143),
+        ([0, 0], ("", 0)),
+        ([0, 1], ("b", 1)),
+        ([EXIT_PEER_LOST, 3, EXIT_PEER_LOST], ("b", 3)),
+        ([EXIT_PEER_LOST, EXIT_PEER_LOST], ("a", EXIT_PEER_LOST)),
+        ([-9, EXIT_PEER_LOST], ("a", 137)),
+        ([143, 1], ("a", 143)),
     ],
 )
 def test_the_root_cause_is_never_a_victim(codes, cause):
-    assert root_cause(codes) == cause
+    assert root_cause(list(zip("abc", codes, strict=False))) == cause
 
 
 def test_ranks_count_on_from_the_pods_first():
@@ -38,10 +38,10 @@ def test_a_bad_variable_is_named():
         rank_environments({Env.PROCESSES: "many"})
 
 
-def start(code, processes=2):
+def start(code, processes=2, stderr=None):
     environ = {**os.environ, Env.FIRST_RANK: "4", Env.PROCESSES: str(processes)}
     command = [sys.executable, "-m", "heterotp_trainer.launch", "--", sys.executable, "-c", code]
-    return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=stderr, text=True)
 
 
 def test_every_line_names_its_rank():
@@ -51,10 +51,23 @@ def test_every_line_names_its_rank():
     assert launcher.returncode == 0
 
 
-def test_a_failure_is_the_pods():
-    with start("import os, sys; sys.exit(7 if os.environ['LOCAL_RANK'] == '1' else 0)") as launcher:
-        launcher.communicate(timeout=60)
+FAILS = """
+import os, sys, time
+if os.environ["LOCAL_RANK"] == "1":
+    print("ValueError: what went wrong", flush=True)
+    sys.exit(7)
+time.sleep(1)
+print("a peer is lost", flush=True)
+sys.exit(%d)
+"""
+
+
+def test_a_failure_is_the_pods_and_its_last_line_says_whose():
+    with start(FAILS % EXIT_PEER_LOST, stderr=subprocess.STDOUT) as launcher:
+        output, _ = launcher.communicate(timeout=60)
     assert launcher.returncode == 7
+    last = "heterotp launcher: rank 5 ended with exit code 7: ValueError: what went wrong"
+    assert output.splitlines()[-1] == last
 
 
 WAITS = """

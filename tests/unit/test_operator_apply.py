@@ -3,7 +3,18 @@
 import pytest
 from heterotp_api import names
 from heterotp_operator.apply import Applier
-from heterotp_operator.cluster import CONFIGMAPS, JOBS, PODS, SERVICES, VOLCANO, ApiError, Conflict, NotFound, Refused
+from heterotp_operator.cluster import (
+    CONFIGMAPS,
+    JOBS,
+    PODS,
+    SERVICES,
+    VOLCANO,
+    ApiError,
+    Conflict,
+    NotFound,
+    Refused,
+    Taken,
+)
 from heterotp_operator.reconcile.actions import (
     ApplyConfigMap,
     ApplyPodGroup,
@@ -148,16 +159,50 @@ async def test_a_refused_pod_is_remembered_by_group_and_ends_the_round(applier, 
     assert len(client.calls) == 1
 
 
+async def test_a_template_whose_pods_name_is_taken_is_valid(applier, client):
+    client.errors["dry-run", "p"] = Conflict(409, "AlreadyExists", "p")
+    assert await applier.run((DryRunPod("a", child("Pod", "p")),))
+
+
 async def test_an_accepted_pod_clears_the_refusal(applier):
     applier.refusals["a"] = 403, "exceeded quota"
     assert await applier.run((CreatePod(child("Pod", "p")),))
     assert applier.refusals == {}
 
 
-async def test_other_refusals_are_errors(applier, client):
-    client.errors["create", "s"] = Refused(403, "Forbidden", "no right")
-    with pytest.raises(Refused):
-        await applier.run((CreateService(child("Service", "s")),))
+@pytest.mark.parametrize(
+    ("action", "error"),
+    [
+        (CreateService(child("Service", "s")), Refused(403, "Forbidden", "exceeded quota")),
+        (ApplyConfigMap(child("ConfigMap", "s")), Taken(409, "AlreadyExists", "not ours")),
+        (
+            ApplyPodGroup(child("PodGroup", "s") | {"apiVersion": VOLCANO.api_version}),
+            NotFound(404, "NotFound", "no kind"),
+        ),
+    ],
+    ids=["service", "configmap", "podgroup"],
+)
+async def test_a_refused_child_is_remembered_by_kind(applier, client, action, error):
+    client.errors["create", "s"] = error
+    assert not await applier.run((action, CreatePod(child("Pod", "q"))))
+    assert applier.refusals == {action.body["kind"]: (error.code, error.message)}
+    assert len(client.calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("action", "verb", "error"),
+    [
+        (CreatePod(child("Pod", "s")), "create", NotFound(404, "NotFound", "namespaces")),
+        (CreatePod(child("Pod", "s")), "create", Conflict(409, "Conflict", "stale")),
+        (DeletePod("s", "u"), "delete", Refused(403, "Forbidden", "no right")),
+    ],
+    ids=["namespace gone", "stale", "no right to delete"],
+)
+async def test_what_is_no_refusal_of_a_child_is_an_error(applier, client, action, verb, error):
+    client.errors[verb, "s"] = error
+    with pytest.raises(type(error)):
+        await applier.run((action,))
+    assert applier.refusals == {}
 
 
 async def test_an_error_leaves_what_was_done(applier, client, stores):

@@ -106,7 +106,7 @@ async def test_create_of_what_we_made_before_is_success(cluster, server):
 
 async def test_create_over_somebody_elses_object_is_a_conflict(cluster, server):
     server.answers = [CONFLICT, (200, pod(uid="another"))]
-    with pytest.raises(Conflict, match="already exists and is not owned by this object"):
+    with pytest.raises(Conflict, match="already exists and is not owned by this job"):
         await cluster.create_owned(pod())
 
 

@@ -129,10 +129,42 @@ def test_a_template_that_the_server_refuses_fails_with_its_words():
     assert "workerGroups b" in failed["message"]
 
 
+@pytest.mark.parametrize(
+    ("refuse", "reason", "words"),
+    [
+        (
+            {"PodGroup": (404, "the server could not find the requested resource")},
+            "GangSchedulerMissing",
+            "gang.provider",
+        ),
+        ({"Service": (409, 'services "job-ranks" already exists and is not owned by this job')}, "NameTaken", "rename"),
+        ({"a": (409, 'pods "job-a-0-1" already exists and is not owned by this job')}, "NameTaken", "rename"),
+        ({"ConfigMap": (422, "too long")}, "Invalid", "ConfigMap: too long"),
+    ],
+    ids=["scheduler", "service", "pod", "configmap"],
+)
+def test_a_child_that_cannot_be_made_is_said_once_and_tried_again(refuse, reason, words):
+    world = World(manifest(runPolicy={"gang": {"provider": "volcano"}}), refuse=refuse)
+    world.reconcile()
+    decision = world.reconcile()
+    created = world.condition("Created")
+    assert (created["status"], created["reason"], world.status["waitingFor"]) == ("False", reason, "Creation")
+    assert words in created["message"]
+    assert [event.reason for event in world.events] == [reason]
+    assert decision.requeue_after == 5
+    world.refuse.clear()
+    world.settle()
+    assert (len(world.pods), world.condition("Created")["status"], world.status["waitingFor"]) == (3, "True", "")
+
+
 def test_a_quota_is_waited_for_and_then_the_job_starts():
     world = World(manifest(), refuse={"a": (403, "exceeded quota")})
     decision = world.reconcile()
     assert (world.status["waitingFor"], world.phase, world.pods) == ("Quota", "Pending", {})
+    assert (world.condition("Created")["status"], world.condition("Created")["message"]) == (
+        "False",
+        "a: exceeded quota",
+    )
     assert decision.requeue_after == 5
     world.refuse.clear()
     world.settle()

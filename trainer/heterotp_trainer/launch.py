@@ -48,13 +48,13 @@ def _whole(environ: Mapping[str, str], name: str, default: int) -> int:
     return int(text)
 
 
-def root_cause(codes: Sequence[int]) -> int:
-    """Return the exit code that explains a pod's end, of codes in the order in which the ranks ended.
+def root_cause(ends: Sequence[tuple[str, int]]) -> tuple[str, int]:
+    """Return rank and exit code that explain a pod's end, of those in the order in which the ranks ended.
 
     A signal's -N becomes 128 + N. Victims of a lost peer explain nothing unless there is nothing else.
     """
-    bad = [128 - code if code < 0 else code for code in codes if code]
-    return next((code for code in bad if code != EXIT_PEER_LOST), bad[0] if bad else 0)
+    bad = [(rank, 128 - code if code < 0 else code) for rank, code in ends if code]
+    return next((end for end in bad if end[1] != EXIT_PEER_LOST), bad[0] if bad else ("", 0))
 
 
 def _die_with_parent() -> None:
@@ -67,6 +67,8 @@ class Launcher:
     def __init__(self, command: Sequence[str], environments: Sequence[Mapping[str, str]]) -> None:
         self._stopping = False
         self._children: list[subprocess.Popen[str]] = []
+        self._ranks = [environment[Env.RANK] for environment in environments]
+        self._last_lines: dict[str, str] = {}
         self._readers: list[threading.Thread] = []
         for environment in environments:
             child = subprocess.Popen(
@@ -80,7 +82,7 @@ class Launcher:
             )
             self._children.append(child)
             assert child.stdout is not None
-            reader = threading.Thread(target=_forward, args=(child.stdout, environment[Env.RANK]), daemon=True)
+            reader = threading.Thread(target=self._forward, args=(child.stdout, environment[Env.RANK]), daemon=True)
             reader.start()
             self._readers.append(reader)
 
@@ -93,21 +95,25 @@ class Launcher:
 
     def wait(self) -> int:
         """Return the exit code once all ranks have ended; a failed one gives the others a grace, then ends them."""
-        codes: list[int] = []
+        ends: list[tuple[str, int]] = []
         running = set(range(len(self._children)))
         deadline: float | None = None
         while running:
             ended = [index for index in running if self._children[index].poll() is not None]
-            codes += [self._children[index].returncode for index in ended]
+            ends += [(self._ranks[index], self._children[index].returncode) for index in ended]
             running -= set(ended)
-            if deadline is None and any(codes) and not self._stopping:
+            if deadline is None and any(code for _, code in ends) and not self._stopping:
                 deadline = time.monotonic() + PEER_GRACE_SECONDS
             if deadline is not None and time.monotonic() > deadline:
                 self._end([self._children[index] for index in running])
             time.sleep(POLL_SECONDS)
         for reader in self._readers:
             reader.join(timeout=KILL_GRACE_SECONDS)
-        return root_cause(codes)
+        rank, code = root_cause(ends)
+        if code:  # the last line of a pod's log is what its status says of it
+            words = f"rank {rank} ended with exit code {code}: {self._last_lines.get(rank, 'it said nothing')}"
+            print(f"heterotp launcher: {words}", file=sys.stderr)
+        return code
 
     def _end(self, children: Sequence["subprocess.Popen[str]"]) -> None:
         for child in children:
@@ -119,11 +125,12 @@ class Launcher:
             except subprocess.TimeoutExpired:
                 child.kill()
 
-
-def _forward(stream: IO[str], rank: str) -> None:
-    for line in stream:
-        sys.stdout.write(f"[rank {rank}] {line}")
-        sys.stdout.flush()
+    def _forward(self, stream: IO[str], rank: str) -> None:
+        for line in stream:
+            sys.stdout.write(f"[rank {rank}] {line}")
+            sys.stdout.flush()
+            if line.strip():
+                self._last_lines[rank] = line.strip()
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -17,6 +17,7 @@ from heterotp_operator.reconcile.observed import (
 )
 
 ROOT_CAUSE_GRACE_SECONDS = 5.0  # victims of a lost peer end first sometimes: wait for the culprit
+LAUNCHER_SAYS = "heterotp launcher: "  # its last line names the rank to blame and that rank's own last line
 Verdict = Literal["FailJob", "RestartGang", "IgnoreCount"]
 # the trainer refused its input: no restart helps, unless a rule says otherwise
 BUILT_IN = FailureRule(on_exit_codes=[EXIT_BAD_INPUT], action="FailJob")
@@ -82,7 +83,8 @@ def _cause(pod: Body, now: float) -> Cause | None:
         code, reason = int(state["exitCode"]), state.get("reason") or "Error"
         # a trainer's last words are a document for the status, not for people
         detail = [line for line in (state.get("message") or "").strip().splitlines() if not line.startswith("{")]
-        words = f"{where} ended: {reason}, exit code {code}" + (f": {detail[-1]}" if detail else "")
+        words = f"{where} ended: {reason}, exit code {code}"
+        words += f": {detail[-1].removeprefix(LAUNCHER_SAYS)}" if detail else ""
         words += f"; it was taken away: {disruption.get('message') or 'deleted'}" if taken else ""
         return Cause(name, reason, words[:1000], code, kinds, taken, at)
     if phase(pod) == "Failed":
@@ -91,7 +93,7 @@ def _cause(pod: Body, now: float) -> Cause | None:
         return Cause(name, reason, words[:1000], None, kinds, taken, at)
     if terminating(pod) and not ended(pod):
         reason = disruption.get("reason") or "PodDeleted"
-        words = f"{where} was deleted: {disruption.get('message') or reason}"
+        words = f"{where} was deleted" + (f": {disruption['message']}" if disruption.get("message") else "")
         return Cause(name, reason, words[:1000], None, kinds, True, at)
     return None
 

@@ -23,6 +23,11 @@ from heterotp_operator.reconcile.template_check import template_error
 __all__ = ["Decision", "plan"]
 CONTROLLER = "heterotp.io/operator"
 RETRY_SECONDS = 5.0
+REFUSED = {400: "Invalid", 403: "Quota", 404: "GangSchedulerMissing", 409: "NameTaken", 422: "Invalid"}
+HINTS = {
+    404: " (runPolicy.gang.provider: the PodGroup kind of that scheduler is not installed in this cluster)",
+    409: " (rename the job or the other object)",
+}
 
 
 def plan(observed: Observed) -> Decision:
@@ -51,9 +56,10 @@ def _expired(observed: Observed) -> Decision | None:
 
 def _refused(observed: Observed) -> Decision | None:
     """Fail a job whose template the API server does not take; its own words say why."""
-    for group, (code, message) in sorted(observed.refusals.items()):
-        if code in (400, 422):
-            return fail(observed, "InvalidPodTemplate", f"workerGroups {group}: template: {message}")
+    groups = {group.name for group in observed.spec.worker_groups}
+    for subject, (code, message) in sorted(observed.refusals.items()):
+        if code in (400, 422) and subject in groups:
+            return fail(observed, "InvalidPodTemplate", f"workerGroups {subject}: template: {message}")
     return None
 
 
@@ -167,8 +173,7 @@ def _watch(observed: Observed, actions: tuple[Action, ...], wait: float | None) 
     conditions.clear("Suspended", "Resumed")
     _forget_earlier_attempt(observed, conditions)
     complete = len(observed.current) == len(observed.places)
-    if complete:
-        conditions.set("Created", True, "GangCreated", created_message(observed, observed.attempt))
+    events = _show_created(observed, conditions, complete)
     _show_template(observed, conditions)
     if complete and all(is_ready(pod) or phase(pod) == "Succeeded" for pod in observed.current):
         conditions.set("PodsReady", True, "AllPodsReady")
@@ -176,11 +181,24 @@ def _watch(observed: Observed, actions: tuple[Action, ...], wait: float | None) 
         conditions.clear("Restarting", "GangRunning")
     else:
         conditions.clear("PodsReady", "PodNotReady")
-    events: tuple[Event, ...] = ()
     if conditions.holds("Running") and not (observed.holds("Running") and was_complete(observed)):
         words = f"attempt {observed.attempt} runs with {observed.spec.process_count} ranks"
-        events = (Event("Normal", "GangRunning", words),)
+        events += (Event("Normal", "GangRunning", words),)
     return Decision(actions, status_of(observed, conditions), events, soonest(wait, next_deadline(observed)))
+
+
+def _show_created(observed: Observed, conditions: Conditions, complete: bool) -> tuple[Event, ...]:
+    """Say that all pods were made, or which child the API server refuses and with what words."""
+    if complete:
+        conditions.set("Created", True, "GangCreated", created_message(observed, observed.attempt))
+        return ()
+    if not observed.refusals:
+        return ()
+    subject, (code, message) = min(observed.refusals.items())
+    words = f"{subject}: {message}{HINTS.get(code, '')}"
+    news = observed.condition("Created").get("message") != words
+    conditions.set("Created", False, REFUSED[code], words)
+    return (Event("Warning", REFUSED[code], words),) if news else ()
 
 
 def _forget_earlier_attempt(observed: Observed, conditions: Conditions) -> None:

@@ -92,10 +92,10 @@ def waits_for(observed: Observed, conditions: Conditions) -> str:
     """Return the one thing that the job waits for now; empty: nothing."""
     if conditions.phase() in ("Succeeded", "Failed", "Suspended"):
         return ""
-    if any(code == 403 for code, _ in observed.refusals.values()):
-        return "Quota"
     if observed.foreign or observed.old:
         return "PodsTerminating"
+    if observed.refusals:
+        return "Quota" if any(code == 403 for code, _ in observed.refusals.values()) else "Creation"
     for pod in observed.current:
         if reason := _pod_waits_for(pod):
             return reason
