@@ -1,0 +1,176 @@
+"""Polling rank 0: whom to ask, what an answer is worth, and when a job is looked at again."""
+
+import asyncio
+import json
+import socket
+
+import aiohttp
+import pytest
+from aiohttp import web
+from heterotp_api import names
+from heterotp_operator.ranks import Poller, ask, target
+from heterotp_operator.store import Stores
+
+KEY = ("ns", "j")
+DOCUMENT = json.dumps(
+    {
+        "schemaVersion": 1,
+        "job": "j",
+        "attempt": 2,
+        "state": "running",
+        "iteration": 7,
+        "startedAt": 1.5,
+    }
+)
+
+
+def job(**spec):
+    return {"metadata": {"namespace": "ns", "name": "j", "uid": "u"}, "spec": spec, "status": {"attempt": 2}}
+
+
+def pod(rank="0", attempt="2", phase="Running", address="10.0.0.1", uid="p"):
+    labels = {names.LABEL_JOB: "j", names.LABEL_FIRST_RANK: rank, names.LABEL_ATTEMPT: attempt}
+    metadata = {"namespace": "ns", "name": f"j-{rank}-{attempt}-{uid}", "uid": uid, "labels": labels}
+    return {"metadata": metadata, "spec": {}, "status": {"phase": phase, "podIP": address}}
+
+
+@pytest.mark.parametrize(
+    ("pods", "url"),
+    [
+        ([pod()], "http://10.0.0.1:9400/status"),
+        ([pod(address="fd00::1")], "http://[fd00::1]:9400/status"),
+        ([pod(rank="1"), pod(attempt="1"), pod(phase="Pending"), pod(phase="Succeeded"), pod(address="")], None),
+        ([], None),
+    ],
+    ids=["v4", "v6", "none of these", "no pod"],
+)
+def test_who_is_asked(pods, url):
+    found = target(job(), pods)
+    assert (found and found.url) == url
+
+
+def test_the_port_is_the_jobs_and_a_job_that_is_gone_is_not_asked():
+    assert target(job(metrics={"port": 9500}), [pod()]).url == "http://10.0.0.1:9500/status"
+    assert target(None, [pod()]) is None
+
+
+class Rank0:
+    """A server whose answer a test sets."""
+
+    def __init__(self):
+        self.answer = lambda: web.Response(text=DOCUMENT)
+        self.headers = []
+
+    async def handle(self, request):
+        self.headers.append(request.headers.get(names.LEASE_HEADER))
+        answer = self.answer()
+        return await answer if asyncio.iscoroutine(answer) else answer
+
+
+@pytest.fixture
+async def rank0():
+    server, app = Rank0(), web.Application()
+    app.router.add_get("/status", server.handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    server.port = runner.addresses[0][1]
+    server.url = f"http://127.0.0.1:{server.port}/status"
+    yield server
+    await runner.cleanup()
+
+
+async def hang():
+    await asyncio.sleep(60)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (lambda: web.Response(status=503), "HTTP 503"),
+        (lambda: web.Response(text="nothing"), "malformed status document: "),
+        (lambda: web.Response(text=DOCUMENT.replace("7,", '"x",')), "malformed status document: iteration: "),
+        (lambda: web.Response(text=DOCUMENT.replace("1,", "99,")), "malformed status document: schemaVersion: "),
+        (hang, "TimeoutError"),
+    ],
+    ids=["503", "no json", "bad field", "version", "silence"],
+)
+async def test_a_bad_answer_is_a_reason(rank0, answer, error):
+    rank0.answer = answer
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=0.2)) as http:
+        status, why = await ask(http, rank0.url)
+    assert status is None
+    assert why.startswith(error), why
+
+
+async def test_a_good_answer_is_the_document(rank0):
+    async with aiohttp.ClientSession() as http:
+        status, why = await ask(http, rank0.url)
+    assert (status.iteration, status.attempt, why) == (7, 2, "")
+
+
+async def test_nobody_there_is_a_reason():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: refused
+        async with aiohttp.ClientSession() as http:
+            status, why = await ask(http, f"http://127.0.0.1:{taken.getsockname()[1]}/status")
+    assert status is None
+    assert why.startswith("ClientConnectorError")
+
+
+@pytest.fixture
+async def polled(rank0):
+    """A poller of one job at work, the keys that it enqueued, and its clock."""
+    stores, changed, clock = Stores(), asyncio.Queue(), [100.0]
+    stores.jobs.upsert(job(metrics={"port": rank0.port}))
+    stores.pods.upsert(pod(address="127.0.0.1"))
+    poller = Poller(stores, changed.put_nowait, 0.01, 1.0, "operator-1", now=lambda: clock[0])
+    task = asyncio.create_task(poller.work())
+    poller.queue.add(KEY)
+    yield poller, stores, changed, clock
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def asked(rank0, more=2):
+    """Wait until the rank was asked so many times more."""
+    wanted = len(rank0.headers) + more
+    async with asyncio.timeout(10):
+        while len(rank0.headers) < wanted:
+            await asyncio.sleep(0.005)
+
+
+async def test_only_news_wakes_the_job_and_the_lease_is_renewed(rank0, polled):
+    poller, _, changed, _ = polled
+    assert await asyncio.wait_for(changed.get(), 10) == KEY
+    await asked(rank0, 3)
+    assert changed.empty()
+    assert poller.report(KEY).status.iteration == 7
+    assert set(rank0.headers) == {"operator-1"}
+    rank0.answer = lambda: web.Response(text=DOCUMENT.replace("7,", "8,"))
+    assert await asyncio.wait_for(changed.get(), 10) == KEY
+    assert poller.report(KEY).status.iteration == 8
+
+
+async def test_silence_counts_from_its_beginning_whatever_its_words(rank0, polled):
+    poller, _, changed, clock = polled
+    await asyncio.wait_for(changed.get(), 10)
+    for code, at in ((500, 200.0), (503, 300.0)):
+        clock[0] = at
+        rank0.answer = lambda code=code: web.Response(status=code)
+        await asyncio.wait_for(changed.get(), 10)
+        report = poller.report(KEY)
+        assert (report.status, report.error, report.since) == (None, f"HTTP {code}", 200.0)
+
+
+async def test_what_an_earlier_pod_said_does_not_count(rank0, polled):
+    poller, stores, changed, _ = polled
+    await asyncio.wait_for(changed.get(), 10)
+    stores.pods.drop(pod())
+    assert poller.report(KEY) is None
+    stores.pods.upsert(pod(address="127.0.0.1", uid="next"))
+    assert poller.report(KEY) is None
+    poller.queue.add(KEY)
+    async with asyncio.timeout(10):
+        while poller.report(KEY) is None:
+            await changed.get()
