@@ -14,7 +14,8 @@ def board(shares=(0.6, 0.4), window=3):
 
 def reports(iteration, *matmul, measured=1, wait=0.5):
     def seconds(value):
-        return dict.fromkeys(PHASES, 0.0) | {"matmul": value, "wait": wait, "fixed": 0.25}
+        rest = {"wait": wait, "fixed": 0.25, "data": 0.0625, "control": 0.125}
+        return dict.fromkeys(PHASES, 0.0) | {"matmul": value} | rest
 
     return tuple(Report(iteration, measured=measured, seconds=seconds(value)) for value in matmul)
 
@@ -25,8 +26,9 @@ def test_medians_are_of_the_window_and_of_measured_iterations():
     for iteration, value in enumerate((100.0, 1.0, 2.0, 3.0), 2):
         shown.take(reports(iteration, value, 2 * value))
     assert [rank.matmul_seconds for rank in shown.ranks()] == [2.0, 4.0]
-    assert shown.step_seconds == [100.75, 1.75, 2.75, 3.75]
-    assert shown.status().iteration_seconds == 2.75
+    assert [(rank.data_seconds, rank.control_seconds) for rank in shown.ranks()] == [(0.0625, 0.125)] * 2
+    assert shown.step_seconds == [100.9375, 1.9375, 2.9375, 3.9375]
+    assert shown.status().iteration_seconds == 2.9375
 
 
 def test_speed_is_work_by_time_against_the_fastest():
@@ -69,7 +71,7 @@ def test_the_report_has_its_stable_keys():
         "ranks",
     ]
     assert list(report["iterationSeconds"]) == ["min", "median", "p95", "max"]
-    assert report["iterationSeconds"] == {"min": 1.75, "median": 3.25, "p95": 4.75, "max": 4.75}
+    assert report["iterationSeconds"] == {"min": 1.9375, "median": 3.4375, "p95": 4.9375, "max": 4.9375}
     assert [rank["group"] for rank in report["ranks"]] == ["a", "b"]
     keys = {"rank", "group", "share", "computeSeconds", "matmulSeconds", "unitSeconds", "fixedSeconds"}
     assert set(report["ranks"][0]) == keys | {"waitSeconds", "relativeSpeed"}
@@ -77,7 +79,7 @@ def test_the_report_has_its_stable_keys():
 
 def test_the_history_line_holds_all_ranks():
     line = board().history_line(reports(7, 1.0, 2.0), loss=0.5, accuracy=None)
-    assert (line["iteration"], line["loss"], line["iterationSeconds"]) == (7, 0.5, 1.75)
+    assert (line["iteration"], line["loss"], line["iterationSeconds"]) == (7, 0.5, 1.9375)
     assert [rank["compute"] for rank in line["ranks"]] == [1.25, 2.25]
 
 

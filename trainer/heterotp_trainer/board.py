@@ -10,6 +10,7 @@ from typing import Any
 from heterotp_api.trainer_status import TrainerRank, TrainerState, TrainerStatus
 
 from heterotp_trainer.balancing.costs import RankCost, fluid_limit, speeds
+from heterotp_trainer.clock import PHASES
 from heterotp_trainer.exchange import Report
 
 WINDOW = 5  # iterations of a median
@@ -60,21 +61,26 @@ class Board:
         if len(self._recent) > self.window:
             self._recent.popleft()
 
-    def costs(self) -> list[RankCost]:
-        """Return each rank's median seconds over the window; empty before the first measured iteration."""
+    def _medians(self) -> list[dict[str, float]]:
+        """Return each rank's median seconds by phase over the window; empty before the first measured iteration."""
         recent = list(self._recent)
         if not recent:
             return []
+        return [
+            {phase: statistics.median(reports[rank].seconds[phase] for reports in recent) for phase in PHASES}
+            for rank in range(len(self.devices))
+        ]
 
-        def median(rank: int, phase: str) -> float:
-            return statistics.median(reports[rank].seconds[phase] for reports in recent)
-
-        phases = ("matmul", "unit", "fixed", "wait")
-        return [RankCost(self.shares[r], *(median(r, p) for p in phases)) for r in range(len(self.devices))]
+    def costs(self) -> list[RankCost]:
+        """Return what an iteration costs each rank, as decisions see it; empty before the first measured one."""
+        return [
+            RankCost(share, seconds["matmul"], seconds["unit"], seconds["fixed"], seconds["wait"])
+            for share, seconds in zip(self.shares, self._medians(), strict=False)
+        ]
 
     def ranks(self) -> tuple[TrainerRank, ...]:
         """Return all ranks as they stand in the status."""
-        costs = self.costs()
+        costs, medians = self.costs(), self._medians()
         if not costs:
             return tuple(
                 TrainerRank(rank=rank, tp_rank=rank, device=device, share=self.shares[rank])
@@ -93,9 +99,11 @@ class Board:
                 unit_seconds=cost.unit,
                 fixed_seconds=cost.fixed,
                 wait_seconds=cost.wait,
+                data_seconds=seconds["data"],
+                control_seconds=seconds["control"],
                 relative_speed=rate / fastest if rate is not None and fastest else None,
             )
-            for rank, (cost, rate) in enumerate(zip(costs, rates, strict=True))
+            for rank, (cost, rate, seconds) in enumerate(zip(costs, rates, medians, strict=True))
         )
 
     def status(self) -> TrainerStatus:
