@@ -1,6 +1,7 @@
 """The shared table of good and bad manifests (tests/data/manifests.yaml)."""
 
 import copy
+import json
 from pathlib import Path
 from typing import Any
 
@@ -25,4 +26,5 @@ def merged(base: Any, patch: Any) -> Any:
 def manifest(case: dict[str, Any]) -> dict[str, Any]:
     """Return the whole object of one case."""
     base = TABLE["bases"][case["kind"]] if "kind" in case else TABLE["base"]
-    return merged(copy.deepcopy(base), case["patch"])
+    whole = merged(copy.deepcopy(base), case["patch"])
+    return json.loads(json.dumps(whole).replace('"<null>"', "null"))

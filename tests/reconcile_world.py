@@ -12,9 +12,9 @@ from heterotp_operator.reconcile.actions import (
     CreatePod,
     CreateService,
     DeleteJob,
-    DeleteObject,
     DeletePod,
     DryRunPod,
+    TouchPod,
 )
 from heterotp_operator.reconcile.observed import Observed, stamp
 from heterotp_operator.reconcile.plan import plan
@@ -150,8 +150,10 @@ class World:
                 self._write(f"apply {body['kind']}")
             case DeleteJob(uid=uid, resource_version=version):
                 self._remove_job(uid, version)
-            case DeleteObject(kind=kind):
-                self.objects.pop(kind, None)
+            case TouchPod(name=name, generation=generation):
+                annotations = self.pods[name]["metadata"].setdefault("annotations", {})
+                annotations[names.ANNOTATION_CONTROL] = str(generation)
+                self._write(f"touch {name}")
         return True
 
     def _admit(self, subject):

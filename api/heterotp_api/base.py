@@ -35,7 +35,12 @@ class Model(BaseModel):
     """Base of all API models; subclasses list their cross-field rules in `rules`."""
 
     model_config = ConfigDict(
-        alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True, ser_json_inf_nan="null"
+        alias_generator=to_camel,
+        populate_by_name=True,
+        extra="forbid",
+        frozen=True,
+        strict=True,  # as the API server: "4" is no number
+        ser_json_inf_nan="null",
     )
     rules: ClassVar[tuple[Rule, ...]] = ()
 
@@ -57,3 +62,10 @@ class Metadata(Model):
     model_config = ConfigDict(**{**Model.model_config, "extra": "allow"})
     name: str = Field(min_length=1, max_length=253)
     namespace: str = "default"
+
+
+def without_nulls(value: Any) -> Any:
+    """Return a deep copy without fields that are null: to the API server they are absent."""
+    if isinstance(value, dict):
+        return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return [without_nulls(each) for each in value] if isinstance(value, list) else value

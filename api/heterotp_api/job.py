@@ -172,6 +172,15 @@ class HeteroTPJobSpec(Model):
             "training",
         ),
         Rule(
+            "rendezvous.port must lie outside of the ranks' metrics ports: metrics.port + 0 .. processesPerPod - 1",
+            "self.workerGroups.all(g, self.rendezvous.port < self.metrics.port"
+            " || self.rendezvous.port >= self.metrics.port + g.processesPerPod)",
+            lambda s: all(
+                not s.metrics.port <= s.rendezvous.port < s.metrics.port + g.processes_per_pod for g in s.worker_groups
+            ),
+            "rendezvous.port",
+        ),
+        Rule(
             "training.initialShares declared needs relativeSpeed on every worker group",
             "!has(self.training) || !has(self.training.initialShares) || self.training.initialShares != 'declared'"
             " || self.workerGroups.all(g, has(g.relativeSpeed))",

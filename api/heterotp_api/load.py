@@ -1,5 +1,6 @@
 """Manifests from files: the same verdict as the API server's, without one."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from heterotp_api.base import without_nulls
 from heterotp_api.injection import StragglerInjection
 from heterotp_api.job import HeteroTPJob
 from heterotp_api.names import API_VERSION
@@ -18,6 +20,15 @@ KINDS: dict[str, type[Kind]] = {
     "BalancingPolicy": BalancingPolicy,
     "StragglerInjection": StragglerInjection,
 }
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads 1e-3 as the number that it is to kubectl; to PyYAML a number needs a dot and a signed exponent."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
 
 
 class ManifestError(ValueError):
@@ -67,7 +78,7 @@ def parse_object(body: dict[str, Any], file: str = "manifest") -> Kind:
     if kind is None:
         raise ManifestError(file, "kind", body.get("kind"), f"must be one of {', '.join(KINDS)}")
     try:
-        return kind.model_validate(body)
+        return kind.model_validate(without_nulls(body))
     except ValidationError as error:
         raise ManifestError(file, *first_error(error)) from None
 
@@ -75,7 +86,8 @@ def parse_object(body: dict[str, Any], file: str = "manifest") -> Kind:
 def load_manifest(path: Path) -> list[Kind]:
     """Return all objects of a YAML file; raise ManifestError on the first bad one."""
     try:
-        bodies = [body for body in yaml.safe_load_all(path.read_text(encoding="utf-8")) if body is not None]
+        documents = yaml.load_all(path.read_text(encoding="utf-8"), Loader=_Loader)
+        bodies = [body for body in documents if body is not None]
     except OSError as error:
         raise ManifestError(str(path), "", None, f"cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -10,6 +10,7 @@ LABEL_ATTEMPT = f"{GROUP}/attempt"
 LABEL_INDEX = f"{GROUP}/pod-index"
 LABEL_FIRST_RANK = f"{GROUP}/first-rank"
 LABEL_TEMPLATE_HASH = f"{GROUP}/template-hash"
+ANNOTATION_CONTROL = f"{GROUP}/control-generation"
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGED_BY = "heterotp-operator"
 

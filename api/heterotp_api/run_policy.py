@@ -38,10 +38,16 @@ class Gang(Model):
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "queue needs a provider: kueue, volcano or coscheduling",
-            "!has(self.queue) || self.provider != 'none'",
-            lambda g: g.queue is None or g.provider != "none",
+            "queue needs a provider that has queues: kueue or volcano",
+            "!has(self.queue) || self.provider == 'kueue' || self.provider == 'volcano'",
+            lambda g: g.queue is None or g.provider in ("kueue", "volcano"),
             "queue",
+        ),
+        Rule(
+            "scheduleTimeoutSeconds is for provider coscheduling",
+            "!has(self.scheduleTimeoutSeconds) || self.provider == 'coscheduling'",
+            lambda g: g.schedule_timeout_seconds is None or g.provider == "coscheduling",
+            "scheduleTimeoutSeconds",
         ),
         Rule(
             "provider kueue needs queue, the name of a LocalQueue",

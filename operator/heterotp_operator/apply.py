@@ -8,14 +8,10 @@ from heterotp_api import names
 
 from heterotp_operator.cluster import (
     ATTEMPT_MANAGER,
-    CONFIGMAPS,
-    COSCHEDULING,
     JOBS,
     MANAGER,
     PODS,
-    SERVICES,
     STATUS_MANAGER,
-    VOLCANO,
     Conflict,
     NotFound,
     Refused,
@@ -32,9 +28,9 @@ from heterotp_operator.reconcile.actions import (
     CreatePod,
     CreateService,
     DeleteJob,
-    DeleteObject,
     DeletePod,
     DryRunPod,
+    TouchPod,
 )
 from heterotp_operator.store import Json, Store, Stores, key_of
 
@@ -53,6 +49,12 @@ class Client(Protocol):
 
     async def apply(self, body: Json, manager: str, subresource: str = "") -> Json:
         """Server-side apply."""
+
+    async def replace(self, body: Json) -> Json:
+        """Replace what has this resourceVersion."""
+
+    async def merge(self, resource: Resource, namespace: str, name: str, patch: Json) -> Json:
+        """Merge-patch."""
 
     async def delete(
         self,
@@ -111,7 +113,7 @@ class Applier:
             BumpAttempt: self._bump,
             DryRunPod: self._dry_run,
             DeletePod: self._delete_pod,
-            DeleteObject: self._delete_object,
+            TouchPod: self._touch_pod,
             DeleteJob: self._delete_job,
         }
         await steps[type(action)](action)
@@ -120,22 +122,34 @@ class Applier:
         self._take(self.stores.pods, await self.client.create_owned(action.body))
 
     async def _create_service(self, action: CreateService) -> None:
-        await self._ensure(self.stores.services, action.body)
+        await self._ensure(self.stores.services, action.body, self._replace)
 
     async def _apply_configmap(self, action: ApplyConfigMap) -> None:
-        await self._ensure(self.stores.configmaps, action.body)
+        await self._ensure(self.stores.configmaps, action.body, self._patch)
 
     async def _apply_podgroup(self, action: ApplyPodGroup) -> None:
-        await self._ensure(self.stores.podgroups, action.body)
+        await self._ensure(self.stores.podgroups, action.body, self._patch)
 
-    async def _ensure(self, store: Store, body: Json) -> None:
+    async def _ensure(self, store: Store, body: Json, correct: Callable[[Json, Json], Awaitable[Json]]) -> None:
         """Bring our own child to the wanted form; a name that belongs to somebody else is never taken over."""
         known = store.get(key_of(body))
         if known is None or not same_controller(known, body):
             self._take(store, await self.client.create_owned(body))
-            return
+        else:
+            self._take(store, await correct(known, body))
+
+    async def _patch(self, known: Json, body: Json) -> Json:
         exact = {**body, "metadata": {**body["metadata"], "uid": known["metadata"]["uid"]}}
-        self._take(store, await self.client.apply(exact, MANAGER))
+        return await self.client.apply(exact, MANAGER)
+
+    async def _replace(self, known: Json, body: Json) -> Json:
+        """Write the child whole: to a patch, ports and selectors are maps that keep what somebody else put in."""
+        live = known["metadata"]
+        metadata = {**body["metadata"], **{key: live[key] for key in ("uid", "resourceVersion")}}
+        metadata["labels"] = {**live.get("labels", {}), **metadata["labels"]}
+        if live.get("annotations"):
+            metadata["annotations"] = live["annotations"]
+        return await self.client.replace({**body, "metadata": metadata})
 
     async def _bump(self, action: BumpAttempt) -> None:
         counters = {"attempt": action.attempt, "restarts": action.restarts}
@@ -151,33 +165,18 @@ class Applier:
 
     async def _delete_pod(self, action: DeletePod) -> None:
         left = await self.client.delete(PODS, self.key[0], action.name, action.uid, grace_seconds=action.grace_seconds)
-        self._deleted(PODS, action.name, action.uid, left)
+        if left is not None and left.get("kind") == "Pod" and left["metadata"].get("deletionTimestamp"):
+            self._take(self.stores.pods, left)  # terminating: it stays until its watch event
+        else:
+            gone = {"metadata": {"namespace": self.key[0], "name": action.name, "uid": action.uid}}
+            self.changed |= self.stores.pods.drop(gone)
 
-    async def _delete_object(self, action: DeleteObject) -> None:
-        resource = self._resource(action.kind)
-        left = await self.client.delete(resource, self.key[0], action.name, action.uid)
-        self._deleted(resource, action.name, action.uid, left)
+    async def _touch_pod(self, action: TouchPod) -> None:
+        metadata = {"uid": action.uid, "annotations": {names.ANNOTATION_CONTROL: str(action.generation)}}
+        self._take(self.stores.pods, await self.client.merge(PODS, self.key[0], action.name, {"metadata": metadata}))
 
     async def _delete_job(self, action: DeleteJob) -> None:
         await self.client.delete(JOBS, *self.key, action.uid, resource_version=action.resource_version)
-
-    def _resource(self, kind: str) -> Resource:
-        if kind != "PodGroup":
-            return {"Pod": PODS, "Service": SERVICES, "ConfigMap": CONFIGMAPS}[kind]
-        gang = (self.job["spec"].get("runPolicy") or {}).get("gang") or {}
-        return VOLCANO if gang.get("provider") == "volcano" else COSCHEDULING
-
-    def _deleted(self, resource: Resource, name: str, uid: str, left: Json | None) -> None:
-        """Take the answer of a delete in: a terminating object stays until its watch event, others are gone."""
-        store = {
-            PODS: self.stores.pods,
-            SERVICES: self.stores.services,
-            CONFIGMAPS: self.stores.configmaps,
-        }.get(resource, self.stores.podgroups)
-        if left is not None and left.get("kind") == resource.kind and left["metadata"].get("deletionTimestamp"):
-            self._take(store, left)
-        else:
-            self.changed |= store.drop({"metadata": {"namespace": self.key[0], "name": name, "uid": uid}})
 
     async def write_status(self, status: Json) -> None:
         """Apply the whole status except the attempt's counters, which have a field manager of their own."""

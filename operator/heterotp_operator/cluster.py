@@ -1,7 +1,7 @@
 """The only module that talks to the API server: dict bodies in, raw JSON out, every call bounded and counted.
 
 ApiError
-├─ Refused      422 and 403: the object itself, a quota or a policy
+├─ Refused      400, 422 and 403: the object itself, a quota or a policy
 ├─ Conflict     409: somebody else was faster
 │  └─ Taken     409: the name belongs to an object that is not ours
 └─ NotFound     404
@@ -72,7 +72,7 @@ class ApiError(Exception):
 
 
 class Refused(ApiError):
-    """422 or 403: trying the same again changes nothing until the object, a quota or a policy changes."""
+    """400, 422 or 403: trying the same again changes nothing until the object, a quota or a policy changes."""
 
 
 class Conflict(ApiError):
@@ -87,7 +87,7 @@ class NotFound(ApiError):
     """404."""
 
 
-ERRORS: dict[int, type[ApiError]] = {403: Refused, 422: Refused, 409: Conflict, 404: NotFound}
+ERRORS: dict[int, type[ApiError]] = {400: Refused, 403: Refused, 422: Refused, 409: Conflict, 404: NotFound}
 
 
 def error_of(code: int, text: bytes) -> ApiError:
@@ -196,6 +196,8 @@ class Cluster:
             found = await self.get(resource_of(body), metadata["namespace"], metadata["name"])
             if same_controller(found, body):
                 return found
+            if _of_namesake(found, body):  # an earlier job's, on its way out
+                raise
             raise Taken(409, "AlreadyExists", f"{conflict.message} and is not owned by this job") from conflict
 
     async def apply(self, body: Json, manager: str, subresource: str = "") -> Json:
@@ -244,6 +246,11 @@ def same_controller(found: Json, wanted: Json) -> bool:
     """Return whether both objects have the same controller uid."""
     ours, theirs = controller_of(wanted), controller_of(found)
     return ours is not None and theirs is not None and bool(ours["uid"] == theirs["uid"])
+
+
+def _of_namesake(found: Json, wanted: Json) -> bool:
+    ours, theirs = controller_of(wanted), controller_of(found)
+    return ours is not None and theirs is not None and (ours["kind"], ours["name"]) == (theirs["kind"], theirs["name"])
 
 
 async def connect(configuration: Any, metrics: Metrics, rate: float, timeout: float) -> Cluster:

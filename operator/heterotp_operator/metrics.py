@@ -151,7 +151,7 @@ class Metrics:
             if started is not None:
                 self.duration_seconds.labels(namespace, phase).observe(max(0.0, now - started))
         created = _seconds(job["metadata"].get("creationTimestamp"))
-        if phase == "Running" and not (status.get("restarts") or old.get("restarts")) and created is not None:
+        if phase == "Running" and old.get("attempt") == 1 and created is not None:
             self.startup_seconds.labels(namespace).observe(max(0.0, now - created))
 
     def forget_job(self, key: Key) -> None:

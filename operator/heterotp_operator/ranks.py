@@ -108,9 +108,11 @@ async def ask(http: aiohttp.ClientSession, url: str) -> tuple[TrainerStatus | No
     """Return rank 0's status document, or None and why there is none."""
     try:
         async with http.get(url) as answer:
-            text = await answer.content.read(MAX_DOCUMENT_BYTES)
             if answer.status != 200:
                 return None, f"HTTP {answer.status}"
+            text = await _read(answer)
+        if len(text) > MAX_DOCUMENT_BYTES:
+            return None, f"status document of more than {MAX_DOCUMENT_BYTES} bytes"
         return TrainerStatus.model_validate_json(text), ""
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         return None, f"{type(error).__name__}: {error}".rstrip(": ")
@@ -118,3 +120,13 @@ async def ask(http: aiohttp.ClientSession, url: str) -> tuple[TrainerStatus | No
         first = error.errors(include_url=False)[0]
         path = ".".join(str(part) for part in first["loc"])
         return None, f"malformed status document: {path}: {first['msg']}"
+
+
+async def _read(answer: aiohttp.ClientResponse) -> bytes:
+    """Return the body, cut off soon after the limit: a stranger's port may send for ever."""
+    body = bytearray()
+    async for chunk in answer.content.iter_any():
+        body += chunk
+        if len(body) > MAX_DOCUMENT_BYTES:
+            break
+    return bytes(body)

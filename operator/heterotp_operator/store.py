@@ -1,5 +1,6 @@
 """What the operator knows of the cluster: trimmed records, keyed by (namespace, name), newest version wins."""
 
+import math
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -99,7 +100,7 @@ class Store:
     def __init__(self, trim: Trim) -> None:
         self._trim = trim
         self._records: dict[Key, Json] = {}
-        self._gone: OrderedDict[str, None] = OrderedDict()
+        self._gone: OrderedDict[str, float] = OrderedDict()  # uid -> last version it can have had
         self._by_job: dict[Key, set[Key]] = {}
 
     def __len__(self) -> int:
@@ -119,7 +120,7 @@ class Store:
     def upsert(self, body: Json) -> bool:
         """Store the trimmed object; return whether anything but its version changed."""
         key, uid = key_of(body), body["metadata"].get("uid", "")
-        if uid in self._gone:
+        if version_of(body) <= self._gone.get(uid, -1):
             return False
         old = self._records.get(key)
         if old is not None and old["metadata"].get("uid") == uid and version_of(body) <= version_of(old):
@@ -130,10 +131,13 @@ class Store:
         return old is None or _content(old) != _content(new)
 
     def drop(self, body: Json) -> bool:
-        """Forget a deleted object for good; return whether it was known."""
+        """Forget an object that is gone as of its version, without one for good; return whether it was known.
+
+        To a watch by label an object that loses the label is deleted too, and it may come back.
+        """
         key, uid = key_of(body), body["metadata"].get("uid", "")
         if uid:
-            self._gone[uid] = None
+            self._gone[uid] = version_of(body) or math.inf
             while len(self._gone) > TOMBSTONES:
                 self._gone.popitem(last=False)
         old = self._records.get(key)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from heterotp_api import names
 
 from heterotp_operator.apply import Applier, Refusals
-from heterotp_operator.cluster import COSCHEDULING, VOLCANO, ApiError, Cluster, Conflict, NotFound
+from heterotp_operator.cluster import COSCHEDULING, VOLCANO, ApiError, Cluster, Conflict, NotFound, Refused
 from heterotp_operator.events import Recorder
 from heterotp_operator.metrics import KIND, Metrics
 from heterotp_operator.queue import Key, WorkQueue
@@ -151,7 +151,7 @@ class Reconciler:
             return known
         try:
             self._stores.podgroups.upsert(await self._cluster.get(PODGROUPS[provider], *key))
-        except NotFound:
+        except (NotFound, Refused):  # making it will tell why
             return None
         return self._stores.podgroups.get(key)
 

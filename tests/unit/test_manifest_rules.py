@@ -1,6 +1,7 @@
 """The models judge the shared table of manifests."""
 
 import pytest
+import yaml
 from heterotp_api.load import ManifestError, load_manifest, parse_object
 from manifest_table import TABLE, manifest
 
@@ -39,6 +40,14 @@ def test_files_that_hold_no_manifest(tmp_path, text, message):
     with pytest.raises(ManifestError, match=r"job\.yaml") as caught:
         load_manifest(path)
     assert message in str(caught.value)
+
+
+def test_numbers_are_what_they_are_to_kubectl(tmp_path):
+    path = tmp_path / "job.yaml"
+    text = yaml.safe_dump(TABLE["base"]).replace("training: {}", "training: {learningRate: 1e-3, weightDecay: 5E-2}")
+    path.write_text(text)
+    (job,) = load_manifest(path)
+    assert (job.spec.training.learning_rate, job.spec.training.weight_decay) == (0.001, 0.05)
 
 
 def test_missing_file_is_named(tmp_path):

@@ -4,10 +4,8 @@ import pytest
 from heterotp_api import names
 from heterotp_operator.apply import Applier
 from heterotp_operator.cluster import (
-    CONFIGMAPS,
     JOBS,
     PODS,
-    SERVICES,
     VOLCANO,
     ApiError,
     Conflict,
@@ -22,9 +20,9 @@ from heterotp_operator.reconcile.actions import (
     CreatePod,
     CreateService,
     DeleteJob,
-    DeleteObject,
     DeletePod,
     DryRunPod,
+    TouchPod,
 )
 from heterotp_operator.store import Stores
 
@@ -64,6 +62,16 @@ class Client:
     async def apply(self, body, manager, subresource=""):
         self._record("apply", body["metadata"]["name"], manager, subresource, body)
         return self._stored({**JOB, **body} if body["kind"] == "HeteroTPJob" else body)
+
+    async def replace(self, body):
+        self._record("replace", body["metadata"]["name"], body)
+        return self._stored(body)
+
+    async def merge(self, resource, namespace, name, patch):
+        self._record("merge", name, resource, patch)
+        return self._stored(
+            {"kind": resource.kind, **patch, "metadata": {"namespace": namespace, "name": name, **patch["metadata"]}}
+        )
 
     async def delete(self, resource, namespace, name, uid, resource_version=None, grace_seconds=None):
         self._record("delete", name, resource, uid, resource_version, grace_seconds)
@@ -212,27 +220,21 @@ async def test_an_error_leaves_what_was_done(applier, client, stores):
     assert stores.pods.get(("ns", "p")) is not None
 
 
-@pytest.mark.parametrize(
-    ("kind", "action"),
-    [("Service", CreateService), ("ConfigMap", ApplyConfigMap)],
-    ids=["Service", "ConfigMap"],
-)
-async def test_a_known_child_is_applied_over_its_uid_and_a_foreign_one_never(applier, client, stores, kind, action):
-    store = stores.services if kind == "Service" else stores.configmaps
-    store.upsert(client._stored(child(kind, "c")))
-    await applier.run((action(child(kind, "c")),))
+async def test_a_known_child_is_applied_over_its_uid_and_a_foreign_one_never(applier, client, stores):
+    stores.configmaps.upsert(client._stored(child("ConfigMap", "c")))
+    await applier.run((ApplyConfigMap(child("ConfigMap", "c")),))
     verb, _, manager, _, body = client.calls[0]
     assert (verb, manager, body["metadata"]["uid"]) == ("apply", "heterotp-operator", "uid-c")
-    store.upsert(client._stored(child(kind, "c", owner="another")))
-    client.errors["create", "c"] = Conflict(409, "AlreadyExists", "not ours")
-    with pytest.raises(Conflict):
-        await applier.run((action(child(kind, "c")),))
+    stores.configmaps.upsert(client._stored(child("ConfigMap", "c", owner="another")))
+    client.errors["create", "c"] = Taken(409, "AlreadyExists", "not ours")
+    assert not await applier.run((ApplyConfigMap(child("ConfigMap", "c")),))
+    assert [call[:2] for call in client.calls] == [("apply", "c"), ("create", "c")]
 
 
 async def test_deletes_are_bound_to_the_uid(applier, client, stores):
     stores.pods.upsert({**child("Pod", "p"), "metadata": child("Pod", "p")["metadata"] | {"uid": "u"}})
-    await applier.run((DeletePod("p", "u", grace_seconds=0), DeleteObject("Service", "s", "us")))
-    assert client.calls == [("delete", "p", PODS, "u", None, 0), ("delete", "s", SERVICES, "us", None, None)]
+    await applier.run((DeletePod("p", "u", grace_seconds=0),))
+    assert client.calls == [("delete", "p", PODS, "u", None, 0)]
     assert stores.pods.get(("ns", "p")) is None, "nothing is left of it"
 
 
@@ -243,12 +245,24 @@ async def test_a_terminating_pod_stays_known_until_its_event(applier, client, st
     assert stores.pods.get(("ns", "p"))["metadata"]["deletionTimestamp"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "resource"), [("ConfigMap", CONFIGMAPS), ("Pod", PODS), ("PodGroup", VOLCANO)], ids=lambda x: str(x)[:9]
-)
-async def test_kinds_go_to_their_resources(applier, client, kind, resource):
-    await applier.run((DeleteObject(kind, "x", "u"),))
-    assert client.calls[0][2] == resource
+async def test_a_pod_is_touched_only_as_it_was_seen(applier, client, stores):
+    await applier.run((TouchPod("p", "u", 7),))
+    annotations = {names.ANNOTATION_CONTROL: "7"}
+    assert client.calls == [("merge", "p", PODS, {"metadata": {"uid": "u", "annotations": annotations}})]
+    assert stores.pods.get(("ns", "p"))["metadata"]["annotations"] == annotations
+
+
+async def test_a_service_is_written_whole_and_keeps_what_is_not_ours(applier, client, stores):
+    live = client._stored(child("Service", "s"))
+    live["metadata"]["labels"] = {"theirs": "1", names.LABEL_JOB: "wrong"}
+    live["metadata"]["annotations"] = {"mesh": "on"}
+    stores.services.upsert({**live, "spec": {"selector": {"theirs": "1"}}})
+    await applier.run((CreateService({**child("Service", "s"), "spec": {"selector": {"ours": "1"}}}),))
+    verb, _, body = client.calls[0]
+    assert (verb, body["spec"]) == ("replace", {"selector": {"ours": "1"}})
+    assert body["metadata"]["labels"] == {"theirs": "1", names.LABEL_JOB: "j", names.LABEL_GROUP: "a"}
+    assert body["metadata"]["annotations"] == {"mesh": "on"}
+    assert body["metadata"]["resourceVersion"] == live["metadata"]["resourceVersion"]
 
 
 async def test_a_podgroup_is_made_and_remembered(applier, stores):

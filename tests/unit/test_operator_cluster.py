@@ -13,6 +13,7 @@ from heterotp_operator.cluster import (
     NotFound,
     RateLimit,
     Refused,
+    Taken,
     connect,
     resource_of,
     same_controller,
@@ -69,8 +70,8 @@ async def cluster(server, metrics):
     await cluster.close()
 
 
-def pod(uid="owner", name="p"):
-    reference = {"kind": "HeteroTPJob", "uid": uid, "controller": True}
+def pod(uid="owner", name="p", owner="j"):
+    reference = {"kind": "HeteroTPJob", "name": owner, "uid": uid, "controller": True}
     metadata = {"namespace": "ns", "name": name, "ownerReferences": [reference]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
 
@@ -105,9 +106,16 @@ async def test_create_of_what_we_made_before_is_success(cluster, server):
 
 
 async def test_create_over_somebody_elses_object_is_a_conflict(cluster, server):
-    server.answers = [CONFLICT, (200, pod(uid="another"))]
-    with pytest.raises(Conflict, match="already exists and is not owned by this job"):
+    server.answers = [CONFLICT, (200, pod(uid="another", owner="other"))]
+    with pytest.raises(Taken, match="already exists and is not owned by this job"):
         await cluster.create_owned(pod())
+
+
+async def test_create_over_what_an_earlier_job_of_the_name_left_is_tried_again(cluster, server):
+    server.answers = [CONFLICT, (200, pod(uid="another"))]
+    with pytest.raises(Conflict) as raised:
+        await cluster.create_owned(pod())
+    assert not isinstance(raised.value, Taken)
 
 
 async def test_a_dry_run_says_so(cluster, server):

@@ -65,8 +65,8 @@ def test_a_job_that_is_gone_leaves_no_series(metrics):
 
 
 def test_an_end_a_restart_and_a_start_count_once(metrics):
-    running = {"phase": "Running", "startTime": "2026-01-01T00:00:10Z", "restarts": 0}
-    metrics.observe_transition(job(phase="Starting"), running, NEW_YEAR + 30)
+    running = {"phase": "Running", "startTime": "2026-01-01T00:00:10Z", "attempt": 1, "restarts": 0}
+    metrics.observe_transition(job(phase="Starting", attempt=1), running, NEW_YEAR + 30)
     metrics.observe_transition(job(**running), running, NEW_YEAR + 40)
     assert value(metrics, "job_startup_seconds_sum", namespace="ns") == 30
     restarting = {**running, "phase": "Restarting", "restarts": 1}
@@ -78,6 +78,8 @@ def test_an_end_a_restart_and_a_start_count_once(metrics):
     metrics.observe_transition(job(**done), done, NEW_YEAR + 120)
     assert value(metrics, "jobs_finished_total", namespace="ns", result="Succeeded") == 1
     assert value(metrics, "job_duration_seconds_sum", namespace="ns", result="Succeeded") == 100
+    resumed = {**running, "attempt": 3}
+    metrics.observe_transition(job(phase="Starting", attempt=3), resumed, NEW_YEAR + 130)
     assert value(metrics, "job_startup_seconds_count", namespace="ns") == 1
 
 

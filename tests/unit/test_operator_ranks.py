@@ -62,6 +62,7 @@ class Rank0:
         self.headers = []
 
     async def handle(self, request):
+        self.request = request
         self.headers.append(request.headers.get(names.LEASE_HEADER))
         answer = self.answer()
         return await answer if asyncio.iscoroutine(answer) else answer
@@ -107,6 +108,28 @@ async def test_a_good_answer_is_the_document(rank0):
     async with aiohttp.ClientSession() as http:
         status, why = await ask(http, rank0.url)
     assert (status.iteration, status.attempt, why) == (7, 2, "")
+
+
+async def test_a_document_that_comes_in_pieces_is_put_together(rank0):
+    async def slowly():
+        response = web.StreamResponse()
+        await response.prepare(rank0.request)
+        for start in range(0, len(DOCUMENT), 40):
+            await response.write(DOCUMENT[start : start + 40].encode())
+            await asyncio.sleep(0.01)
+        return response
+
+    rank0.answer = slowly
+    async with aiohttp.ClientSession() as http:
+        status, why = await ask(http, rank0.url)
+    assert (status and status.iteration, why) == (7, "")
+
+
+async def test_an_endless_document_is_cut_off(rank0, monkeypatch):
+    monkeypatch.setattr("heterotp_operator.ranks.MAX_DOCUMENT_BYTES", 50)
+    async with aiohttp.ClientSession() as http:
+        status, why = await ask(http, rank0.url)
+    assert (status, why) == (None, "status document of more than 50 bytes")
 
 
 async def test_nobody_there_is_a_reason():

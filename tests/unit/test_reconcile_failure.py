@@ -1,5 +1,7 @@
 """Who is to blame when a gang ends, and what follows."""
 
+import json
+
 import pytest
 from heterotp_api import names
 from heterotp_api.run_policy import DISRUPTION, FailureRule
@@ -142,7 +144,7 @@ def rule(action, codes=None, conditions=None):
     ],
 )
 def test_the_first_rule_that_matches_decides(code, conditions, rules, verdict):
-    assert judge(Cause("p", "r", "m", code, conditions), rules) == verdict
+    assert judge(Cause("p", "r", "m", code, conditions, trainer=True), rules) == verdict
 
 
 def test_ignored_failures_do_not_use_up_the_limit():
@@ -155,12 +157,47 @@ def test_ignored_failures_do_not_use_up_the_limit():
     assert (world.phase, world.status["attempt"], world.status["restarts"]) == ("Running", 4, 0)
 
 
-def test_a_sidecar_that_fails_counts_as_its_rank():
+def ended_container(name, code):
+    return {"name": name, "state": {"terminated": {"exitCode": code, "reason": "Error"}}}
+
+
+def test_a_sidecar_that_fails_counts_only_when_it_takes_the_pod_down():
     world = running()
-    world.play(SECOND, "Running", ready=False)
-    sidecar = {"name": "proxy", "state": {"terminated": {"exitCode": 3, "reason": "Error"}}}
-    world.pods[SECOND]["status"]["containerStatuses"] = [sidecar]
+    for phase in ("Running", "Succeeded"):  # a native sidecar is ended by a signal once the trainer is done
+        world.play(SECOND, phase, ready=True)
+        world.pods[SECOND]["status"]["initContainerStatuses"] = [ended_container("proxy", 143)]
+        world.settle()
+        assert world.phase == "Running"
+    world.play(SECOND, "Failed")
+    world.pods[SECOND]["status"]["initContainerStatuses"] = [ended_container("proxy", 3)]
     assert blamed(world) == SECOND
+    assert "ended: container proxy: Error, exit code 3" in world.condition("Restarting")["message"]
+
+
+def test_a_sidecars_exit_code_is_not_the_trainers():
+    world = running()
+    world.play(SECOND, "Failed")
+    both = [ended_container("logger", names.EXIT_BAD_INPUT), ended_container(names.CONTAINER, 137)]
+    world.pods[SECOND]["status"]["containerStatuses"] = both
+    assert blamed(world) == SECOND
+    assert "exit code 137" in world.condition("Restarting")["message"]
+
+    alone = running()
+    alone.play(SECOND, "Failed")
+    alone.pods[SECOND]["status"]["containerStatuses"] = both[:1]
+    alone.settle()
+    assert (alone.phase, alone.status["restarts"]) == ("Restarting", 1), "2 means bad input from the trainer only"
+
+
+def test_a_pod_that_is_cleaned_up_after_its_rank_was_done_restarts_nothing():
+    world = running()
+    said = {"schemaVersion": 1, "job": "job", "attempt": 1, "state": "succeeded", "startedAt": 1.0, "iteration": 9}
+    world.end(FIRST, 0, message=json.dumps(said))
+    world.end(THIRD, 0)
+    del world.pods[THIRD]
+    world.end(SECOND, 0)
+    world.settle()
+    assert (world.phase, world.status["attempt"]) == ("Succeeded", 1)
 
 
 def test_a_job_with_a_rank_still_at_work_has_not_succeeded():

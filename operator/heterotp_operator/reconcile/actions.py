@@ -61,12 +61,12 @@ class DeletePod:
 
 
 @dataclass(frozen=True)
-class DeleteObject:
-    """Delete exactly this child."""
+class TouchPod:
+    """Annotate exactly this pod: its kubelet refreshes the mounted control document at once."""
 
-    kind: str
     name: str
     uid: str
+    generation: int
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ Action = (
     | ApplyConfigMap
     | ApplyPodGroup
     | DeletePod
-    | DeleteObject
+    | TouchPod
     | DeleteJob
 )
 

@@ -7,9 +7,9 @@ from heterotp_api import names
 from heterotp_api.control import LOSSLESS_AUTO, ControlDocument
 from heterotp_api.policy import BalancingSettings
 
-from heterotp_operator.reconcile.actions import Action, ApplyConfigMap, ApplyPodGroup, CreateService
+from heterotp_operator.reconcile.actions import Action, ApplyConfigMap, ApplyPodGroup, CreateService, TouchPod
 from heterotp_operator.reconcile.gang_providers import pod_group
-from heterotp_operator.reconcile.observed import Body, Observed
+from heterotp_operator.reconcile.observed import Body, Observed, ended, first_rank_of, terminating
 from heterotp_operator.reconcile.pods import child_metadata
 
 
@@ -81,15 +81,27 @@ def heal(observed: Observed, attempt: int) -> tuple[Action, ...]:
     """Return what makes the children of an attempt as they should be."""
     actions: list[Action] = []
     service, configmap = service_body(observed, attempt), configmap_body(observed)
-    if not _contains(observed.service, service, "spec"):
+    same_selector = ((observed.service or {}).get("spec") or {}).get("selector") == service["spec"]["selector"]
+    if not (_contains(observed.service, service, "spec") and same_selector):
         actions.append(CreateService(service))
     if not _contains(observed.configmap, configmap, "data"):
         actions.append(ApplyConfigMap(configmap))
+    actions += _touch(observed)
     metadata = child_metadata(observed, observed.name)
     group = pod_group(observed.spec.run_policy.gang, metadata, len(observed.places))
     if group is not None and not _contains(observed.podgroup, group, "spec"):
         actions.append(ApplyPodGroup(group))
     return tuple(actions)
+
+
+def _touch(observed: Observed) -> tuple[Action, ...]:
+    """Wake the kubelet of rank 0's pod when the control document is newer than it was last told."""
+    generation = control_document(observed).generation
+    for pod in observed.current:
+        told = pod["metadata"].get("annotations", {}).get(names.ANNOTATION_CONTROL, "1")
+        if first_rank_of(pod) == 0 and told != str(generation) and not (ended(pod) or terminating(pod)):
+            return (TouchPod(pod["metadata"]["name"], pod["metadata"]["uid"], generation),)
+    return ()
 
 
 def _contains(live: Body | None, wanted: Body, part: str) -> bool:
@@ -98,7 +110,8 @@ def _contains(live: Body | None, wanted: Body, part: str) -> bool:
         return False
     owners = {reference["uid"] for reference in live["metadata"].get("ownerReferences") or ()}
     ours = {reference["uid"] for reference in wanted["metadata"]["ownerReferences"]}
-    return ours <= owners and _within(wanted[part], live.get(part))
+    labels = _within(wanted["metadata"]["labels"], live["metadata"].get("labels"))
+    return ours <= owners and labels and _within(wanted[part], live.get(part))
 
 
 def _within(wanted: Any, live: Any) -> bool:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from heterotp_api.names import EXIT_BAD_INPUT, EXIT_PEER_LOST, EXIT_STOPPED
+from heterotp_api.names import CONTAINER, EXIT_BAD_INPUT, EXIT_PEER_LOST, EXIT_STOPPED
 from heterotp_api.run_policy import FailureRule
 
 from heterotp_operator.reconcile.observed import (
@@ -34,6 +34,7 @@ class Cause:
     conditions: tuple[str, ...] = ()
     taken: bool = False  # somebody or something took the pod away
     at: float = 0.0  # unix seconds of its end
+    trainer: bool = False  # the exit code is the trainer's, not a sidecar's
 
 
 def find_cause(observed: Observed, created: bool) -> tuple[Cause | None, float | None]:
@@ -47,13 +48,23 @@ def find_cause(observed: Observed, created: bool) -> tuple[Cause | None, float |
         suspects.append(lost)
     if not suspects:
         return None, None
-    likeliest = min(suspects, key=lambda cause: (_guilt(cause), cause.at))
+    likeliest = _likeliest(suspects)
     if likeliest.exit_code != EXIT_PEER_LOST or likeliest.taken:
         return likeliest, None
     left = likeliest.at + ROOT_CAUSE_GRACE_SECONDS - observed.now
     if left > 0 and not all(ended(pod) for pod in observed.current):
         return None, left
     return likeliest, None
+
+
+def earlier_cause(observed: Observed) -> Cause | None:
+    """Return what the pods of the attempt before tell; None when they are gone or tell nothing."""
+    suspects = [cause for pod in observed.old if (cause := _cause(pod, observed.now)) is not None]
+    return _likeliest(suspects) if suspects else None
+
+
+def _likeliest(suspects: list[Cause]) -> Cause:
+    return min(suspects, key=lambda cause: (_guilt(cause), cause.at))
 
 
 def _guilt(cause: Cause) -> int:
@@ -74,19 +85,23 @@ def _missing(observed: Observed) -> Cause | None:
 
 def _cause(pod: Body, now: float) -> Cause | None:
     """Return why a pod ended badly; None when it did not."""
+    if phase(pod) == "Succeeded":  # whatever its sidecars ended with
+        return None
     name, status = pod["metadata"]["name"], pod.get("status", {})
     where = f"rank {first_rank_of(pod)} (pod {name} on node {pod.get('spec', {}).get('nodeName', 'none')})"
     holding = {c["type"]: c for c in status.get("conditions", ()) if c.get("status") == "True"}
     disruption = holding.get("DisruptionTarget", {})
     taken, kinds, at = bool(disruption) or terminating(pod), tuple(holding), _ended_at(pod, now)
-    for state in _terminated(status):
+    if found := _terminated(pod):
+        container, state = found
         code, reason = int(state["exitCode"]), state.get("reason") or "Error"
         # a trainer's last words are a document for the status, not for people
         detail = [line for line in (state.get("message") or "").strip().splitlines() if not line.startswith("{")]
-        words = f"{where} ended: {reason}, exit code {code}"
+        words = f"{where} ended: " + ("" if container == CONTAINER else f"container {container}: ")
+        words += f"{reason}, exit code {code}"
         words += f": {detail[-1].removeprefix(LAUNCHER_SAYS)}" if detail else ""
         words += f"; it was taken away: {disruption.get('message') or 'deleted'}" if taken else ""
-        return Cause(name, reason, words[:1000], code, kinds, taken, at)
+        return Cause(name, reason, words[:1000], code, kinds, taken, at, container == CONTAINER)
     if phase(pod) == "Failed":
         reason = status.get("reason") or "PodFailed"
         words = f"{where} failed: {reason}: {status.get('message', '')}"
@@ -98,16 +113,23 @@ def _cause(pod: Body, now: float) -> Cause | None:
     return None
 
 
-def _terminated(status: Body) -> list[Body]:
-    """Return the states of containers that ended with a bad exit code."""
-    states = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
-    found = [(state.get("state") or {}).get("terminated") for state in states]
-    return [terminated for terminated in found if terminated and terminated.get("exitCode")]
+def _terminated(pod: Body) -> tuple[str, Body] | None:
+    """Return name and state of the container that ended badly: the trainer, another only if it took the pod down."""
+    status = pod.get("status", {})
+    bad: dict[str, Body] = {}
+    for each in [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]:
+        terminated = (each.get("state") or {}).get("terminated")
+        if terminated and terminated.get("exitCode"):
+            bad[str(each.get("name"))] = terminated
+    if CONTAINER in bad:
+        return CONTAINER, bad[CONTAINER]
+    return next(iter(bad.items())) if bad and phase(pod) == "Failed" else None
 
 
 def _ended_at(pod: Body, now: float) -> float:
-    stamps = [seconds(state.get("finishedAt")) for state in _terminated(pod.get("status", {}))]
-    return min((moment for moment in stamps if moment is not None), default=now)
+    found = _terminated(pod)
+    moment = seconds(found[1].get("finishedAt")) if found else None
+    return now if moment is None else moment
 
 
 def judge(cause: Cause, rules: list[FailureRule], built_in: bool = True) -> Verdict:
@@ -115,7 +137,7 @@ def judge(cause: Cause, rules: list[FailureRule], built_in: bool = True) -> Verd
 
     `built_in`: whether the built-in trainer runs, whose exit code for refused input is known.
     """
-    for rule in [*rules, BUILT_IN] if built_in else rules:
+    for rule in [*rules, BUILT_IN] if built_in and cause.trainer else rules:
         if rule.on_exit_codes is not None and cause.exit_code in rule.on_exit_codes:
             return rule.action
         if rule.on_pod_conditions is not None and set(rule.on_pod_conditions) & set(cause.conditions):

@@ -14,16 +14,16 @@ from heterotp_operator.reconcile.children import heal
 from heterotp_operator.reconcile.conditions import Conditions, created_message, was_complete
 from heterotp_operator.reconcile.deadlines import RANKS_TRAINING, expired, next_deadline, ran, soonest
 from heterotp_operator.reconcile.ends import delete, fail, finished, force_later, invalid, succeed
-from heterotp_operator.reconcile.failure import Cause, find_cause, judge
-from heterotp_operator.reconcile.observed import Body, Observed, first_rank_of, phase
-from heterotp_operator.reconcile.pods import pod_body, template_hash
+from heterotp_operator.reconcile.failure import Cause, earlier_cause, find_cause, judge
+from heterotp_operator.reconcile.observed import Observed, first_rank_of, phase
+from heterotp_operator.reconcile.pods import gang_hashes, pod_body
 from heterotp_operator.reconcile.status import is_ready, status_of
 from heterotp_operator.reconcile.template_check import template_error
 
 __all__ = ["Decision", "plan"]
 CONTROLLER = "heterotp.io/operator"
 RETRY_SECONDS = 5.0
-REFUSED = {400: "Invalid", 403: "Quota", 404: "GangSchedulerMissing", 409: "NameTaken", 422: "Invalid"}
+REFUSED = {400: "Invalid", 403: "Forbidden", 404: "GangSchedulerMissing", 409: "NameTaken", 422: "Invalid"}
 HINTS = {
     404: " (runPolicy.gang.provider: the PodGroup kind of that scheduler is not installed in this cluster)",
     409: " (rename the job or the other object)",
@@ -92,18 +92,25 @@ def _bump(observed: Observed, restarts: int) -> BumpAttempt:
 def _advance(observed: Observed) -> Decision:
     """Start the job, restart its gang, or watch it run."""
     if observed.current or was_complete(observed):
+        if _trained(observed):
+            return succeed(observed)
         cause, wait = find_cause(observed, was_complete(observed))
         if cause is not None:
             return _restart(observed, cause)
-        if len(observed.current) == len(observed.places) and all(phase(p) == "Succeeded" for p in observed.current):
-            return succeed(observed)
         if wait is not None:
             return _watch(observed, (), wait)
-    leftovers = [*observed.old, *observed.foreign]
-    if leftovers:
+    if observed.old or observed.foreign:
         actions = delete(observed, list(observed.old))
         return _watch(observed, actions, soonest(force_later(observed), RETRY_SECONDS))
     return _make(observed)
+
+
+def _trained(observed: Observed) -> bool:
+    """Return whether all ranks are done: all pods succeeded, or those left did and rank 0 said that it is over."""
+    if not observed.current or any(phase(pod) != "Succeeded" for pod in observed.current):
+        return False
+    said = observed.told is not None and observed.told.state == "succeeded"
+    return said or len(observed.current) == len(observed.places)
 
 
 def _restart(observed: Observed, cause: Cause) -> Decision:
@@ -125,9 +132,7 @@ def _next_attempt(observed: Observed, reason: str, message: str, counted: bool) 
     conditions.set("Restarting", True, reason, message)
     for kind in ("Created", "PodsReady", "Running"):
         conditions.clear(kind, "Restarting")
-    words = f"attempt {observed.attempt + 1} follows attempt {observed.attempt}: {message}"
-    bump = _bump(observed, observed.restarts + counted)
-    event = Event("Warning", "GangRestarted", words)
+    bump, event = _bump(observed, observed.restarts + counted), _restarted(observed.attempt + 1, message)
     return Decision((bump,), status_of(observed, conditions, "PodsTerminating"), (event,), 0.0)
 
 
@@ -137,7 +142,10 @@ def _make(observed: Observed) -> Decision:
     missing = [place for place in observed.places if place.first_rank not in here]
     if missing and (wrong := template_error(observed.spec)) is not None:
         return fail(observed, "InvalidSpec", wrong)
-    if missing and _stale(observed):  # a gang is never made of two templates
+    shape_changed, stale = _changed(observed)
+    if shape_changed:
+        return _next_attempt(observed, "SpecChanged", "the job was suspended, changed and resumed unseen", False)
+    if missing and stale:  # a gang is never made of two templates
         return _next_attempt(observed, "TemplateChanged", "the template changed before all pods were made", False)
     attempt = max(1, observed.attempt)
     actions: list[Action] = []
@@ -152,16 +160,11 @@ def _make(observed: Observed) -> Decision:
     return _watch(observed, tuple(actions), wait)
 
 
-def _stale(observed: Observed) -> bool:
-    """Return whether a pod of the current attempt was made from another template than the job has now."""
-    if not observed.current:
-        return False
-    wanted = template_hash(observed)
-    return any(_frozen_hash(pod) != wanted for pod in observed.current)
-
-
-def _frozen_hash(pod: Body) -> str:
-    return str(pod["metadata"]["labels"].get(names.LABEL_TEMPLATE_HASH, ""))
+def _changed(observed: Observed) -> tuple[bool, bool]:
+    """Return whether the gang has another shape than the job wants, and whether it is stale in any way."""
+    wanted = list(gang_hashes(observed))
+    made = [pod["metadata"]["labels"].get(names.LABEL_TEMPLATE_HASH, "").split(".") for pod in observed.current]
+    return any(hashes[0] != wanted[0] for hashes in made), any(hashes != wanted for hashes in made)
 
 
 # -- showing how far the gang has come ------------------------------------------------------------------------
@@ -171,9 +174,9 @@ def _watch(observed: Observed, actions: tuple[Action, ...], wait: float | None) 
     """Show how far the gang has come."""
     conditions = Conditions(observed)
     conditions.clear("Suspended", "Resumed")
-    _forget_earlier_attempt(observed, conditions)
+    events = _forget_earlier_attempt(observed, conditions)
     complete = len(observed.current) == len(observed.places)
-    events = _show_created(observed, conditions, complete)
+    events += _show_created(observed, conditions, complete)
     _show_template(observed, conditions)
     if complete and all(is_ready(pod) or phase(pod) == "Succeeded" for pod in observed.current):
         conditions.set("PodsReady", True, "AllPodsReady")
@@ -192,6 +195,11 @@ def _show_created(observed: Observed, conditions: Conditions, complete: bool) ->
     if complete:
         conditions.set("Created", True, "GangCreated", created_message(observed, observed.attempt))
         return ()
+    if observed.foreign:
+        pods = ", ".join(pod["metadata"]["name"] for pod in observed.foreign)
+        words = f"waits until the pods of an earlier job of this name are gone: {pods}"
+        conditions.set("Created", False, "PodsTerminating", words)
+        return ()
     if not observed.refusals:
         return ()
     subject, (code, message) = min(observed.refusals.items())
@@ -201,20 +209,29 @@ def _show_created(observed: Observed, conditions: Conditions, complete: bool) ->
     return (Event("Warning", REFUSED[code], words),) if news else ()
 
 
-def _forget_earlier_attempt(observed: Observed, conditions: Conditions) -> None:
+def _forget_earlier_attempt(observed: Observed, conditions: Conditions) -> tuple[Event, ...]:
     """Take back what holds for another attempt: the operator was killed before it could say so."""
     if was_complete(observed):
-        return
+        return ()
     before = [kind for kind in ("Created", "PodsReady", "Running") if conditions.holds(kind)]
+    events: tuple[Event, ...] = ()
     if before and not conditions.holds("Restarting"):
-        conditions.set("Restarting", True, "GangRestarted", f"attempt {observed.attempt} follows another")
+        cause = earlier_cause(observed)
+        reason, message = (cause.reason, cause.message) if cause else ("GangRestarted", "its pods are gone")
+        conditions.set("Restarting", True, reason, message)
+        events = (_restarted(observed.attempt, message),)
     for kind in before:
         conditions.clear(kind, "Restarting")
+    return events
+
+
+def _restarted(attempt: int, message: str) -> Event:
+    return Event("Warning", "GangRestarted", f"attempt {attempt} follows attempt {attempt - 1}: {message}")
 
 
 def _show_template(observed: Observed, conditions: Conditions) -> None:
-    if _stale(observed):
-        words = "the template changed; it takes effect with the next attempt"
+    if _changed(observed)[1]:
+        words = "the template, or the operator's default image, changed; it takes effect with the next attempt"
         conditions.set("SpecChangePending", True, "TemplateChanged", words)
     else:
         conditions.clear("SpecChangePending", "TemplateInForce")

@@ -5,12 +5,12 @@ import json
 from typing import Any
 
 from heterotp_api import names
+from heterotp_api.base import without_nulls
 from heterotp_api.names import Env
 from heterotp_api.ranks import PodPlace
 
 from heterotp_operator.reconcile.gang_providers import join_gang
 from heterotp_operator.reconcile.observed import Body, Observed
-from heterotp_operator.reconcile.template_check import without_nulls
 
 USER = 65532
 CONTROL_MOUNT = "/etc/heterotp/control"
@@ -54,7 +54,7 @@ def pod_body(observed: Observed, place: PodPlace, attempt: int) -> Body:
         names.LABEL_INDEX: str(place.index),
         names.LABEL_FIRST_RANK: str(place.first_rank),
         names.LABEL_ATTEMPT: str(attempt),
-        names.LABEL_TEMPLATE_HASH: template_hash(observed),
+        names.LABEL_TEMPLATE_HASH: ".".join(gang_hashes(observed)),
     }
     name = names.pod_name(observed.name, place.group, place.index, attempt)
     metadata = child_metadata(observed, name, labels)
@@ -66,12 +66,27 @@ def pod_body(observed: Observed, place: PodPlace, attempt: int) -> Body:
     return body
 
 
-def template_hash(observed: Observed) -> str:
-    """Return 10 hex digits of everything that a running attempt has frozen."""
+def gang_hashes(observed: Observed) -> tuple[str, str]:
+    """Return two times 10 hex digits: of what only a suspended job may change, and of all that an attempt freezes."""
     spec = observed.spec.dump()
-    frozen = {key: spec.get(key) for key in ("workerGroups", "training", "checkpoint", "rendezvous", "metrics")}
-    text = json.dumps([frozen, observed.settings.trainer_image], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:10]
+    groups = spec["workerGroups"]
+    training, checkpoint = spec.get("training") or {}, spec.get("checkpoint") or {}
+    shape: list[Any] = [[group[key] for key in ("name", "pods", "processesPerPod")] for group in groups]
+    shape += [spec["rendezvous"]["port"], spec["metrics"]["port"], training.get("model"), training.get("data")]
+    shape += [checkpoint.get(key) for key in ("persistentVolumeClaim", "path")]
+    frozen = [spec.get(key) for key in ("workerGroups", "training", "checkpoint", "rendezvous", "metrics")]
+    if any(_names_no_image(group.get("template") or {}) for group in groups):
+        frozen.append(observed.settings.trainer_image)
+    return _hash(shape), _hash(frozen)
+
+
+def _names_no_image(template: Body) -> bool:
+    containers = (template.get("spec") or {}).get("containers") or ()
+    return not any(c.get("name") == names.CONTAINER and c.get("image") for c in containers)
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:10]
 
 
 def _complete_spec(observed: Observed, place: PodPlace, attempt: int, spec: Body, name: str) -> None:
@@ -170,7 +185,7 @@ def _add_volumes(observed: Observed, place: PodPlace, spec: Body, container: Bod
         elif checkpoint is not None and not checkpoint.path:  # a place to write, gone with the pod
             wanted.append(("heterotp-checkpoints", CHECKPOINT_MOUNT, {"emptyDir": {}}))
     mounts: list[Any] = container.setdefault("volumeMounts", [])
-    taken = {str(mount.get("mountPath")) for mount in mounts}
+    taken = {str(mount.get("mountPath")).rstrip("/") for mount in mounts}
     for name, path, source in wanted:
         if path not in taken:
             spec.setdefault("volumes", []).append({"name": name, **source})

@@ -43,9 +43,10 @@ def status_of(observed: Observed, conditions: Conditions, waiting_for: str | Non
         "waitingFor": waits_for(observed, conditions) if waiting_for is None else waiting_for,
         "workerGroups": group_counts(observed),
     }
-    if not observed.spec.run_policy.suspend:  # as in batch/v1: the time starts again with resuming
+    ending = conditions.holds("Succeeded") or conditions.holds("Failed")
+    if ending or not observed.spec.run_policy.suspend:  # as in batch/v1: the time starts again with resuming
         out["startTime"] = live.get("startTime") or stamp(observed.now)
-    if conditions.holds("Succeeded") or conditions.holds("Failed"):
+    if ending:
         out["workerGroups"] = _counts_at_the_end(observed, out["workerGroups"])
         out["completionTime"] = live.get("completionTime") or stamp(observed.now)
     out |= _told(observed)

@@ -43,6 +43,9 @@ def _errors(template: dict[str, Any], own_command: bool) -> Iterator[tuple[str, 
         for number, container in enumerate(listed):
             yield from _container_errors(f"spec.{field}[{number}]", container)
     mine: dict[str, Any] = next((c for c in containers if c.get("name") == CONTAINER), {})
+    for field in ("command", "args"):
+        if not own_command and mine.get(field):
+            yield f"spec.containers: {CONTAINER}: {field}", mine[field], "must be absent where training is given"
     if own_command and not (mine.get("command") or mine.get("args")):
         yield "spec.containers", None, f"without training the container {CONTAINER} must have the command to run"
 
@@ -58,10 +61,3 @@ def _container_errors(where: str, container: dict[str, Any]) -> Iterator[tuple[s
 
 def _is_list_of(value: Any, item: type) -> bool:
     return value is None or (isinstance(value, list) and all(isinstance(each, item) for each in value))
-
-
-def without_nulls(value: Any) -> Any:
-    """Return a deep copy without fields that are null: to the API server they are absent."""
-    if isinstance(value, dict):
-        return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}
-    return [without_nulls(each) for each in value] if isinstance(value, list) else value
