@@ -6,10 +6,15 @@ from heterotp_api import names
 from kube import until
 
 
+def groups_of(pods, **container):
+    """Return worker groups of (name, pods), one process per pod; the keywords are added to their container."""
+    template = {"spec": {"containers": [{"name": names.CONTAINER, "image": "heterotp/trainer:test", **container}]}}
+    return [{"name": group, "pods": count, "template": template} for group, count in pods]
+
+
 def job(name, pods=(("a", 2),), training=True, metadata=None, **run_policy):
-    """Return a HeteroTPJob of these worker groups, one process per pod."""
-    template = {"spec": {"containers": [{"name": names.CONTAINER, "image": "heterotp/trainer:test"}]}}
-    groups = [{"name": group, "pods": count, "template": template} for group, count in pods]
+    """Return a HeteroTPJob of these worker groups."""
+    groups = groups_of(pods)
     spec = {"tensorParallelDegree": sum(count for _, count in pods), "workerGroups": groups, "runPolicy": run_policy}
     if training:
         spec["training"] = {"model": {"preset": "vit-tiny"}}
@@ -81,6 +86,12 @@ class Gang:
         what = lambda: f"attempt {number}: {[p['metadata']['name'] for p in self.pods()]} {self.status}"  # noqa: E731
         return until(what, complete, seconds)
 
+    def suspend(self):
+        """Suspend and wait until no pod is left."""
+        self.patch({"runPolicy": {"suspend": True}})
+        self.phase("Suspended")
+        until(lambda: f"no pods: {self.names()}", lambda: not self.pods())
+
     # playing
     def _play(self, pod, phase, state, ready, **more):
         container = {
@@ -103,6 +114,12 @@ class Gang:
             **more,
         }
         self.kube.patch("pods", self.namespace, pod["metadata"]["name"], {"status": status}, "status")
+
+    def bind(self, pod, node):
+        """Give the pod to a node: from now on only its kubelet, or force, removes it."""
+        name, target = pod["metadata"]["name"], {"apiVersion": "v1", "kind": "Node", "name": node}
+        binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
+        self.kube.request("POST", self.kube.path("pods", self.namespace, name, "binding"), binding)
 
     def run(self, pod):
         self._play(pod, "Running", {"running": {"startedAt": now()}}, True)

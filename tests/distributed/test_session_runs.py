@@ -167,8 +167,12 @@ def test_a_taken_port_is_named(launch, which):
         name = Env.MASTER_PORT if which == "rendezvous" else Env.STATUS_PORT
         run = launch(spec(1, iterations=4), **{name: port})
         assert run.wait() == EXIT_BAD_INPUT
-    errors = [line for line in run.text().splitlines() if "error:" in line]
-    assert len(errors) == 1 and f"{which}.port: {port}" in errors[0]
+    said, launchers = [line for line in run.text().splitlines() if "error:" in line]
+    assert said.startswith(f"[rank 0] error: {which}.port: {port}")
+    assert (
+        launchers
+        == f"heterotp launcher: rank 0 ended with exit code {EXIT_BAD_INPUT}: {said.removeprefix('[rank 0] ')}"
+    )
     assert "Traceback" not in run.text()
 
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from gang import Gang, job
+from gang import Gang, groups_of, job
 from heterotp_api import names
 from kube import make_namespace, until
 
@@ -114,15 +114,27 @@ def test_a_failure_rule_fails_the_job_at_once(gang):
 def test_suspend_removes_the_pods_and_resume_brings_a_gang_back(gang):
     paused = gang("paused")
     paused.run_all(1)
-    paused.patch({"runPolicy": {"suspend": True}})
-    paused.phase("Suspended")
-    until(lambda: f"no pods: {paused.names()}", lambda: not paused.pods())
+    paused.suspend()
     paused.patch({"runPolicy": {"suspend": False}})
     pods = until("a new gang", lambda: len(paused.pods()) == 2 and paused.pods())
     for pod in pods:
         paused.run(pod)
     paused.phase("Running")
     assert paused.status.get("restarts", 0) == 0
+
+
+def test_ports_and_groups_changed_while_suspended_hold_for_the_next_gang(gang, kube):
+    moved = gang("moved")
+    moved.run_all(1)
+    moved.suspend()
+    ports = {"rendezvous": {"port": 29777}, "metrics": {"port": 9555}}
+    moved.patch({"tensorParallelDegree": 3, "workerGroups": groups_of((("b", 3),)), **ports})
+    moved.patch({"runPolicy": {"suspend": False}})
+    moved.degree = 3
+    moved.run_all(2)
+    assert sorted(pod["metadata"]["name"] for pod in moved.pods()) == ["moved-b-0-2", "moved-b-1-2", "moved-b-2-2"]
+    service = kube.get("services", NAMESPACE, names.service_name("moved"))
+    assert {port["name"]: port["port"] for port in service["spec"]["ports"]} == {"rendezvous": 29777, "metrics": 9555}
 
 
 def test_a_suspended_job_makes_nothing(gang):
@@ -144,6 +156,27 @@ def test_a_control_document_deleted_by_hand_comes_back(gang, kube):
     assert healed.status["attempt"] == 1
 
 
+def test_a_service_edited_by_hand_is_put_right(gang, kube):
+    mended = gang("mended")
+    mended.run_all(1)
+    name = names.service_name("mended")
+
+    def said():
+        live = kube.get("services", NAMESPACE, name)
+        ports = [(port["name"], port["port"]) for port in live["spec"]["ports"]]
+        return live["metadata"]["labels"], live["spec"]["selector"], ports
+
+    before = said()
+    for damage in (
+        {"spec": {"selector": {"team": "mine"}}},
+        {"spec": {"ports": [{"name": "mine", "port": 1}]}},
+        {"metadata": {"labels": {names.LABEL_JOB: "mine"}}},
+    ):
+        kube.patch("services", NAMESPACE, name, damage)
+        until(lambda damage=damage: f"as before {damage}: {said()}", lambda: said() == before)
+    assert mended.status["attempt"] == 1
+
+
 def test_a_pod_deleted_by_hand_restarts_the_gang(gang, kube):
     robbed = gang("robbed")
     robbed.run_all(1)
@@ -152,29 +185,66 @@ def test_a_pod_deleted_by_hand_restarts_the_gang(gang, kube):
     robbed.run_all(2)
 
 
-def test_an_image_that_cannot_be_pulled_is_shown(gang):
-    missing = gang("missing")
+def test_a_pod_on_a_lost_node_is_forced_after_its_grace(gang, kube):
+    lost = gang("lost")
+    first, second = lost.attempt(1)
+    lost.bind(first, "gone-with-the-wind")
+    for pod in (first, second):
+        lost.run(pod)
+    lost.phase("Running")
+    kube.delete("pods", NAMESPACE, first["metadata"]["name"], gracePeriodSeconds=1)
+    lost.waits_for("PodsTerminating")
+    assert first["metadata"]["name"] in lost.condition("Restarting")["message"]
+    lost.attempt(2, seconds=90)  # no kubelet is there to remove it
+
+
+def expired(job, waited_for):
+    """Wait until the job failed by its deadline to run, and said what it was waiting for."""
+    job.phase("Failed")
+    failed = job.condition("Failed")
+    assert failed["reason"] == "PreRunningDeadlineExceeded"
+    assert failed["message"].endswith(f"; waited for: {waited_for}"), failed
+    until(lambda: f"its pods are gone: {job.names()}", lambda: not job.pods())
+
+
+def test_an_image_that_cannot_be_pulled_is_shown_and_its_deadline_acts(gang):
+    missing = gang("missing", preRunningDeadlineSeconds=5)
     pod = missing.attempt(1)[0]
     missing.wait_state(pod, "ImagePullBackOff", 'Back-off pulling image "heterotp/trainer:test"')
     missing.waits_for("ImagePull")
+    expired(missing, "ImagePull")
 
 
 def test_a_pod_that_fits_nowhere_is_shown_and_its_deadline_acts(gang):
-    huge = gang("huge", preRunningDeadlineSeconds=3)
+    huge = gang("huge", preRunningDeadlineSeconds=5)
     huge.unschedulable(huge.attempt(1)[0], "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")
     huge.waits_for("Unschedulable")
-    huge.phase("Failed")
+    expired(huge, "Unschedulable")
 
 
-def test_a_bad_template_fails_with_the_servers_own_words(gang):
-    body = gang("template", suspend=True)
-    template = {"spec": {"containers": [{"name": names.CONTAINER, "image": "i", "imagePullPolicy": "Sometimes"}]}}
-    body.patch({"workerGroups": [{"name": "a", "pods": 2, "template": template}], "runPolicy": {"suspend": False}})
-    body.phase("Failed")
-    condition = body.condition("Failed")
+def test_ranks_that_never_meet_are_shown_and_their_deadline_acts(gang):
+    hanging = gang("hanging", preRunningDeadlineSeconds=5)
+    hanging.run_all(1)
+    hanging.waits_for("Rendezvous")
+    expired(hanging, "Rendezvous")
+
+
+@pytest.mark.parametrize(
+    ("container", "words"),
+    [
+        ({"imagePullPolicy": "Sometimes"}, ["imagePullPolicy", '"Sometimes"']),
+        ({"env": [{"name": "X", "value": 1}]}, ["env", "number"]),  # 400: it does not even parse
+    ],
+    ids=["422", "400"],
+)
+def test_a_bad_template_fails_with_the_servers_own_words(gang, container, words):
+    bad = gang(f"template-{words[0].lower()}", suspend=True)
+    bad.patch({"workerGroups": groups_of((("a", 2),), **container), "runPolicy": {"suspend": False}})
+    bad.phase("Failed")
+    condition = bad.condition("Failed")
     assert condition["reason"] == "InvalidPodTemplate"
-    assert "imagePullPolicy" in condition["message"]
-    assert body.pods() == []
+    assert all(word in condition["message"] for word in ["workerGroups a: template: ", *words]), condition
+    assert bad.pods() == []
 
 
 def test_a_quota_is_waited_for(gang, kube):
@@ -188,7 +258,7 @@ def test_a_quota_is_waited_for(gang, kube):
     finally:
         kube.delete("resourcequotas", NAMESPACE, "none")
     poor.attempt(1, seconds=60)
-    poor.waits_for("Rendezvous" if poor.status.get("waitingFor") == "Rendezvous" else "")
+    until(lambda: f"it was made: {poor.status}", lambda: poor.condition("Created")["status"] == "True")
 
 
 @pytest.mark.parametrize("provider", ["volcano", "coscheduling"])

@@ -12,17 +12,18 @@ CHART = ROOT / "charts" / "heterotp"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
 HELM = Path(os.environ.get("CLUSTER_DIR", CACHE / "heterotp-cluster")) / "bin" / "helm"
 
-CHILDREN = ["get", "list", "watch", "create", "patch", "delete"]
 KINDS = ["heterotpjobs", "balancingpolicies", "stragglerinjections"]
 RULES = [
     (["heterotp.io"], KINDS, ["get", "list", "watch"]),
     (["heterotp.io"], [f"{kind}/status" for kind in KINDS], ["patch"]),
     (["heterotp.io"], ["heterotpjobs"], ["delete"]),
     (["heterotp.io"], ["heterotpjobs/finalizers"], ["update"]),
-    ([""], ["pods"], CHILDREN),
-    ([""], ["services", "configmaps"], CHILDREN),
-    (["", "events.k8s.io"], ["events"], ["create", "patch"]),
-    (["scheduling.volcano.sh", "scheduling.x-k8s.io"], ["podgroups"], CHILDREN),
+    ([""], ["pods"], ["get", "list", "watch", "create", "patch", "delete"]),
+    ([""], ["services"], ["get", "list", "watch", "create", "update"]),
+    ([""], ["configmaps"], ["get", "list", "watch", "create", "patch"]),
+    ([""], ["events"], ["create", "patch"]),
+    (["scheduling.volcano.sh"], ["podgroups"], ["get", "create", "patch"]),
+    (["scheduling.x-k8s.io"], ["podgroups"], ["get", "create", "patch"]),
 ]
 
 
@@ -92,6 +93,14 @@ def test_listed_namespaces_are_served_by_roles_alone():
     assert environment(objects)["HETEROTP_NAMESPACES"] == "team-a,team-b"
 
 
+@pytest.mark.parametrize(
+    ("value", "rules"), [("gangProviders={volcano}", RULES[:-1]), ("gangProviders=null", RULES[:-2])]
+)
+def test_only_the_listed_gang_schedulers_groups_are_opened(value, rules):
+    (role,) = of_kind(render(value), "ClusterRole")
+    assert rules_of(role) == rules
+
+
 @pytest.mark.parametrize("values", [(), ("namespaces={team-a}",)])
 def test_every_binding_binds_the_operators_account_to_a_role_that_is_there(values):
     objects = render(*values)
@@ -154,6 +163,7 @@ def test_extra_environment_is_added():
         ("image.pullPolicy=Sometimes", "pullPolicy"),
         ("replicas=-1", "replicas"),
         ("crds.install=true", "install"),
+        ("gangProviders={kueue}", "gangProviders"),
     ],
 )
 def test_an_unknown_or_wrong_value_is_refused_by_its_name(value, named):

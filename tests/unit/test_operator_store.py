@@ -43,6 +43,13 @@ def test_a_deleted_object_does_not_come_back_from_a_stale_list(store):
     assert not store.drop(pod(version=2)), "dropping twice tells nothing new"
 
 
+def test_an_object_that_had_lost_its_label_comes_back_with_a_newer_version(store):
+    store.upsert(pod(version=4))
+    store.drop(pod(version=6))
+    assert not store.upsert(pod(version=6))
+    assert store.upsert(pod(version=7))
+
+
 def test_dropping_the_old_object_leaves_its_successor(store):
     store.upsert(pod(version=6, uid="new"))
     assert not store.drop(pod(version=5, uid="old"))

@@ -14,7 +14,7 @@ from heterotp_operator.reconcile.actions import (
     DeletePod,
     DryRunPod,
 )
-from reconcile_world import EPOCH, Killed, World, manifest
+from reconcile_world import EPOCH, Killed, Settings, World, manifest
 
 
 def kinds(decision):
@@ -112,6 +112,16 @@ def test_a_template_of_the_wrong_shape_fails_naming_the_field(template, words):
     message = world.condition("Failed")["message"]
     assert message.startswith("spec.workerGroups[0].")
     assert all(word in message for word in words), message
+
+
+@pytest.mark.parametrize("field", ["command", "args"])
+def test_a_command_beside_training_is_refused(field):
+    world = World(manifest(template={"spec": {"containers": [{"name": names.CONTAINER, field: ["python", "x.py"]}]}}))
+    world.settle()
+    assert world.condition("Failed")["message"] == (
+        f"spec.workerGroups[0].template.spec.containers: trainer: {field}: \"['python', 'x.py']\" "
+        "must be absent where training is given"
+    )
 
 
 def test_an_own_command_must_be_there():
@@ -231,6 +241,11 @@ def test_after_a_kill_between_counter_and_status_nothing_of_the_old_attempt_is_s
     world.settle()
     assert world.phase == "Restarting"
     assert not {"Created", "PodsReady", "Running"} & world.true
+    cause = world.condition("Restarting")
+    assert cause["reason"] == "Error" and "job-b-1-1" in cause["message"]
+    assert [event.message for event in world.events if event.reason == "GangRestarted"] == [
+        f"attempt 2 follows attempt 1: {cause['message']}"
+    ]
 
 
 def test_a_gang_is_never_made_of_two_templates():
@@ -265,6 +280,24 @@ def test_a_changed_template_waits_for_the_next_attempt():
     assert world.pods["job-b-0-2"]["spec"]["containers"][0]["image"] == "newer"
 
 
+def test_another_default_image_changes_nothing_for_templates_that_name_their_own():
+    named = {"spec": {"containers": [{"name": names.CONTAINER, "image": "mine"}]}}
+    for template, pending in ((None, True), (named, False)):
+        world = World(manifest(template=template)).started()
+        world.settings = Settings(trainer_image="heterotp/trainer:next")
+        assert world.settle().actions == ()
+        assert ("SpecChangePending" in world.true) == pending
+
+
+def test_an_edited_policy_wakes_the_kubelet_of_rank_0_once():
+    world = World(manifest()).started()
+    world.log.clear()
+    world.edit(balancing={"policy": {"strategy": "MIG"}})
+    world.settle()
+    assert [entry for entry in world.log if not entry.startswith("status")] == ["apply ConfigMap", "touch job-a-0-1"]
+    assert world.pods["job-a-0-1"]["metadata"]["annotations"][names.ANNOTATION_CONTROL] == "2"
+
+
 def test_old_pods_of_the_same_name_are_waited_for():
     world = World(manifest())
     old = copy.deepcopy(World(manifest()).started().pods["job-a-0-1"])
@@ -272,6 +305,7 @@ def test_old_pods_of_the_same_name_are_waited_for():
     world.pods["job-a-0-1"] = old
     world.settle()
     assert (world.status["waitingFor"], list(world.pods), world.phase) == ("PodsTerminating", ["job-a-0-1"], "Pending")
+    assert world.condition("Created")["message"].endswith("an earlier job of this name are gone: job-a-0-1")
     del world.pods["job-a-0-1"]
     world.settle()
     assert len(world.pods) == 3
@@ -313,6 +347,20 @@ def test_a_resume_before_the_pods_are_gone_waits_for_them_and_counts_nothing():
     world.vanish()
     world.started()
     assert (world.phase, world.status["attempt"], world.status["restarts"]) == ("Running", 2, 0)
+
+
+def test_a_shape_changed_during_a_suspension_that_nobody_saw_is_made_anew():
+    world = World(manifest(groups=(("a", 3, 1),))).started()
+    fewer = manifest(groups=(("a", 2, 1),))["spec"]
+    world.edit(**fewer)  # the API server allows it only while suspend is true; the operator was away then
+    world.settle()
+    assert (world.status["attempt"], world.status["restarts"]) == (2, 0)
+    assert [event.message for event in world.events if event.reason == "GangRestarted"] == [
+        "attempt 2 follows attempt 1: the job was suspended, changed and resumed unseen"
+    ]
+    world.vanish()
+    world.started()
+    assert (sorted(world.pods), world.phase) == (["job-a-0-2", "job-a-1-2"], "Running")
 
 
 # -- deadlines ------------------------------------------------------------------------------------------------
@@ -391,12 +439,14 @@ def test_time_to_live():
 
 
 @pytest.mark.parametrize("kind", ["Service", "ConfigMap"])
-@pytest.mark.parametrize("damage", ["removed", "edited"])
+@pytest.mark.parametrize("damage", ["removed", "edited", "unlabelled"])
 def test_children_are_healed(kind, damage):
     world = World(manifest()).started()
     before = copy.deepcopy(world.objects[kind])
     if damage == "removed":
         del world.objects[kind]
+    elif damage == "unlabelled":
+        world.objects[kind]["metadata"]["labels"] = {}
     elif kind == "Service":
         world.objects[kind]["spec"]["selector"] = {}
     else:

@@ -42,12 +42,18 @@ app.kubernetes.io/component: operator
   resources: [pods]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [""]
-  resources: [services, configmaps]
-  verbs: [get, list, watch, create, patch, delete]
-- apiGroups: ["", events.k8s.io]
+  resources: [services]
+  verbs: [get, list, watch, create, update]
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [get, list, watch, create, patch]
+- apiGroups: [""]
   resources: [events]
   verbs: [create, patch]
-- apiGroups: [scheduling.volcano.sh, scheduling.x-k8s.io]
+{{- $groups := dict "volcano" "scheduling.volcano.sh" "coscheduling" "scheduling.x-k8s.io" }}
+{{- range .Values.gangProviders }}
+- apiGroups: [{{ get $groups . }}]
   resources: [podgroups]
-  verbs: [get, list, watch, create, patch, delete]
+  verbs: [get, create, patch]
+{{- end }}
 {{- end -}}
