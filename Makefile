@@ -57,5 +57,5 @@ cluster-load: images ## put our images into the cluster's nodes
 	@$(CLUSTER)/load-images.sh
 
 cluster-down: ## delete the cluster and stop what was started for it
-	@$(CLUSTER)/41-kind-down.sh
-	@$(CLUSTER)/20-dockerd.sh stop
+	@$(CLUSTER)/kind-down.sh
+	@$(CLUSTER)/dockerd.sh stop

@@ -1,13 +1,14 @@
 #!/bin/bash
 # Build heterotp/operator:dev and heterotp/trainer:dev. Base images: the public ones where they can be pulled,
-# else Debian's, made on this machine (60-base-images.sh).
+# else Debian's, made on this machine (base-images.sh).
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-docker info >/dev/null 2>&1 || die "no dockerd: run 20-dockerd.sh start"
+has_docker || die "no dockerd: run dockerd.sh start"
 cd "$HERE/../.."
 TAG=${TAG:-dev}
 args=()
-if [ -z "${PUBLIC_IMAGES:-}" ] && ! docker image inspect python:3.13-slim-trixie >/dev/null 2>&1; then
-  docker image inspect heterotp/base-torch:trixie >/dev/null 2>&1 || "$HERE/60-base-images.sh"
+public=$(sed -n 's/^ARG PYTHON_IMAGE=//p' Dockerfile)
+if ! docker image inspect "$public" >/dev/null 2>&1 && ! can_pull "$public"; then
+  docker image inspect heterotp/base-torch:trixie >/dev/null 2>&1 || "$HERE/base-images.sh"
   args=(--build-arg PYTHON_IMAGE=heterotp/base-python:trixie --build-arg TORCH_IMAGE=heterotp/base-torch:trixie)
 fi
 for target in ${TARGETS:-operator trainer}; do

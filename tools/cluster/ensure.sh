@@ -1,40 +1,61 @@
 #!/bin/bash
 # Bring up what is missing, and nothing that is there.
 #   ensure.sh programs     kubectl, helm, kind, etcd, kube-apiserver ... (Go; 8 minutes cold)
-#   ensure.sh kind         ... dockerd, node image, cluster
+#   ensure.sh kind         ... Docker, node image, cluster
 #   ensure.sh kubeconfig   print the cluster's kubeconfig path
+# With a Docker that answers and can pull images this needs no root; without, it needs root on Debian.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-what=${1:-kind}
 config=$RUN/kind-$CLUSTER_NAME.kubeconfig
 
+checksum() { cat "$@" | sha256sum | cut -c1-16; }
+
 programs() {
-  local name missing=
-  for name in docker dockerd debootstrap containerd jq; do [ -x "/usr/bin/$name" ] || [ -x "/usr/sbin/$name" ] || missing=1; done
-  [ -z "$missing" ] || "$HERE/00-deps.sh"
   # the sources' checksum: a change in our Go code or versions builds anew
-  local sum; sum=$(cd "$HERE" && cat 10-build.sh lib.sh go/go.mod go/cmd/*/*.go | sha256sum | cut -c1-16)
+  local sum; sum=$(cd "$HERE" && checksum programs.sh go/go.mod go/cmd/*/*.go <(echo "$KUBE_VERSION"))
   [ "$(cat "$BIN/.built" 2>/dev/null)" = "$sum" ] && [ -x "$BIN/helm" ] && return
-  "$HERE/10-build.sh" >&2
+  "$HERE/programs.sh" >&2
   echo "$sum" >"$BIN/.built"
 }
 
-running() { KUBECONFIG=$config timeout 20 kubectl get nodes >/dev/null 2>&1; }
+engine() {
+  has_docker && { "$HERE/dockerd.sh" start; return; }
+  [ -x /usr/sbin/dockerd ] || "$HERE/packages.sh"
+  "$HERE/dockerd.sh" start
+}
 
-case $what in
+# node_image: the public one where it is here or can be pulled, else our own; the last line is its name
+node_image() {
+  if docker image inspect "$PUBLIC_NODE_IMAGE" >/dev/null 2>&1 || can_pull "$PUBLIC_NODE_IMAGE"; then
+    docker pull -q "$PUBLIC_NODE_IMAGE" >&2 || true # it may be here already, without a registry
+    echo "$PUBLIC_NODE_IMAGE"
+    return
+  fi
+  local sum; sum=$(cd "$HERE" && checksum node-image.sh node/* "$BIN/.built")
+  if [ "$(cat "$CLUSTER_DIR/.node" 2>/dev/null)" != "$sum" ] || ! docker image inspect "$NODE_IMAGE" >/dev/null 2>&1; then
+    command -v debootstrap >/dev/null || "$HERE/packages.sh" >&2
+    "$HERE/node-image.sh" >&2
+    echo "$sum" >"$CLUSTER_DIR/.node"
+  fi
+  echo "$NODE_IMAGE"
+}
+
+# up IMAGE: is the cluster there, of this very image?
+up() {
+  local made; made=$(docker inspect -f '{{.Image}}' "$CLUSTER_NAME-control-plane" 2>/dev/null) || return 1
+  [ "$made" = "$(docker image inspect -f '{{.Id}}' "$1")" ] || return 1
+  KUBECONFIG=$config timeout 20 kubectl get nodes >/dev/null 2>&1
+}
+
+case ${1:-kind} in
 programs) programs ;;
 kubeconfig) echo "$config" ;;
 kind)
   programs
-  "$HERE/20-dockerd.sh" start
-  sum=$(cat "$HERE"/30-node-image.sh "$HERE"/node/* "$BIN/.built" | sha256sum | cut -c1-16)
-  if [ "$(cat "$CLUSTER_DIR/.node" 2>/dev/null)" != "$sum" ] || ! docker image inspect "$NODE_IMAGE" >/dev/null 2>&1; then
-    "$HERE/30-node-image.sh"
-    echo "$sum" >"$CLUSTER_DIR/.node"
-    kind delete cluster --name "$CLUSTER_NAME" >/dev/null 2>&1 || true # it runs the old image
-  fi
-  if running; then say "cluster $CLUSTER_NAME is up already"; exit; fi
-  kind delete cluster --name "$CLUSTER_NAME" >/dev/null 2>&1 || true # what a killed run left
-  "$HERE/40-kind-up.sh"
+  engine
+  image=$(node_image)
+  if up "$image"; then say "cluster $CLUSTER_NAME is up already"; exit; fi
+  kind delete cluster --name "$CLUSTER_NAME" >/dev/null 2>&1 || true # of another image, or what a killed run left
+  "$HERE/kind-up.sh" "$image"
   ;;
 *) die "usage: $0 programs|kind|kubeconfig" ;;
 esac
