@@ -33,7 +33,7 @@ FROM ${PYTHON_IMAGE} AS operator
 COPY --from=operator-venv /opt/heterotp /opt/heterotp
 ENV PATH=/opt/heterotp/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER 65532:65532
-ENTRYPOINT ["python3", "-m", "heterotp_operator"]
+ENTRYPOINT ["python3", "-P", "-m", "heterotp_operator"]
 
 # all that a trainer needs but torch and our own code
 FROM ${TORCH_IMAGE} AS trainer-venv
@@ -43,7 +43,7 @@ RUN python3 -m venv --system-site-packages /opt/heterotp \
     scikit-learn aiohttp prometheus-client pydantic click pyyaml
 ENV PATH=/opt/heterotp/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/tmp
 WORKDIR /tmp
-ENTRYPOINT ["python3", "-m", "heterotp_trainer.launch"]
+ENTRYPOINT ["python3", "-P", "-m", "heterotp_trainer.launch"]
 
 FROM trainer-venv AS trainer
 ARG TORCH=

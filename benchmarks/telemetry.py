@@ -48,7 +48,7 @@ def rank(rounds: int, repeat: int) -> None:
                 seconds[mode].append((time.perf_counter() - started) / repeat)
     stop.set()
     session.clock, session.observer = parts["on"]
-    session.finish(save=False)
+    session.finish()
     if session.environment.rank == 0:
         gang.say(seconds)
 

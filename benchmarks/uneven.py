@@ -82,7 +82,7 @@ def rank(model: str, iterations: int) -> None:
         stack(batch).square().mean().backward()
         session.step()
         session.boundary(iteration)
-    session.finish(save=False)
+    session.finish()
     if session.environment.rank == 0:
         assert session.observer is not None
         board = session.observer.board

@@ -90,7 +90,7 @@ def pod_commands(
     commands = []
     for index, place in enumerate(pods(job.spec)):
         command, template_environment = own_command(job.spec.worker_groups[place.group_index].template)
-        arguments: tuple[str, ...] = (python, "-m", "heterotp_trainer.launch")
+        arguments: tuple[str, ...] = (python, "-P", "-m", "heterotp_trainer.launch")  # -P: not from here
         if job.spec.training is None:
             arguments += ("--", *command)
         settings = pod_environment(job, place, attempt, workdir, ports, index)

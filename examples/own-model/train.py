@@ -5,7 +5,7 @@ The rows of each 8x8 digit are eight tokens. Every line that differs from an ord
 
 import torch
 import torch.nn.functional as F
-from heterotp_trainer import Session
+from heterotp_trainer import Session, run_rank
 from heterotp_trainer.data import batches, load_dataset
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.linear import ColumnParallelLinear, RowParallelLinear
@@ -69,16 +69,16 @@ class Classifier(nn.Module):
         return self.head(self.norms[2](x).mean(1))
 
 
-def main() -> None:
-    session = Session.from_environment()  # (TP)
+def main(session: Session) -> None:
     tp = session.shard(heads=GROUPS, ffn=UNITS, width=WIDTH, rows=BATCH * 8)  # (TP) who owns what
     data = load_dataset("digits")
     model = Classifier(tp)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     session.watch(model, optimizer, iterations=ITERATIONS)  # (TP)
     iteration = session.restore()  # (TP) any number of ranks may have written it
+    per_epoch = len(data.train_labels) // BATCH
     while iteration < ITERATIONS:
-        epoch, start = divmod(iteration, len(data.train_labels) // BATCH)
+        epoch, start = divmod(iteration, per_epoch)
         for images, labels in batches(data, BATCH, SEED, epoch, start):
             optimizer.zero_grad()
             loss = F.cross_entropy(model(images), labels)
@@ -93,9 +93,9 @@ def main() -> None:
     with torch.no_grad():
         logits = model(data.test_images)
     loss, right = F.cross_entropy(logits, data.test_labels), (logits.argmax(1) == data.test_labels).float().mean()
-    session.evaluated(float(loss), float(right))  # (TP) for status, report and metrics
+    session.evaluated(float(loss), float(right), epoch=iteration // per_epoch)  # (TP) for status, report and metrics
     session.finish()  # (TP)
 
 
 if __name__ == "__main__":
-    main()
+    run_rank(main)  # (TP) joins the gang, and ends with the exit code that tells why

@@ -5,13 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from heterotp_trainer import Session
+from heterotp_trainer.checkpoint.keeper import CheckpointKeeper
 from heterotp_trainer.train import Trainer
 
 session = Session.from_environment()
 trainer = Trainer(session, session.environment.spec.training)
 session.watch(trainer.model, trainer.optimizer)
-session.restore()
-session.environment = replace(session.environment, checkpoint_dir=Path(os.environ["RESAVE_DIR"]))
-session._saved_at = None
-session.save()
-session.finish(save=False)
+iteration = session.restore()
+elsewhere = CheckpointKeeper(replace(session.environment, checkpoint_dir=Path(os.environ["RESAVE_DIR"])))
+elsewhere.save(iteration, session.parameters, session.optimizer, session.tp)
+session.finish()

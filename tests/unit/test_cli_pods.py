@@ -33,7 +33,7 @@ def test_each_pod_gets_its_ranks_ports_and_device(tmp_path):
         assert pod.environment[Env.ATTEMPT] == "2"
         assert pod.environment[Env.WORKDIR] == pod.environment[Env.CONTROL_DIR] == str(tmp_path)
         assert pod.environment[Env.CHECKPOINT_DIR] == str(tmp_path / "checkpoints")
-        assert pod.arguments == ("python", "-m", "heterotp_trainer.launch")
+        assert pod.arguments == ("python", "-P", "-m", "heterotp_trainer.launch")
         assert "template" not in pod.environment[Env.SPEC]
         assert HeteroTPJobSpec.model_validate_json(pod.environment[Env.SPEC]).process_count == 4
 
@@ -53,7 +53,7 @@ def test_own_command_and_environment_come_from_the_template(tmp_path):
     template = {"spec": {"containers": [{"name": "sidecar", "command": ["no"]}, container]}}
     groups = [{"name": "a", "pods": 2, "processesPerPod": 2, "template": template}]
     first, _ = commands(job(training=None, workerGroups=groups), tmp_path)
-    assert first.arguments == ("python", "-m", "heterotp_trainer.launch", "--", "train", "--lr", "1")
+    assert first.arguments == ("python", "-P", "-m", "heterotp_trainer.launch", "--", "train", "--lr", "1")
     assert first.environment["A"] == "b"
 
 

@@ -1,7 +1,10 @@
 """Phase clocks on fake time and fake events."""
 
 import pytest
+import torch
+from heterotp_api.job import Device as DeviceSpec
 from heterotp_trainer.clock import PHASES, CudaPhaseClock, NullClock, PhaseClock, phase
+from heterotp_trainer.devices import Device, EmulatedDevice, settled
 
 
 class Time:
@@ -75,3 +78,44 @@ def test_cuda_events_are_read_an_iteration_later_and_never_waited_for():
     taken = clock.take()
     assert taken["matmul"] == pytest.approx(2)
     assert taken["fixed"] == pytest.approx(0.5)
+
+
+def test_a_device_that_lags_behind_by_iterations_is_still_read():
+    now, passed = Time(), Time()
+    clock = CudaPhaseClock(lambda: Event(now, passed))
+    ends = []
+    for _ in range(5):
+        with phase(clock, "matmul"):
+            now.now += 2000
+        ends.append(now.now)
+        passed.now = ends[-3] if len(ends) > 2 else 0
+        taken = clock.take()
+    assert taken["matmul"] == pytest.approx(2)
+
+
+def test_the_end_of_an_iteration_asks_a_real_devices_clock_once():
+    now, passed = Time(), Time()
+    clock = CudaPhaseClock(lambda: Event(now, passed))
+    device = Device(torch.device("cpu"), "real")
+    for _ in range(3):
+        with phase(clock, "matmul"):
+            now.now += 2000
+        now.now += 500
+        seconds = settled(clock, device)
+        passed.now = now.now
+    assert seconds["matmul"] == pytest.approx(2)
+    assert seconds["fixed"] == pytest.approx(0.5)
+
+
+def test_the_end_of_an_iteration_books_the_sleep_of_an_emulated_device_on_it():
+    now = Time()
+
+    def sleep(seconds):
+        now.now += round(seconds * 10**9)
+
+    clock = PhaseClock(now)
+    spec = DeviceSpec(type="emulated", teraflops=1.0, fixed_seconds=2.0)
+    device = EmulatedDevice(spec, clock=lambda: now.now * 1e-9, sleep=sleep)
+    now.now += 10**9 // 2
+    assert settled(clock, device)["fixed"] == pytest.approx(2.0)
+    assert clock.take()["fixed"] == 0

@@ -65,9 +65,8 @@ def test_bad_speeds_are_refused():
         balanced_counts(4, [1.0] * 5, least=1)
 
 
-def test_hash_tells_plans_apart_and_survives_json():
+def test_hash_tells_plans_apart():
     plan, other = Plan.from_counts([2, 0], [3, 5]), Plan.from_counts([0, 2], [3, 5])
     assert plan.hash != other.hash
     assert len(plan.hash) == 16
-    assert Plan.from_json(plan.to_json()) == plan
-    assert Plan.from_json(plan.to_json()).hash == plan.hash
+    assert Plan.from_counts([2, 0], [3, 5]).hash == plan.hash

@@ -102,14 +102,15 @@ class CudaPhaseClock:
         self._marks.append((phase, event))
 
     def take(self) -> dict[str, float]:
-        """Return the phases of the iteration before the one that ends now; the last values when not sampled."""
+        """Return the phases of the newest iteration that the device is through with; call once per iteration."""
         if self._iteration % self._sample_every == 0:
             self._mark(self.current)
         if self._last and self._last[-1][1].query():
             self._seconds = _between(self._last)
             self._last = []
-        if self._marks:
-            self._last, self._marks = self._marks, []
+        if not self._last:  # a device that lags by iterations still gets to the end of one of them
+            self._last = self._marks
+        self._marks = []
         self._iteration += 1
         if self._iteration % self._sample_every == 0:
             self._mark(self.current)

@@ -1,10 +1,14 @@
 """What a rank computes on: a real device, timed as it is, or an emulated one of chosen speed."""
 
+import platform
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from heterotp_api.job import Device as DeviceSpec
+
+from heterotp_trainer.clock import Clock
 
 MAX_DEBT_SECONDS = 0.05  # an over-run (the cores are shared) is made up for in later sleeps, up to here
 
@@ -17,6 +21,13 @@ class Device:
     def __init__(self, torch_device: torch.device, name: str) -> None:
         self.torch_device = torch_device
         self.name = name
+
+    @property
+    def arithmetic(self) -> str:
+        """What decides how numbers round; ranks that are equal in this compute the same from the same."""
+        if self.torch_device.type == "cuda":
+            return self.name
+        return f"{_cpu_model()} {torch.backends.cpu.get_cpu_capability()}"
 
     def supports(self, precision: str) -> bool:
         """Return whether matrix products of this precision (fp32, bf16) run here."""
@@ -80,6 +91,14 @@ class EmulatedDevice(Device):
         self._debt = min(max(late, 0.0), MAX_DEBT_SECONDS)
 
 
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.machine()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
 def resolve_device(spec: DeviceSpec, local_rank: int) -> Device:
     """Return the device of a rank; raises ValueError where the type asked for is not there."""
     if spec.type == "emulated":
@@ -94,6 +113,16 @@ def resolve_device(spec: DeviceSpec, local_rank: int) -> Device:
         )
     device = torch.device("cuda", local_rank)
     return Device(device, f"cuda:{torch.cuda.get_device_name(device)}")
+
+
+def settled(clock: Clock, device: Device) -> dict[str, float]:
+    """Return the seconds by phase of the iteration that ends, after the device took its time for the fixed part."""
+    seconds = clock.take()
+    if device.emulated:  # a real device's clock must be asked once per iteration
+        device.settle_fixed(seconds["fixed"])
+        for name, rest in clock.take().items():
+            seconds[name] += rest
+    return seconds
 
 
 def check_precision(device: Device, precision: str, rank: int) -> None:

@@ -118,7 +118,7 @@ def checksum(tensors: Sequence[torch.Tensor]) -> int:
     """Return 63 bits that depend on every byte of the tensors, never 0; equal tensors, equal checksum."""
     total = 0
     for tensor in tensors:
-        words = tensor.detach().reshape(-1).view(torch.int32).to(torch.int64)
+        words = tensor.detach().reshape(-1).view(torch.uint8).to(torch.int64)
         places = torch.arange(1, len(words) + 1, device=words.device)
         total = (total * 1_000_003 + int((words * places).sum().item())) % (2**63 - 25)
     return total or 1

@@ -24,6 +24,7 @@ class Facts:
     """What one rank tells all others at the start."""
 
     device: str
+    arithmetic: str  # Device.arithmetic
     torch_device: str
     complaint: str  # why this rank cannot run; empty: it can
 
@@ -39,21 +40,21 @@ class Gang:
 
     @property
     def unlike(self) -> bool:
-        """Whether replicated parameters may drift apart: the ranks compute on different devices."""
-        return len({fact.device for fact in self.facts}) > 1
+        """Whether replicated parameters may drift apart: the ranks compute on unlike devices."""
+        return len({fact.arithmetic for fact in self.facts}) > 1
 
 
 def meet(environment: RankEnvironment, device: Device, complaint: str) -> Gang:
     """Form the process groups of this attempt and exchange facts.
 
-    Raises ValueError with every rank's complaint, or naming a rendezvous port that is taken; PeerLostError
-    when a rank does not come within the collective timeout.
+    Raises ValueError with every rank's complaint, or naming a rendezvous port that is taken; an error that is
+    `lost_peer` when a rank does not come within the collective timeout.
     """
     training = environment.spec.training
     timeout = timedelta(seconds=training.collective_timeout_seconds if training else 300)
     store = PrefixStore(f"heterotp/{environment.job}/{environment.attempt}", _open_store(environment, timeout))
     dist.init_process_group("gloo", store=store, rank=environment.rank, world_size=environment.ranks, timeout=timeout)
-    facts = _exchange(Facts(device.name, device.torch_device.type, complaint), environment.ranks)
+    facts = _exchange(Facts(device.name, device.arithmetic, device.torch_device.type, complaint), environment.ranks)
     complaints = [f"rank {rank}: {fact.complaint}" for rank, fact in enumerate(facts) if fact.complaint]
     if complaints:
         raise ValueError("; ".join(complaints))
@@ -108,13 +109,13 @@ def _exchange(facts: Facts, ranks: int) -> tuple[Facts, ...]:
 
 def lost_peer(error: BaseException) -> bool:
     """Return whether an error of a collective says that a peer is gone or hangs."""
-    if isinstance(error, PeerLostError):
+    if isinstance(error, (PeerLostError, dist.DistError)):  # a store that waited in vain is one of the latter
         return True
     if not isinstance(error, RuntimeError):
         return False
-    text = str(error)
-    signs = ("gloo", "Connection closed by peer", "Connection reset by peer", "Timed out", "NCCL", "Broken pipe")
-    return any(sign in text for sign in signs) or "DistBackendError" in type(error).__name__
+    text = str(error).lower()
+    signs = ("gloo", "connection closed by peer", "connection reset by peer", "timed out", "nccl", "broken pipe")
+    return any(sign in text for sign in signs)
 
 
 def leave() -> None:

@@ -21,6 +21,7 @@ PEER_GRACE_SECONDS = 10.0  # how long the others may take to notice that a rank 
 KILL_GRACE_SECONDS = 5.0
 POLL_SECONDS = 0.05
 PR_SET_PDEATHSIG = 1
+BUILT_IN = [sys.executable, "-P", "-m", "heterotp_trainer"]  # -P: not from the current directory
 
 
 def rank_environments(environ: Mapping[str, str]) -> list[dict[str, str]]:
@@ -138,7 +139,7 @@ def main(arguments: Sequence[str]) -> int:
     command = list(arguments[1:] if arguments[:1] == ["--"] else arguments)
     try:
         environments = rank_environments(os.environ)
-        launcher = Launcher(command or [sys.executable, "-m", "heterotp_trainer"], environments)
+        launcher = Launcher(command or BUILT_IN, environments)
     except (ValueError, OSError) as error:
         print(f"heterotp launcher: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT

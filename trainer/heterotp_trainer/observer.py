@@ -99,16 +99,16 @@ class Observer:
             self.job.loss.labels("train").set(self.board.progress.loss)
         if reports[0].measured:
             seconds = sum(reports[0].seconds.values())
-            self.job.step.observe(seconds, {"step": str(reports[0].iteration)})
+            self.job.step.observe(seconds)
         if reports[0].iteration % self.board.window == 0:
             self.job.limit.set(self.board.status().limit_iteration_seconds or 0.0)
         if self._run is not None:
             progress = self.board.progress
             self._run.append(self.board.history_line(reports, progress.loss, progress.accuracy))
 
-    def evaluated(self, loss: float, accuracy: float) -> None:
+    def evaluated(self, loss: float, accuracy: float, epoch: int) -> None:
         """Take the result of an evaluation on the test set."""
-        self.board.progress.accuracy = accuracy
+        self.board.progress.accuracy, self.board.progress.epoch = accuracy, epoch
         if self.job is not None:
             self.job.loss.labels("eval").set(loss)
             self.job.accuracy.labels("eval").set(accuracy)
@@ -122,8 +122,13 @@ class Observer:
         """Take the iteration that a checkpoint gave."""
         self.board.progress.resumed_from = self.board.progress.iteration = iteration
 
+    def not_saved(self, message: str) -> None:
+        """Show that a checkpoint could not be written, until one can."""
+        self.board.progress.message = message
+
     def saved(self, iteration: int, seconds: float) -> None:
         """Take the end of a checkpoint."""
+        self.board.progress.message = ""
         if self.job is not None:
             self.job.checkpoint.set(seconds)
             print(f"checkpoint of iteration {iteration} written in {seconds:.2f} s", flush=True)

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable
 
 from aiohttp import web
-from heterotp_api.names import LEASE_HEADER
 
 START_SECONDS = 10.0
 
@@ -21,11 +20,10 @@ class StatusServer:
         port: int,
         status: Callable[[], str],
         metrics: Callable[[], bytes],
-        renew_lease: Callable[[], None] = lambda: None,
         host: str = "0.0.0.0",
     ) -> None:
         self._port, self._host = port, host
-        self._status, self._metrics, self._renew_lease = status, metrics, renew_lease
+        self._status, self._metrics = status, metrics
         self._loop = asyncio.new_event_loop()
         self._started = threading.Event()
         self._error: OSError | None = None
@@ -67,8 +65,6 @@ class StatusServer:
         return application
 
     async def _get_status(self, request: web.Request) -> web.Response:
-        if LEASE_HEADER in request.headers:
-            self._renew_lease()
         return web.Response(text=self._status(), content_type="application/json")
 
     async def _get_metrics(self, request: web.Request) -> web.Response:

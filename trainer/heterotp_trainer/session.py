@@ -1,24 +1,26 @@
 """The library's front door: one rank of a HeteroTP job, from rendezvous to the last boundary.
 
-session = Session.from_environment()
-tp = session.shard(heads=16, ffn=512, width=128, rows=64 * 17)   # who owns which units
-model = Model(tp); optimizer = AdamW(model.parameters())
-session.watch(model, optimizer)
-iteration = session.restore()                                     # 0, or where the checkpoint ended
-while iteration < total:
-    ...forward, backward, optimizer.step()...
-    iteration += 1
-    directive = session.boundary(iteration, loss=loss, samples=64)
-    if directive.stop: break
-session.finish()
+def main(session):
+    tp = session.shard(heads=16, ffn=512, width=128, rows=64 * 17)   # who owns which units
+    model = Model(tp); optimizer = AdamW(model.parameters())
+    session.watch(model, optimizer)
+    iteration = session.restore()                                     # 0, or where the checkpoint ended
+    while iteration < total:
+        ...forward, backward...
+        session.step()                                                # optimizer.step()
+        iteration += 1
+        directive = session.boundary(iteration, loss=loss, samples=64)
+        if directive.stop:
+            return session.finish(state="stopped")
+    session.finish()
+
+run_rank(main)                                                        # and the exit codes that say how it ended
 """
 
 import os
 import signal
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -26,13 +28,15 @@ from heterotp_api.control import ControlDocument
 from torch import Tensor, nn
 
 from heterotp_trainer import optimization
-from heterotp_trainer.checkpoint import files, stream
+from heterotp_trainer.checkpoint.files import WriteError
+from heterotp_trainer.checkpoint.keeper import CheckpointKeeper
 from heterotp_trainer.clock import Clock, CudaPhaseClock, NullClock, PhaseClock, phase
 from heterotp_trainer.control import parse_document
-from heterotp_trainer.devices import Device, check_precision, resolve_device
+from heterotp_trainer.devices import Device, check_precision, resolve_device, settled
 from heterotp_trainer.environment import RankEnvironment, read_environment
 from heterotp_trainer.exchange import (
     CHECKPOINT,
+    EVALUATE,
     STOP,
     BoundaryExchange,
     Report,
@@ -49,6 +53,7 @@ from heterotp_trainer.tensor_parallel.units import Plan
 
 WARM_UP_ITERATIONS = 2  # left out of every statistic
 CHECKSUM_EVERY = 100
+State = Literal["succeeded", "stopped"]
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
@@ -77,9 +82,8 @@ class Session:
         self._outgoing = b""  # rank 0: the document announced, until it is broadcast
         self._iteration = 0
         self._started = 0
-        self._saved_at: int | None = None
-        self._checkpointing = self._agree_on_checkpoints()
-        self._next_save = time.monotonic() + self._every_seconds
+        self._checkpoints = CheckpointKeeper(environment)
+        self.ended: State | None = None  # how `finish` said that it ended
         self.observer: Observer | None = None
         self.document: ControlDocument | None = None
         signal.signal(signal.SIGTERM, self._request_stop)
@@ -137,18 +141,26 @@ class Session:
         with phase(self.clock, "unit"):
             self.optimizer.step()
 
-    def evaluated(self, loss: float, accuracy: float) -> None:
-        """Show an evaluation on the test set (accuracy 0..1); no statistic takes the iteration that held it."""
+    def evaluated(self, loss: float, accuracy: float, *, epoch: int) -> None:
+        """Show an evaluation on the test set after `epoch` epochs (accuracy 0..1).
+
+        No statistic takes the iteration that held it.
+        """
         self._measured = False
         if self.observer is not None:
-            self.observer.evaluated(loss, accuracy)
+            self.observer.evaluated(loss, accuracy, epoch)
 
     # -- the boundary -------------------------------------------------------------------------------------
 
-    def boundary(self, iteration: int, *, loss: Tensor | None = None, samples: int = 0, epoch: int = 0) -> Directive:
-        """End iteration `iteration` (counted from 1): exchange, and do what the gang decided (all ranks)."""
+    def boundary(
+        self, iteration: int, *, loss: Tensor | None = None, samples: int = 0, epoch: int = 0, evaluate: bool = False
+    ) -> Directive:
+        """End iteration `iteration` (counted from 1): exchange, and do what the gang decided (all ranks).
+
+        evaluate: rank 0 asks for an evaluation; the next boundary's directive tells all ranks to do it.
+        """
         self._iteration = iteration
-        report = self._report(iteration)
+        report = self._report(iteration, evaluate)
         before = self.clock.switch("control")
         previous = self._exchange.collect()
         self._exchange.post(report)
@@ -158,18 +170,17 @@ class Session:
         self.clock.switch(before)
         return directive
 
-    def _report(self, iteration: int) -> Report:
-        seconds = self.clock.take()
-        self.device.settle_fixed(seconds["fixed"])
-        for name, rest in self.clock.take().items():
-            seconds[name] += rest
+    def _report(self, iteration: int, evaluate: bool) -> Report:
+        seconds = settled(self.clock, self.device)
         measured = self._measured and iteration - self._started > WARM_UP_ITERATIONS
         self._measured = True
         generation, length = self._announce()
-        replicas = checksum(self._replicas()) if iteration % CHECKSUM_EVERY == 0 else 0
+        # on unlike devices equal gradients still round to unlike parameters
+        due = iteration % CHECKSUM_EVERY == 0 and not self.gang.unlike
+        replicas = checksum(self._replicas()) if due else 0
         return Report(
             iteration=iteration,
-            flags=self._flags(iteration),
+            flags=self._flags(iteration, evaluate),
             generation=generation,
             document_bytes=length,
             measured=int(measured),
@@ -181,28 +192,24 @@ class Session:
     def _replicas(self) -> list[Tensor]:
         return [p.data for p in self.parameters.values() if shard_spec(p) is None]
 
-    def _flags(self, iteration: int) -> int:
+    def _flags(self, iteration: int, evaluate: bool) -> int:
         flags = STOP if self._stop_requested else 0
-        if self._checkpointing and self.environment.rank == 0 and self._is_due(iteration):
-            flags |= CHECKPOINT
+        if self.environment.rank == 0:
+            flags |= CHECKPOINT if self._checkpoints.is_due(iteration) else 0
+            flags |= EVALUATE if evaluate else 0
         return flags
-
-    def _is_due(self, iteration: int) -> bool:
-        policy = self.environment.spec.checkpoint
-        every = policy.every_iterations if policy else None
-        if every is not None and iteration % every == 0:
-            return True
-        if time.monotonic() < self._next_save:
-            return False
-        self._next_save = time.monotonic() + self._every_seconds  # asked for once: it is written one boundary later
-        return True
 
     def _obey(self, previous: tuple[Report, ...]) -> Directive:
         verdict = decide(previous)
         if verdict.document_bytes:
             self._spread(verdict.document_bytes)
-        if (verdict.checkpoint or verdict.stop) and self._checkpointing:
-            self.save()
+        if verdict.checkpoint or verdict.stop:
+            try:
+                self.save()
+            except WriteError as error:  # rank 0 alone; the last one, in `finish`, must succeed
+                print(f"{error}; training goes on", flush=True)
+                if self.observer is not None:
+                    self.observer.not_saved(str(error))
         return Directive(verdict.stop, verdict.evaluate)
 
     # -- the control document -----------------------------------------------------------------------------
@@ -230,96 +237,38 @@ class Session:
 
     # -- checkpoints --------------------------------------------------------------------------------------
 
-    @property
-    def _every_seconds(self) -> float:
-        policy = self.environment.spec.checkpoint
-        return float(policy.every_seconds) if policy else 600.0
-
-    def _agree_on_checkpoints(self) -> bool:
-        """Return whether rank 0, which alone writes, has a directory; it becomes the directory's owner."""
-        root = self.environment.checkpoint_dir
-        said: list[Any] = [None]
-        if self.environment.rank == 0:
-            said = [self._attempt_on_rank_0(lambda: files.claim(root, self.environment.attempt) if root else None)]
-        dist.broadcast_object_list(said, src=0)
-        if isinstance(said[0], Exception):
-            raise said[0]
-        given: list[Any] = [root is not None]
-        dist.broadcast_object_list(given, src=0)
-        return bool(given[0])
-
-    @staticmethod
-    def _attempt_on_rank_0(act: Callable[[], Any]) -> Any:
-        """Return the result, or the error that all ranks shall raise together."""
-        try:
-            return act()
-        except (files.CheckpointError, OSError) as error:
-            return error
-
     def save(self) -> None:
-        """Write a checkpoint of the iteration that just ended (all ranks); rank 0 alone writes."""
-        if self._saved_at == self._iteration:
+        """Write a checkpoint of the iteration that just ended (all ranks); rank 0 alone writes.
+
+        Raises CheckpointError on rank 0 when it cannot be written.
+        """
+        seconds = self._checkpoints.save(self._iteration, self.parameters, self.optimizer, self.tp)
+        if seconds is None:
             return
-        started = time.monotonic()
-        root, attempt = self.environment.checkpoint_dir, self.environment.attempt
-        writer = None
-        if self.environment.rank == 0:
-            assert root is not None
-            files.check_owner(root, attempt)
-            writer = files.Writer(root, self._iteration, attempt)
-        stream.gather(self.parameters, self.optimizer, self.tp, writer.add if writer else lambda name, tensor: None)
-        if writer is not None:
-            policy = self.environment.spec.checkpoint
-            writer.commit(policy.keep if policy else 2)
-        self._saved_at = self._iteration
-        self._next_save = time.monotonic() + self._every_seconds
         self._measured = False
         if self.observer is not None:
-            self.observer.saved(self._iteration, time.monotonic() - started)
+            self.observer.saved(self._iteration, seconds)
 
     def restore(self) -> int:
         """Fill model and optimizer from the newest whole checkpoint (all ranks); return its iteration, else 0."""
-        if not self._checkpointing:
-            return 0
-        root = self.environment.checkpoint_dir
-        found: Any = None
-        said: list[Any] = [None]
-        if self.environment.rank == 0:
-            assert root is not None
-            found = self._attempt_on_rank_0(lambda: self._find(root))
-            said = [found if isinstance(found, Exception) else found and found[1].iteration]
-        dist.broadcast_object_list(said, src=0)
-        if isinstance(said[0], Exception):
-            raise said[0]
-        if said[0] is None:
-            return 0
-        read = files.read_tensors(*found) if found is not None else None
-        stream.scatter(self.parameters, self.optimizer, self.tp, read)
-        self._iteration = self._started = self._saved_at = int(said[0])
-        if self.observer is not None:
+        self._iteration = self._started = self._checkpoints.restore(self.parameters, self.optimizer, self.tp)
+        if self._started and self.observer is not None:
             self.observer.resumed(self._started)
         return self._started
-
-    @staticmethod
-    def _find(root: Any) -> Any:
-        found, complaints = files.newest(root)
-        for complaint in complaints:
-            print(f"{complaint}; using the one before", flush=True)
-        return found
 
     # -- the end ------------------------------------------------------------------------------------------
 
     def _request_stop(self, number: int, frame: object) -> None:
         self._stop_requested = True
 
-    def finish(self, *, state: str = "succeeded", save: bool = True) -> None:
-        """Write the last checkpoint, status and report, and leave the gang (all ranks)."""
+    def finish(self, *, state: State = "succeeded") -> None:
+        """Write the last checkpoint, status and report, and leave the gang (all ranks); see run_rank."""
         last = self._exchange.collect()
-        if save and self._checkpointing:
-            self.save()
+        self.save()
         if self.observer is not None:
             self.observer.finish(last, state)
         leave()
+        self.ended = state
 
     def fail(self, message: str) -> None:
         """Show a failure; peers may be gone, so nothing is exchanged."""

@@ -1,20 +1,14 @@
 """The built-in ViT trainer: the library's first client, and nothing but a client."""
 
 import math
-import os
-import sys
 
 import torch
 import torch.nn.functional as F
-from heterotp_api.names import EXIT_BAD_INPUT, EXIT_CHECKPOINT_OWNER, EXIT_PEER_LOST, EXIT_STOPPED
 from heterotp_api.training import Training
 from torch import Tensor
 
-from heterotp_trainer.checkpoint.files import CheckpointError, OwnerError
 from heterotp_trainer.clock import phase
 from heterotp_trainer.data import Dataset, batch_hash, batches, load_dataset
-from heterotp_trainer.exchange import MismatchError
-from heterotp_trainer.gang import lost_peer
 from heterotp_trainer.model.vit import VisionTransformer
 from heterotp_trainer.optimization import adamw, learning_rate, set_learning_rate
 from heterotp_trainer.session import Session
@@ -61,14 +55,15 @@ class Trainer:
                     break
                 loss = self._step(images, labels, iteration)
                 iteration += 1
+                epoch, place = divmod(iteration, self.per_epoch)
                 directive = session.boundary(
-                    iteration, loss=loss, samples=len(labels), epoch=iteration // self.per_epoch
+                    iteration, loss=loss, samples=len(labels), epoch=epoch, evaluate=place == 0
                 )
                 if directive.stop and iteration < self.total:
                     return False
-                if directive.evaluate:
-                    self._evaluate()
-            self._evaluate()
+                if directive.evaluate and iteration < self.total:
+                    self._evaluate(epoch)
+        self._evaluate(iteration // self.per_epoch)
         return True
 
     def _check_batches(self) -> None:
@@ -100,7 +95,7 @@ class Trainer:
         return total
 
     @torch.no_grad()
-    def _evaluate(self) -> None:
+    def _evaluate(self, epoch: int) -> None:
         """Measure loss and accuracy on the test set (all ranks)."""
         self.model.eval()
         right, loss = 0, 0.0
@@ -113,38 +108,13 @@ class Trainer:
             right += int((logits.argmax(1) == answers).sum())
         count = len(self.data.test_labels)
         self.model.train()
-        self.session.evaluated(loss / count, right / count)
+        self.session.evaluated(loss / count, right / count, epoch=epoch)
         if self.session.environment.rank == 0:
             shown = loss / count if math.isfinite(loss) else float("nan")
             print(f"test loss {shown:.4f}, accuracy {right / count:.4f}", flush=True)
 
 
-def main() -> int:
-    """Run one rank of the built-in trainer; return its exit code."""
-    session: Session | None = None
-    try:
-        session = Session.from_environment()
-        training = session.environment.spec.training or Training()
-        ended = Trainer(session, training).run()
-        session.finish(state="succeeded" if ended else "stopped")
-        return 0 if ended else EXIT_STOPPED
-    except OwnerError as error:
-        return _fail(session, str(error), EXIT_CHECKPOINT_OWNER)
-    except (ValueError, CheckpointError) as error:
-        return _fail(session, str(error), EXIT_BAD_INPUT)
-    except MismatchError as error:
-        return _fail(session, str(error), 1)
-    except RuntimeError as error:
-        if not lost_peer(error):
-            raise
-        first = str(error).strip().splitlines()[0]
-        return _fail(session, f"a peer died or hangs: {first}", EXIT_PEER_LOST)
-
-
-def _fail(session: Session | None, message: str, code: int) -> int:
-    """Say why on one line, show it in the status, and leave without waiting for anybody."""
-    print(f"error: {message}", file=sys.stderr, flush=True)
-    if session is not None:
-        session.fail(message)
-    sys.stdout.flush()
-    os._exit(code)  # threads of a broken collective must not hold the process
+def main(session: Session) -> None:
+    """Train one rank of the built-in trainer."""
+    ended = Trainer(session, session.environment.spec.training or Training()).run()
+    session.finish(state="succeeded" if ended else "stopped")

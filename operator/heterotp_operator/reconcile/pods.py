@@ -16,7 +16,7 @@ USER = 65532
 CONTROL_MOUNT = "/etc/heterotp/control"
 CHECKPOINT_MOUNT = "/var/lib/heterotp/checkpoints"
 GRACE_SECONDS = 60  # for the last checkpoint
-LAUNCHER = ["python3", "-m", "heterotp_trainer.launch"]
+LAUNCHER = ["python3", "-P", "-m", "heterotp_trainer.launch"]  # -P: not from the current directory
 
 
 def owner_reference(observed: Observed) -> Body:

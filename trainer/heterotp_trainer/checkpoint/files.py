@@ -11,18 +11,23 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
 
-PREFIX = "step-"
-DTYPES = {str(dtype): dtype for dtype in (torch.float32, torch.bfloat16, torch.float64, torch.int64)}
+PREFIX, ASIDE, TORN = "step-", ".writing-", "torn-"
+DTYPES = {str(dtype): dtype for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}
 
 
 class CheckpointError(RuntimeError):
     """A checkpoint that cannot be used, or a directory that cannot be written."""
+
+
+class WriteError(CheckpointError):
+    """A checkpoint that could not be written (a full disk): the one before still holds."""
 
 
 class OwnerError(CheckpointError):
@@ -93,39 +98,78 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 class Writer:
-    """Writes one checkpoint, tensor by tensor; nothing is visible before `commit`."""
+    """Writes one checkpoint, tensor by tensor; nothing is visible before `commit`.
+
+    An error of the disk is kept until `commit`: peers send all their tensors, whether they can be written or not.
+    """
 
     def __init__(self, root: Path, iteration: int, attempt: int) -> None:
         self._root, self._iteration, self._attempt = root, iteration, attempt
-        self._aside = root / f".writing-{iteration}-{attempt}"
-        shutil.rmtree(self._aside, ignore_errors=True)
-        self._aside.mkdir(parents=True)
-        self._file: BinaryIO = (self._aside / "tensors.bin").open("wb")
+        self._aside = root / f"{ASIDE}{iteration}-{attempt}"
         self._entries: list[Entry] = []
+        self._error: OSError | None = None
+        self._file: BinaryIO | None = None
+        with self._keeping_errors():
+            shutil.rmtree(self._aside, ignore_errors=True)
+            self._aside.mkdir(parents=True)
+            self._file = (self._aside / "tensors.bin").open("wb")
+
+    @contextmanager
+    def _keeping_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self._error = self._error or error
 
     def add(self, name: str, tensor: torch.Tensor) -> None:
         """Append one tensor in canonical order."""
+        if self._error is not None or self._file is None:
+            return
         raw = _raw(tensor)
         digest = hashlib.sha256(raw).hexdigest()
         shape = tuple(tensor.shape)
         self._entries.append(Entry(name, str(tensor.dtype), shape, self._file.tell(), len(raw), digest))
-        self._file.write(raw)
+        with self._keeping_errors():
+            self._file.write(raw)
 
     def commit(self, keep: int) -> Path:
-        """Make the checkpoint visible and remove all but the newest `keep`; return its path."""
+        """Make the checkpoint visible and remove all but the newest `keep`; return its path.
+
+        Raises WriteError when anything went wrong; no trace of this checkpoint is left then.
+        """
+        target = self._root / f"{PREFIX}{self._iteration:09d}"
+        with self._keeping_errors():
+            if self._error is None:
+                self._publish(target, keep)
+        if self._error is not None:
+            if self._file is not None:
+                with suppress(OSError):
+                    self._file.close()
+            shutil.rmtree(self._aside, ignore_errors=True)
+            words = f"checkpoint of iteration {self._iteration} in {self._root} cannot be written"
+            raise WriteError(f"{words}: {self._error.strerror or self._error}")
+        return target
+
+    def _publish(self, target: Path, keep: int) -> None:
+        assert self._file is not None
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
         manifest = Manifest(self._iteration, self._attempt, tuple(self._entries))
         write_atomically(self._aside / "manifest.json", manifest.to_json())
-        target = self._root / f"{PREFIX}{self._iteration:09d}"
         if target.exists():  # the same iteration once more, after a restart
             shutil.rmtree(target)
         self._aside.rename(target)
         _sync_directory(self._root)
         for old in paths(self._root)[keep:]:
             shutil.rmtree(old)
-        return target
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a torn checkpoint so that it counts no longer; return its new path."""
+    target = path.with_name(TORN + path.name)
+    shutil.rmtree(target, ignore_errors=True)
+    return path.rename(target)
 
 
 def paths(root: Path) -> list[Path]:
@@ -146,20 +190,21 @@ def verify(path: Path) -> Manifest:
     return manifest
 
 
-def newest(root: Path) -> tuple[tuple[Path, Manifest] | None, list[str]]:
-    """Return the newest whole checkpoint (None: there is none at all) and why newer ones were passed over.
+def newest(root: Path) -> tuple[tuple[Path, Manifest] | None, list[tuple[Path, str]]]:
+    """Return the newest whole checkpoint (None: there is none at all) and the newer ones with what is wrong with them.
 
     Raises CheckpointError when there are checkpoints but none is whole: starting anew would lose work silently.
     """
-    complaints: list[str] = []
+    torn: list[tuple[Path, str]] = []
     for path in paths(root):
         try:
-            return (path, verify(path)), complaints
+            return (path, verify(path)), torn
         except CheckpointError as error:
-            complaints.append(str(error))
-    if complaints:
-        raise CheckpointError("no checkpoint is whole; remove them to start anew: " + "; ".join(complaints))
-    return None, complaints
+            torn.append((path, str(error)))
+    if torn:
+        complaints = "; ".join(complaint for _, complaint in torn)
+        raise CheckpointError(f"no checkpoint is whole; remove them to start anew: {complaints}")
+    return None, torn
 
 
 def read_tensors(path: Path, manifest: Manifest) -> Iterator[tuple[str, torch.Tensor]]:
@@ -171,14 +216,20 @@ def read_tensors(path: Path, manifest: Manifest) -> Iterator[tuple[str, torch.Te
             yield entry.name, flat.view(DTYPES[entry.dtype]).view(entry.shape)
 
 
-def claim(root: Path, attempt: int) -> None:
-    """Make `attempt` the owner of the directory; raise OwnerError or CheckpointError where it must or can not write."""
+def claim(root: Path, attempt: int) -> bool:
+    """Make `attempt` the owner of the directory and clear away what killed writers left; return True.
+
+    Raises OwnerError where it must not write, CheckpointError where it cannot.
+    """
     try:
         root.mkdir(parents=True, exist_ok=True)
         check_owner(root, attempt)
         write_atomically(root / "owner.json", json.dumps({"attempt": attempt}))
+        for left in root.glob(f"{ASIDE}*"):
+            shutil.rmtree(left, ignore_errors=True)
     except OSError as error:
         raise CheckpointError(f"checkpoint directory {root} cannot be written: {error.strerror}") from None
+    return True
 
 
 def check_owner(root: Path, attempt: int) -> None:

@@ -69,6 +69,7 @@ def scatter(
 
     `read` is given on rank 0 alone. Parameters are filled in place; optimizer state is made anew.
     """
+    missing = dict.fromkeys(parameters)
     while (header := _announce(read)) is not None:
         name, dtype, shape, whole = header
         kind, _, rest = name.partition("/")
@@ -80,8 +81,11 @@ def scatter(
         value = _distribute(whole, dtype, shape, spec, tp)
         if kind == "model":
             _fill(name, parameter, value)
+            missing.pop(path, None)
         else:
             optimizer.state[parameter][key] = value.to(parameter.device) if value.dim() else value
+    if missing:
+        raise ValueError(f"the checkpoint lacks parameters of the model: {', '.join(list(missing)[:3])}")
 
 
 def _spec_of(parameter: nn.Parameter, shape: tuple[int, ...]) -> ShardSpec | None:

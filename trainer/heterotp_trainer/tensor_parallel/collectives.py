@@ -18,8 +18,9 @@ def start_sum(x: Tensor, tp: TPContext) -> Callable[[], Tensor]:
     if tp.group is None:
         return lambda: x
     with phase(tp.clock, "wait"):
-        # gloo lacks bf16 sums in some versions, and a sum of few bits drifts
-        summed = x.float() if x.dtype == torch.bfloat16 and not x.is_cuda else x.contiguous()
+        # gloo lacks bf16 sums in some versions, and a sum of few bits drifts; the backend is the same on all ranks
+        widen = x.dtype == torch.bfloat16 and dist.get_backend(tp.group) == "gloo"
+        summed = x.float() if widen else x.contiguous()
         work = dist.all_reduce(summed, group=tp.group, async_op=True)
 
     def finish() -> Tensor:

@@ -77,12 +77,6 @@ class Plan:
         """Return the JSON-ready form."""
         return {"heads": self.heads, "ffn": self.ffn}
 
-    @classmethod
-    def from_json(cls, body: dict[str, Any]) -> "Plan":
-        """Return the plan that `to_json` wrote."""
-        families = (tuple(tuple((a, b) for a, b in ranges) for ranges in body[name]) for name in ("heads", "ffn"))
-        return cls(*families)
-
     @cached_property
     def hash(self) -> str:
         """16 hex digits that are equal on all ranks when and only when the plan is."""

@@ -1,0 +1,106 @@
+"""When a checkpoint is written, by whom, and from which one training goes on: what all ranks do together."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from heterotp_trainer.checkpoint import files, stream
+from heterotp_trainer.environment import RankEnvironment
+from heterotp_trainer.tensor_parallel.context import TPContext
+
+EVERY_SECONDS = 600.0
+
+
+class CheckpointKeeper:
+    """The checkpoints of one attempt; "all ranks" as in Session. Rank 0 alone reads and writes."""
+
+    def __init__(self, environment: RankEnvironment, clock: Callable[[], float] = time.monotonic) -> None:
+        """Make this attempt the directory's owner (all ranks); raises CheckpointError on all ranks together."""
+        self._environment, self._clock = environment, clock
+        policy = environment.spec.checkpoint
+        self._every_iterations = policy.every_iterations if policy else None
+        self._every_seconds = float(policy.every_seconds) if policy else EVERY_SECONDS
+        self._keep = policy.keep if policy else 2
+        self._next = clock() + self._every_seconds
+        self._saved_at: int | None = None
+        root, attempt = environment.checkpoint_dir, environment.attempt
+        self.enabled = bool(self._from_rank_0(lambda: root is not None and files.claim(root, attempt)))
+
+    def is_due(self, iteration: int) -> bool:
+        """Return whether rank 0 asks for a checkpoint after this iteration; by time it asks once."""
+        if not self.enabled or self._environment.rank != 0:
+            return False
+        if self._every_iterations is not None and iteration % self._every_iterations == 0:
+            return True
+        if self._clock() < self._next:
+            return False
+        self._next = self._clock() + self._every_seconds  # it is written one boundary later
+        return True
+
+    def save(
+        self, iteration: int, parameters: stream.Named, optimizer: torch.optim.Optimizer, tp: TPContext
+    ) -> float | None:
+        """Write a checkpoint (all ranks); return the seconds it took, None where there is nothing to write.
+
+        Raises CheckpointError on rank 0 when it cannot be written; the one before stays.
+        """
+        if not self.enabled or self._saved_at == iteration:
+            return None
+        started = self._clock()
+        self._next = started + self._every_seconds
+        root, attempt = self._environment.checkpoint_dir, self._environment.attempt
+        writer = None
+        if self._environment.rank == 0:
+            assert root is not None
+            files.check_owner(root, attempt)
+            writer = files.Writer(root, iteration, attempt)
+        stream.gather(parameters, optimizer, tp, writer.add if writer else lambda name, tensor: None)
+        if writer is not None:
+            writer.commit(self._keep)
+        self._saved_at = iteration
+        return self._clock() - started
+
+    def restore(self, parameters: stream.Named, optimizer: torch.optim.Optimizer, tp: TPContext) -> int:
+        """Fill model and optimizer from the newest whole checkpoint (all ranks); return its iteration, else 0."""
+        if not self.enabled:
+            return 0
+        root = self._environment.checkpoint_dir
+        found: list[tuple[Path, files.Manifest] | None] = [None]
+
+        def find() -> int | None:
+            assert root is not None
+            found[0] = _newest(root)
+            return found[0][1].iteration if found[0] else None
+
+        iteration = self._from_rank_0(find)
+        if iteration is None:
+            return 0
+        read = files.read_tensors(*found[0]) if found[0] is not None else None
+        stream.scatter(parameters, optimizer, tp, read)
+        self._saved_at = int(iteration)
+        return self._saved_at
+
+    def _from_rank_0(self, act: Callable[[], Any]) -> Any:
+        """Return rank 0's result on all ranks, or raise its error on all of them together."""
+        said: list[Any] = [None]
+        if self._environment.rank == 0:
+            try:
+                said = [act()]
+            except (files.CheckpointError, OSError) as error:
+                said = [error]
+        dist.broadcast_object_list(said, src=0)
+        if isinstance(said[0], Exception):
+            raise said[0]
+        return said[0]
+
+
+def _newest(root: Path) -> tuple[Path, files.Manifest] | None:
+    """Return the newest whole checkpoint; torn ones that are newer are set aside, or they would crowd it out."""
+    found, torn = files.newest(root)
+    for path, complaint in torn:
+        print(f"{complaint}; set aside as {files.set_aside(path).name}, using the one before", flush=True)
+    return found
