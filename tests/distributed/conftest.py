@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from launched import Launched
 
 HERE = Path(__file__).parent
 DEADLINE_SECONDS = 120.0
@@ -65,3 +66,18 @@ def gang(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gang]:
         return results
 
     yield run
+
+
+@pytest.fixture
+def launch(tmp_path):
+    """A function that starts a gang; whatever is left is killed."""
+    started = []
+
+    def start(body, **options):
+        started.append(Launched(tmp_path, body, **options))
+        return started[-1]
+
+    start.workdir = tmp_path
+    yield start
+    for each in started:
+        each.kill()

@@ -10,24 +10,9 @@ import urllib.request
 
 import pytest
 from heterotp_api.names import EXIT_BAD_INPUT, EXIT_CHECKPOINT_OWNER, EXIT_STOPPED, Env
-from launched import Launched, spec
+from launched import spec
 
 LONG = 100_000
-
-
-@pytest.fixture
-def launch(tmp_path):
-    """A function that starts a gang; whatever is left is killed."""
-    started = []
-
-    def start(body, **options):
-        started.append(Launched(tmp_path, body, **options))
-        return started[-1]
-
-    start.workdir = tmp_path
-    yield start
-    for each in started:
-        each.kill()
 
 
 def alive(pid):
@@ -66,6 +51,34 @@ def test_unequal_groups_train_to_the_end_and_report(launch):
     assert all(rank["matmulSeconds"] > 0 and rank["waitSeconds"] > 0 for rank in report["ranks"])
     assert [line["iteration"] for line in run.history()] == list(range(1, 13))
     assert run.read("status.json")["state"] == "succeeded"
+
+
+def test_no_statistic_takes_warm_up_checkpoints_or_evaluations(launch):
+    run = launch(spec(2, iterations=47, checkpoint={"everyIterations": 10}))
+    assert run.wait() == 0, run.text()
+    per_epoch = 1437 // 64
+    asked = {10, 20, 30, 40, per_epoch, 2 * per_epoch}  # told one boundary later, done in the iteration after that
+    unmeasured = [line["iteration"] for line in run.history() if not line["measured"]]
+    assert unmeasured == sorted({1, 2} | {iteration + 2 for iteration in asked})
+    assert len([line for line in run.history() if line["accuracy"] is None]) == per_epoch
+
+
+def test_a_finished_run_started_again_only_evaluates(launch):
+    body = spec(2, iterations=23)
+    run = launch(body)
+    assert run.wait() == 0, run.text()
+    first = run.read("report.json")
+    again = launch(body, attempt=2)
+    assert again.wait() == 0, again.text()
+    report = again.read("report.json")
+    assert (report["iterations"], report["epochs"], report["testAccuracy"]) == (23, 1, first["testAccuracy"])
+
+
+def test_a_model_that_grew_is_not_filled_from_an_old_checkpoint(launch):
+    assert launch(spec(2, iterations=4)).wait() == 0
+    deeper = launch(spec(2, iterations=8, model={"hiddenSize": 32, "depth": 2, "heads": 4, "patchSize": 4}), attempt=2)
+    assert deeper.wait() == EXIT_BAD_INPUT
+    assert "the checkpoint lacks parameters of the model: blocks.1." in deeper.text()
 
 
 @pytest.mark.parametrize(
@@ -138,6 +151,7 @@ def test_a_corrupt_checkpoint_is_passed_over(launch):
     assert "torn or corrupt" in longer.text()
     before = int(steps[-2].name.removeprefix("step-"))
     assert longer.read("status.json")["resumedFrom"] == before
+    assert (launch.workdir / "checkpoints" / f"torn-{steps[-1].name}").is_dir()
 
 
 def test_only_corrupt_checkpoints_are_an_error_that_names_them(launch):

@@ -1,6 +1,8 @@
 """Checkpoint directories: whole or not there, checked, owned."""
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -82,9 +84,61 @@ def lose(path):
 def test_a_damaged_checkpoint_is_found_and_the_one_before_is_used(tmp_path, damage):
     write(tmp_path, 10)
     damage(write(tmp_path, 20))
-    found, complaints = files.newest(tmp_path)
-    assert found[1].iteration == 10
-    assert len(complaints) == 1 and "step-000000020 is torn or corrupt" in complaints[0]
+    found, ((path, complaint),) = files.newest(tmp_path)
+    assert (found[1].iteration, path.name) == (10, "step-000000020")
+    assert "step-000000020 is torn or corrupt" in complaint
+
+
+def test_one_set_aside_counts_no_longer(tmp_path):
+    write(tmp_path, 90)
+    torn = write(tmp_path, 100)
+    flip(torn)
+    assert files.set_aside(torn).name == "torn-step-000000100"
+    write(tmp_path, 95, keep=1)
+    assert [path.name for path in files.paths(tmp_path)] == ["step-000000095"]
+
+
+def test_all_is_on_the_disk_before_it_is_seen(tmp_path, monkeypatch):
+    seen = []
+    fsync, rename = os.fsync, Path.rename
+    monkeypatch.setattr(os, "fsync", lambda fd: (seen.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name), fsync(fd)))
+    monkeypatch.setattr(Path, "rename", lambda path, to: (seen.append(f"-> {Path(to).name}"), rename(path, to))[1])
+    write(tmp_path, 10)
+    visible = seen.index("-> step-000000010")
+    assert {"tensors.bin", ".writing-10-1"} <= set(seen[:visible]) and any(
+        "manifest" in name for name in seen[:visible]
+    )
+    assert tmp_path.name in seen[visible:]
+
+
+def test_a_full_disk_leaves_the_one_before_and_nothing_else(tmp_path):
+    write(tmp_path, 10)
+    writer = files.Writer(tmp_path, 20, 1)
+    writer._file.close()
+    writer._file = open("/dev/full", "wb", buffering=0)  # noqa: SIM115
+    for name, tensor in TENSORS.items():
+        writer.add(name, tensor)
+    with pytest.raises(files.WriteError, match=r"checkpoint of iteration 20 .* cannot be written: No space left"):
+        writer.commit(1)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000000010"]
+
+
+def test_what_a_killed_writer_left_goes_with_the_next_attempt(tmp_path):
+    killed = files.Writer(tmp_path, 10, 1)
+    killed.add("model/a", TENSORS["model/a"])
+    killed._file.close()
+    assert (tmp_path / ".writing-10-1").is_dir()
+    files.claim(tmp_path, 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["owner.json"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.int32, torch.bool, torch.complex64], ids=str)
+def test_any_type_comes_back(tmp_path, dtype):
+    writer = files.Writer(tmp_path, 1, 1)
+    writer.add("model/a", torch.tensor([1, 0, 1]).to(dtype))
+    path = writer.commit(1)
+    ((_, back),) = files.read_tensors(path, files.verify(path))
+    assert back.dtype == dtype and torch.equal(back, torch.tensor([1, 0, 1]).to(dtype))
 
 
 def test_only_damaged_ones_are_an_error(tmp_path):

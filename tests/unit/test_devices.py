@@ -82,3 +82,7 @@ def test_a_missing_precision_names_rank_and_device(monkeypatch):
     monkeypatch.setattr(device, "supports", lambda precision: precision == "fp32")
     with pytest.raises(ValueError, match=r"bf16: rank 3 on cpu"):
         check_precision(device, "bf16", 3)
+
+
+def test_an_emulated_device_rounds_as_the_processor_below_it():
+    assert emulated(Host()).arithmetic == resolve_device(DeviceSpec(type="cpu"), 0).arithmetic != ""

@@ -76,3 +76,10 @@ def test_the_checksum_sees_every_change():
 def test_hashes_become_numbers():
     assert hash_number("00000000000000ff") == 255
     assert hash_number("ffffffffffffffff") == 2**64 - 1
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64, torch.bool], ids=str)
+def test_replicas_of_any_type_and_size_have_a_checksum(dtype):
+    odd = torch.tensor([1, 0, 1]).to(dtype)
+    other = torch.tensor([1, 1, 0]).to(dtype)
+    assert checksum([odd]) == checksum([odd.clone()]) != checksum([other])
