@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic.alias_generators import to_camel, to_snake
 from pydantic_core import PydanticCustomError
 
 
@@ -48,7 +48,8 @@ class Model(BaseModel):
     def _check_rules(self) -> Self:
         for rule in self.rules:
             if rule.holds is not None and not rule.holds(self):
-                raise PydanticCustomError("rule", "{message}", {"message": rule.message, "field": rule.field})
+                context = {"message": rule.message, "field": rule.field, "value": _scalar_at(self, rule.field)}
+                raise PydanticCustomError("rule", "{message}", context)
         return self
 
     def dump(self) -> dict[str, Any]:
@@ -56,12 +57,38 @@ class Model(BaseModel):
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
-class Metadata(Model):
-    """The part of ObjectMeta that HeteroTP reads; the rest is kept as it came."""
+def _scalar_at(value: Any, path: str) -> Any:
+    """Return what stands at a dotted camelCase path, None where it is no scalar."""
+    for part in filter(None, path.split(".")):
+        value = getattr(value, to_snake(part), None)
+    return value if isinstance(value, (str, int, float)) else None
 
-    model_config = ConfigDict(**{**Model.model_config, "extra": "allow"})
+
+LabelKey = Annotated[
+    str,
+    StringConstraints(max_length=317, pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-\w.]*[A-Za-z0-9])?$"),
+]
+LabelValue = Annotated[str, StringConstraints(max_length=63, pattern=r"^([A-Za-z0-9]([-\w.]*[A-Za-z0-9])?)?$")]
+
+
+class Metadata(Model):
+    """ObjectMeta: what people write is checked as the API server does, what the server writes is kept as it came."""
+
     name: str = Field(min_length=1, max_length=253)
-    namespace: str = "default"
+    namespace: str = Field("default", max_length=63, pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+    labels: dict[LabelKey, LabelValue] | None = None
+    annotations: dict[LabelKey, str] | None = None
+    generate_name: Any = None
+    uid: Any = None
+    resource_version: Any = None
+    generation: Any = None
+    creation_timestamp: Any = None
+    deletion_timestamp: Any = None
+    deletion_grace_period_seconds: Any = None
+    finalizers: Any = None
+    owner_references: Any = None
+    managed_fields: Any = None
+    self_link: Any = None
 
 
 def without_nulls(value: Any) -> Any:

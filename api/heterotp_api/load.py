@@ -1,6 +1,8 @@
 """Manifests from files: the same verdict as the API server's, without one."""
 
+import math
 import re
+from collections.abc import Hashable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,16 @@ KINDS: dict[str, type[Kind]] = {
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads 1e-3 as the number that it is to kubectl; to PyYAML a number needs a dot and a signed exponent."""
+    """Reads YAML as kubectl does: 1e-3 is a number, and a key that stands twice is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """Return the map of a node; raises ConstructorError naming a key that stands twice."""
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.tag != "tag:yaml.org,2002:merge" and key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} stands twice", key.start_mark)
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
 
 
 _Loader.add_implicit_resolver(
@@ -49,7 +60,8 @@ def field_path(details: ErrorDetails) -> str:
     """Return the path of an error as people write it, e.g. spec.workerGroups[0].pods."""
     path = ""
     for part in details["loc"]:
-        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
+        if part != "[key]":  # of a map whose key is wrong: the path names the key already
+            path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
     below = (details.get("ctx") or {}).get("field", "")
     return ".".join(p for p in (path, below) if p)
 
@@ -62,7 +74,7 @@ def first_error(error: ValidationError) -> tuple[str, object, str]:
         return field_path(details), None, "is required"
     if details["type"] == "extra_forbidden":
         return field_path(details), value, "is not a known field"
-    return field_path(details), value, _message(details)
+    return field_path(details), (details.get("ctx") or {}).get("value", value), _message(details)
 
 
 def _message(details: ErrorDetails) -> str:
@@ -77,10 +89,26 @@ def parse_object(body: dict[str, Any], file: str = "manifest") -> Kind:
     kind = KINDS.get(str(body.get("kind")))
     if kind is None:
         raise ManifestError(file, "kind", body.get("kind"), f"must be one of {', '.join(KINDS)}")
+    for field, value, message in _not_json(body, ""):
+        raise ManifestError(file, field, value, message)
     try:
         return kind.model_validate(without_nulls(body))
     except ValidationError as error:
         raise ManifestError(file, *first_error(error)) from None
+
+
+def _not_json(value: Any, path: str) -> Iterator[tuple[str, Any, str]]:
+    """Yield path, value and complaint of numbers that YAML can hold and the API server's JSON cannot."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _not_json(inner, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _not_json(inner, f"{path}[{index}]")
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield path, value, "must be a finite number"
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        yield path, value, "must fit into 64 bits"
 
 
 def load_manifest(path: Path) -> list[Kind]:

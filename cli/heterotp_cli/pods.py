@@ -3,16 +3,17 @@
 import json
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from heterotp_api.job import HeteroTPJob
-from heterotp_api.names import Env
+from heterotp_api.names import CONTAINER, Env
 from heterotp_api.ranks import PodPlace, pods
 
+from heterotp_cli.gpus import VARIABLE
 from heterotp_cli.workdir import CHECKPOINTS
 
 LOOPBACK = "127.0.0.1"
@@ -81,9 +82,15 @@ def pod_environment(
 
 
 def pod_commands(
-    job: HeteroTPJob, attempt: int, workdir: Path, ports: Ports, python: str, base: Mapping[str, str]
+    job: HeteroTPJob,
+    attempt: int,
+    workdir: Path,
+    ports: Ports,
+    python: str,
+    base: Mapping[str, str],
+    gpus: Sequence[str | None],
 ) -> list[PodCommand]:
-    """Return one launcher per pod; `base` is this process's own environment."""
+    """Return one launcher per pod; `base` is this process's own environment, `gpus` as `gpus.deal` returns them."""
     threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // job.spec.process_count))}
     # an own command's `python3` is the one that has the library, also where no environment is activated
     path = {"PATH": os.pathsep.join([str(Path(python).parent), base.get("PATH", os.defpath)])}
@@ -94,31 +101,28 @@ def pod_commands(
         if job.spec.training is None:
             arguments += ("--", *command)
         settings = pod_environment(job, place, attempt, workdir, ports, index)
-        environment = {**threads, **base, **path, "PYTHONUNBUFFERED": "1", **template_environment, **settings}
+        seen = gpus[index]
+        devices = {} if seen is None else {VARIABLE: seen}
+        environment = {
+            **threads,
+            **base,
+            **path,
+            "PYTHONUNBUFFERED": "1",
+            **devices,
+            **template_environment,
+            **settings,
+        }
         commands.append(PodCommand(place, arguments, environment))
     return commands
 
 
 def own_command(template: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return command and literal environment of a template's container `trainer` (else of its only one)."""
+    """Return command and literal environment of a template's container `trainer`, given `template_error` finds none."""
     containers = (template.get("spec") or {}).get("containers") or []
-    named = [c for c in containers if c.get("name") == "trainer"] or containers[:1]
-    if not named:
-        return (), {}
-    container = named[0]
+    container: Mapping[str, Any] = next((c for c in containers if c.get("name") == CONTAINER), {})
     command = tuple(str(part) for part in [*(container.get("command") or []), *(container.get("args") or [])])
     literal = {e["name"]: str(e["value"]) for e in container.get("env") or [] if "value" in e}
     return command, literal
-
-
-def missing_command(job: HeteroTPJob) -> str | None:
-    """Return the path of the first template that lacks the command that a job without `training` needs."""
-    if job.spec.training is not None:
-        return None
-    for index, group in enumerate(job.spec.worker_groups):
-        if not own_command(group.template)[0]:
-            return f"spec.workerGroups[{index}].template.spec.containers[0].command"
-    return None
 
 
 def free_ports(job: HeteroTPJob) -> Ports:

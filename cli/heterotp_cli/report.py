@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from heterotp_api.ranks import RankPlace
+from heterotp_api.summary import summary
 from heterotp_api.trainer_status import TrainerStatus
 
 from heterotp_cli.follow import History
@@ -50,12 +51,21 @@ def _guessed(
         "epochs": last.get("epoch", status.epoch if status else 0),
         "trainLoss": last.get("loss", status.loss if status else None),
         "testAccuracy": status.accuracy if status else None,
-        "iterationSeconds": iteration_statistics(history),
+        "iterationSeconds": summary(measured_seconds(history, attempt)),
         "limitIterationSeconds": status.limit_iteration_seconds if status else None,
         "strategy": status.strategy if status else None,
         "emulated": any(place.device.type == "emulated" for place in places),
         "ranks": _ranks(status, places),
     }
+
+
+def measured_seconds(history: History, attempt: int) -> list[float]:
+    """Return the iteration times of an attempt that statistics take: no warm-up, checkpoint or evaluation."""
+    return [
+        entry["iterationSeconds"]
+        for entry in history.entries
+        if entry.get("attempt") == attempt and entry.get("measured") and entry.get("iterationSeconds") is not None
+    ]
 
 
 def _ranks(status: TrainerStatus | None, places: Sequence[RankPlace]) -> list[dict[str, Any]]:
@@ -69,16 +79,6 @@ def _ranks(status: TrainerStatus | None, places: Sequence[RankPlace]) -> list[di
         }
         for place in places
     ]
-
-
-def iteration_statistics(history: History) -> dict[str, float | None]:
-    """Return min, median, p95 and max of the iteration time, seconds."""
-    times = sorted(e["iterationSeconds"] for e in history.entries if e.get("iterationSeconds") is not None)
-    if not times:
-        return dict.fromkeys(("min", "median", "p95", "max"))
-    middle, last = len(times) // 2, len(times) - 1
-    median = times[middle] if len(times) % 2 else (times[middle - 1] + times[middle]) / 2
-    return {"min": times[0], "median": median, "p95": times[round(0.95 * last)], "max": times[-1]}
 
 
 def summary_lines(report: dict[str, Any], elapsed_seconds: float) -> list[str]:

@@ -7,17 +7,19 @@ from contextlib import suppress
 from pathlib import Path
 
 import click
-from heterotp_api.job import HeteroTPJob
+from heterotp_api.job import HeteroTPJob, HeteroTPJobSpec
 from heterotp_api.load import ManifestError, load_manifest
 from heterotp_api.names import EXIT_BAD_INPUT as TRAINER_BAD_INPUT
 from heterotp_api.ranks import rank_table
+from heterotp_api.template import template_error
 from heterotp_api.trainer_status import TrainerStatus
 
 from heterotp_cli import workdir as directory
 from heterotp_cli.control import Chosen, choose
 from heterotp_cli.errors import EXIT_INTERRUPTED, BadInput, Failed
 from heterotp_cli.follow import read_history
-from heterotp_cli.pods import PodCommand, free_ports, missing_command, pod_commands
+from heterotp_cli.gpus import deal, visible
+from heterotp_cli.pods import PodCommand, free_ports, pod_commands
 from heterotp_cli.report import completed, summary_lines
 
 
@@ -35,13 +37,15 @@ def command(manifest: Path, workdir: Path | None, resume: bool, fresh: bool) -> 
     if resume and fresh:
         raise BadInput("--fresh: with --resume: give one of them")
     chosen = read_manifest(manifest)
+    if not resume and (problem := held_checkpoints(chosen.job)) is not None:
+        raise BadInput(f"{manifest}: {problem}")
     require_trainer()
     name = chosen.job.metadata.name
     place = Path(os.path.abspath(workdir or Path("runs") / name))
     handle, attempt = directory.claim(place, name, "resume" if resume else "fresh" if fresh else "new")
     with handle:
         directory.prepare(place, name, attempt, chosen.control.dump())
-        run_attempt(chosen, attempt, place)
+        run_attempt(manifest, chosen, attempt, place)
 
 
 def read_manifest(manifest: Path) -> Chosen:
@@ -60,13 +64,22 @@ def read_manifest(manifest: Path) -> Chosen:
 
 def local_problem(job: HeteroTPJob) -> str | None:
     """Return what this machine lacks for a good manifest, as `field: value: what would be right`."""
-    command_field = missing_command(job)
-    if command_field is not None:
-        return f"{command_field}: absent: must be the command to run, as training is absent"
+    wrong = template_error(job.spec)
+    if wrong is not None:
+        return wrong
     path = job.spec.training.data.path if job.spec.training is not None else None
     if path is not None and not Path(path).exists():
         return f"spec.training.data.path: '{path}' does not exist: name a file or directory with the data set"
     return None
+
+
+def held_checkpoints(job: HeteroTPJob) -> str | None:
+    """Return what forbids to start anew: the manifest's own directory holds an earlier run's checkpoints."""
+    path = job.spec.checkpoint.path if job.spec.checkpoint is not None else None
+    if path is None or not any(Path(path).glob("step-*")):
+        return None
+    advice = "remove them, name another directory, or continue with --resume"
+    return f"spec.checkpoint.path: '{path}' holds checkpoints of an earlier run: {advice}"
 
 
 def require_trainer() -> None:
@@ -76,8 +89,8 @@ def require_trainer() -> None:
             raise Failed(f"{module} is not installed: pip install 'heterotp[trainer,cli]'")
 
 
-def run_attempt(chosen: Chosen, attempt: int, place: Path) -> None:
-    """Run one attempt and leave report.json and report.png; raise Failed when it failed."""
+def run_attempt(manifest: Path, chosen: Chosen, attempt: int, place: Path) -> None:
+    """Run one attempt and leave report.json and report.png; raise BadInput or Failed when it failed."""
     from rich.console import Console
 
     from heterotp_cli.live import open_view
@@ -85,23 +98,29 @@ def run_attempt(chosen: Chosen, attempt: int, place: Path) -> None:
 
     job, places = chosen.job, rank_table(chosen.job.spec)
     ports = free_ports(job)
-    commands = pod_commands(job, attempt, place, ports, sys.executable, os.environ)
+    try:
+        gpus, note = deal(job, visible(os.environ))
+    except ValueError as error:
+        raise BadInput(f"{manifest}: {error}") from None
+    commands = pod_commands(job, attempt, place, ports, sys.executable, os.environ, gpus)
     view = open_view(Console(), places)
     try:
         view.note(f"{job.metadata.name}: {len(places)} ranks, run directory {place}")
-        for note in chosen.notes:
-            view.note(f"note: {note}")
+        for each in filter(None, (*chosen.notes, note)):
+            view.note(f"note: {each}")
         outcome = train(commands, place, attempt, view)
     finally:
         with suppress(OSError):  # a terminal that is gone must not cost the report
             view.close()
     report = finish(job, attempt, outcome.state, outcome.status, place)
+    blamed = outcome.blamed or 0
+    if outcome.state == "failed" and outcome.codes[blamed] == TRAINER_BAD_INPUT and job.spec.training is not None:
+        raise_refused(manifest, commands[blamed], place / directory.LOGS)
     for line in summary_lines(report, outcome.elapsed_seconds):
         click.echo(line)
     click.echo(f"  report         {place / directory.REPORT}")
     draw_picture(report, place)
     if outcome.state == "failed":
-        blamed = outcome.blamed or 0
         raise_failed(commands[blamed], outcome.codes[blamed], place / directory.LOGS)
     if outcome.state == "stopped":
         click.echo("stopped; continue with --resume")
@@ -133,13 +152,20 @@ def draw_picture(report: dict[str, object], place: Path) -> None:
     click.echo(f"  picture        {target}")
 
 
-def raise_failed(blamed: PodCommand, code: int | None, logs: Path) -> None:
-    """Raise what ends the run: BadInput where the trainer refused its input, else Failed with the log's end."""
-    from heterotp_cli.blame import failure_text, own_lines, suspect
+def raise_refused(manifest: Path, blamed: PodCommand, logs: Path) -> None:
+    """Raise BadInput with what the trainer said of its input; its words name the field below spec."""
+    from heterotp_cli.blame import own_lines, suspect
     from heterotp_cli.logs import rank_log
 
-    if code == TRAINER_BAD_INPUT:
-        lines = own_lines(rank_log(logs, suspect(logs, blamed.ranks)))
-        if lines:
-            raise BadInput(lines[-1])
+    said = next(iter(own_lines(rank_log(logs, suspect(logs, blamed.ranks)))[-1:]), "error: refused by the trainer")
+    words = said.removeprefix("error: ")
+    first = words.partition(":")[0].partition(".")[0]
+    below_spec = first in {field.alias for field in HeteroTPJobSpec.model_fields.values()}
+    raise BadInput(f"{manifest}: {'spec.' if below_spec else ''}{words}")
+
+
+def raise_failed(blamed: PodCommand, code: int | None, logs: Path) -> None:
+    """Raise Failed with the end of the log."""
+    from heterotp_cli.blame import failure_text
+
     raise Failed(failure_text(blamed.name, blamed.ranks, code, logs))

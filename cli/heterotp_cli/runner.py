@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from heterotp_api.names import EXIT_STOPPED
+from heterotp_api.names import EXIT_PEER_LOST, EXIT_STOPPED
 from heterotp_api.trainer_status import TrainerStatus
 
 from heterotp_cli.follow import read_status
@@ -65,9 +65,12 @@ def state_of(codes: Sequence[int | None], interrupts: int) -> str:
     """Return how the attempt ended, from the launchers' exit codes and the user's interrupts."""
     if all(code == 0 for code in codes):
         return "succeeded"
-    if interrupts or all(code in (0, EXIT_STOPPED) for code in codes):
-        return "stopped"
-    return "failed"
+    well = {0, EXIT_STOPPED}
+    if interrupts:
+        well.add(EXIT_PEER_LOST)  # of a rank that was stopped before it could do so together with the others
+    if interrupts > 1:
+        well.add(128 + signal.SIGKILL)
+    return "stopped" if all(code in well for code in codes) else "failed"
 
 
 @contextmanager

@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import click
+from heterotp_api.job import HeteroTPJob
 from heterotp_api.load import Kind, ManifestError, load_manifest
+from heterotp_api.template import template_error
 
 from heterotp_cli.errors import EXIT_BAD_INPUT
 
@@ -25,6 +27,9 @@ def command(manifests: tuple[Path, ...]) -> None:
     for path in manifests:
         try:
             for item in load_manifest(path):
+                wrong = template_error(item.spec) if isinstance(item, HeteroTPJob) else None
+                if wrong is not None:
+                    raise ManifestError(str(path), "", None, wrong)
                 click.echo(ok_line(path, item))
         except ManifestError as error:
             bad = True

@@ -43,9 +43,17 @@ def look(workdir: Path) -> Seen:
     if run is None:
         return Seen(empty=False)
     report = read_json(workdir / REPORT) or {}
+    if (report.get("state"), report.get("iterations"), run.get("attempt")) == ("failed", 0, 1) and not _trained(
+        workdir
+    ):
+        return Seen(empty=True)  # nothing came of it: once the mistake is mended the same command shall do
     status = read_json(workdir / STATUS) or {}
     iteration = report.get("iterations", status.get("iteration"))
     return Seen(False, str(run.get("job")), int(run.get("attempt", 0)), report.get("state"), iteration)
+
+
+def _trained(workdir: Path) -> bool:
+    return (workdir / HISTORY).exists() and (workdir / HISTORY).stat().st_size > 0
 
 
 def next_attempt(seen: Seen, workdir: Path, job: str, mode: Mode = "new") -> int:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from heterotp_api.summary import summary
 from heterotp_api.trainer_status import TrainerRank, TrainerState, TrainerStatus
 
 from heterotp_trainer.balancing.costs import RankCost, fluid_limit, speeds
@@ -145,6 +146,7 @@ class Board:
             for report in reports
         ]
         return {
+            "attempt": self.attempt,
             "iteration": reports[0].iteration,
             "epoch": self.progress.epoch,
             "time": time.time(),
@@ -168,7 +170,7 @@ class Board:
             "epochs": status.epoch,
             "trainLoss": status.loss,
             "testAccuracy": status.accuracy,
-            "iterationSeconds": _summary(self.step_seconds),
+            "iterationSeconds": summary(self.step_seconds),
             "limitIterationSeconds": status.limit_iteration_seconds,
             "strategy": status.strategy,
             "emulated": self.emulated,
@@ -178,12 +180,3 @@ class Board:
                 for rank in ranks
             ],
         }
-
-
-def _summary(seconds: Sequence[float]) -> dict[str, float | None]:
-    """Return min, median, 95th percentile (nearest rank) and max."""
-    if not seconds:
-        return dict.fromkeys(("min", "median", "p95", "max"))
-    ordered = sorted(seconds)
-    p95 = ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
-    return {"min": ordered[0], "median": statistics.median(ordered), "p95": p95, "max": ordered[-1]}

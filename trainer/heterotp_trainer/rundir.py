@@ -1,6 +1,7 @@
 """The files that rank 0 leaves for whoever watches: a local run's directory, the last words of a pod."""
 
 import json
+import math
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -34,14 +35,14 @@ class RunDirectory:
 
     def append(self, line: dict[str, Any]) -> None:
         """Append one iteration to the history."""
-        self._history.write(json.dumps(line) + "\n")
+        self._history.write(json.dumps(_finite(line), allow_nan=False) + "\n")
 
     def close(self, report: dict[str, Any]) -> None:
         """Write the last status and the report."""
         self._stop.set()
         self._thread.join()
         self._replace("status.json", self._status())
-        self._replace("report.json", json.dumps(report, indent=2) + "\n")
+        self._replace("report.json", json.dumps(_finite(report), indent=2, allow_nan=False) + "\n")
         self._history.close()
 
 
@@ -52,6 +53,15 @@ def last_words(status: TrainerStatus) -> str:
     if len(text.encode()) <= MAX_LAST_WORDS:
         return text
     return json.dumps({**body, "ranks": []}, separators=(",", ":"))
+
+
+def _finite(value: Any) -> Any:
+    """Return the value with None for what is no number: JSON has no word for it."""
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _rounded(value: Any) -> Any:

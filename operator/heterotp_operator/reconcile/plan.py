@@ -7,6 +7,7 @@ another attempt are then simply old.
 
 from heterotp_api import names
 from heterotp_api.load import first_error
+from heterotp_api.template import template_error
 from pydantic import ValidationError
 
 from heterotp_operator.reconcile.actions import Action, BumpAttempt, CreatePod, Decision, DryRunPod, Event
@@ -18,7 +19,6 @@ from heterotp_operator.reconcile.failure import Cause, earlier_cause, find_cause
 from heterotp_operator.reconcile.observed import Observed, first_rank_of, phase
 from heterotp_operator.reconcile.pods import gang_hashes, pod_body
 from heterotp_operator.reconcile.status import is_ready, status_of
-from heterotp_operator.reconcile.template_check import template_error
 
 __all__ = ["Decision", "plan"]
 CONTROLLER = "heterotp.io/operator"

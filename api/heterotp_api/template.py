@@ -55,6 +55,10 @@ def _container_errors(where: str, container: dict[str, Any]) -> Iterator[tuple[s
         item = str if field in STRINGS else dict
         if not _is_list_of(value := container.get(field), item):
             yield f"{where}.{field}", value, f"must be a list of {'strings' if item is str else 'maps'}"
+        elif field == "env":
+            for number, variable in enumerate(value or ()):
+                if not isinstance(variable.get("name"), str):
+                    yield f"{where}.env[{number}].name", variable.get("name"), "must be a string"
     if not isinstance(value := container.get("securityContext"), dict | None):
         yield f"{where}.securityContext", value, "must be a map"
 
