@@ -28,3 +28,13 @@ def manifest(case: dict[str, Any]) -> dict[str, Any]:
     base = TABLE["bases"][case["kind"]] if "kind" in case else TABLE["base"]
     whole = merged(copy.deepcopy(base), case["patch"])
     return json.loads(json.dumps(whole).replace('"<null>"', "null"))
+
+
+REFUSED_FILES = TABLE["refusedFiles"]
+
+
+def refused_text(case: dict[str, Any]) -> str:
+    """Return the YAML text of one case: the base with one string replaced by another."""
+    text = yaml.safe_dump(TABLE["base"], sort_keys=False)
+    assert case["replace"] in text
+    return text.replace(case["replace"], case["by"])

@@ -11,10 +11,8 @@ import pytest
 from cluster_job import Space, logs
 from guardian import Guardian
 from kube import Kube, until
+from places import BIN, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-BIN = Path(os.environ.get("CLUSTER_DIR", CACHE / "heterotp-cluster")) / "bin"
 SYSTEM = "heterotp-system"
 RELEASE = "heterotp"
 OPERATORS = "app.kubernetes.io/component=operator"

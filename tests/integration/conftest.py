@@ -13,23 +13,17 @@ import pytest
 from guardian import Guardian
 from heterotp_api.crd import crds
 from kube import Kube, KubeError, until
+from places import ROOT, RUN
 
-ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ROOT / "tools" / "cluster"
 PACKAGES = [str(ROOT / part) for part in ("api", "operator")]
-RUN = re.compile(r"cp-it-(\d+)$")
-
-
-def state_directory():
-    """Return where the tools keep the state of what runs."""
-    cache = os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))
-    return Path(os.environ.get("CLUSTER_DIR", Path(cache) / "heterotp-cluster")) / "run"
+API_SERVER = re.compile(r"cp-it-(\d+)$")
 
 
 def remove_leftovers():
     """Take down the API servers of earlier runs whose process is gone."""
-    for left in state_directory().glob("cp-it-*"):
-        match = RUN.search(left.name)
+    for left in RUN.glob("cp-it-*"):
+        match = API_SERVER.search(left.name)
         if match and not Path(f"/proc/{match[1]}").exists():
             subprocess.run([TOOLS / "cp-down.sh", left.name.removeprefix("cp-")], check=True)
 

@@ -1,13 +1,15 @@
 """A real API server accepts the CRDs and judges the shared table of manifests as the models do."""
 
 import json
+import subprocess
 
 import pytest
 from heterotp_api.crd import KINDS, crds
 from heterotp_api.load import parse_object
 from heterotp_api.names import GROUP, VERSION
 from kubernetes import client, config
-from manifest_table import TABLE, manifest, merged
+from manifest_table import REFUSED_FILES, TABLE, manifest, merged, refused_text
+from places import BIN
 
 pytestmark = pytest.mark.integration
 PLURAL = {kind.name: kind.plural for kind in KINDS}
@@ -59,6 +61,13 @@ def test_bad_manifests_are_refused_with_the_reason(objects, case):
         create(objects, manifest(case), dry_run="All")
     assert error.value.status == 422
     assert case["server"] in message(error)
+
+
+@pytest.mark.parametrize("case", REFUSED_FILES, ids=lambda case: case["name"])
+def test_kubectl_refuses_the_files_that_the_models_refuse(kubeconfig, case):
+    command = [BIN / "kubectl", "--kubeconfig", kubeconfig, "create", "--dry-run=server", "-f", "-"]
+    done = subprocess.run(command, input=refused_text(case), capture_output=True, text=True)
+    assert done.returncode != 0 and "created" not in done.stdout, done.stdout
 
 
 def test_unknown_fields_are_refused_by_name(objects):

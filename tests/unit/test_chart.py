@@ -1,16 +1,12 @@
 """The chart as helm renders it: what is installed, what it may do, and what its schema refuses."""
 
-import os
 import subprocess
-from pathlib import Path
 
 import pytest
 import yaml
+from places import BIN, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "heterotp"
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-HELM = Path(os.environ.get("CLUSTER_DIR", CACHE / "heterotp-cluster")) / "bin" / "helm"
 
 KINDS = ["heterotpjobs", "balancingpolicies", "stragglerinjections"]
 RULES = [
@@ -30,7 +26,7 @@ RULES = [
 def helm(*values):
     """Run `helm template` with --set VALUES."""
     sets = [part for value in values for part in ("--set", value)]
-    command = [HELM, "template", "r", CHART, "--namespace", "system", *sets]
+    command = [BIN / "helm", "template", "r", CHART, "--namespace", "system", *sets]
     return subprocess.run(command, capture_output=True, text=True)
 
 

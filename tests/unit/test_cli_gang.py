@@ -29,7 +29,10 @@ def test_a_real_failure_is_blamed_before_its_victims(codes, index):
         ([0, 0], 1, "succeeded"),
         ([143, 143], 0, "stopped"),
         ([143, 137], 2, "stopped"),
+        ([143, 75], 1, "stopped"),
         ([1, 75], 0, "failed"),
+        ([1, 75], 1, "failed"),  # the last checkpoint could not be written
+        ([137, 143], 1, "failed"),  # killed before the user stopped the rest
     ],
 )
 def test_state_of(codes, interrupts, state):

@@ -87,8 +87,40 @@ def test_missing_data_path_is_named(tmp_path):
 def test_own_command_must_be_there(tmp_path):
     groups = [{"name": "a", "pods": 4, "template": {"spec": {"containers": [{"name": "trainer"}]}}}]
     body = manifest({"patch": {"spec": {"training": None, "workerGroups": groups}}})
-    with pytest.raises(BadInput, match=r"spec\.workerGroups\[0\]\.template\.spec\.containers\[0\]\.command: absent"):
+    with pytest.raises(
+        BadInput, match=r"job\.yaml: spec\.workerGroups\[0\]\.template\.spec\.containers: without training"
+    ):
         read_manifest(write(tmp_path / "job.yaml", body))
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        {"spec": {"containers": 3}},
+        {"spec": {"containers": [3]}},
+        {"spec": {"containers": [{"name": "trainer", "env": [{"value": "x"}]}]}},
+        {"spec": {"containers": [{"name": "trainer", "env": [3]}]}},
+        {"spec": {"containers": [{"name": "trainer", "command": 7}]}},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("verb", ["run", "validate"])
+def test_a_template_of_the_wrong_shape_is_one_line(tmp_path, template, verb):
+    groups = [{"name": "a", "pods": 4, "template": template}]
+    job = write(tmp_path / "job.yaml", manifest({"patch": {"spec": {"workerGroups": groups}}}))
+    done = run_in_process(verb, job)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert f"{job}: spec.workerGroups[0].template.spec.containers" in done.stderr
+
+
+def test_a_run_does_not_start_over_beside_its_own_checkpoints(tmp_path):
+    body = manifest({"patch": {"spec": {"checkpoint": {"path": str(tmp_path / "kept")}}}})
+    (tmp_path / "kept" / "step-000000004").mkdir(parents=True)
+    job = write(tmp_path / "job.yaml", body)
+    for options in ([], ["--fresh"]):
+        done = run_in_process("run", job, *options, "--workdir", tmp_path / "run")
+        assert done.returncode == 2
+        assert f"spec.checkpoint.path: '{tmp_path}/kept' holds checkpoints of an earlier run: remove" in done.stderr
 
 
 def test_a_good_job_has_no_local_problem(tmp_path):

@@ -16,8 +16,8 @@ def job(**spec):
     return parse_object(manifest({"patch": {"spec": spec}}))
 
 
-def commands(a_job, tmp_path, base=None):
-    return pod_commands(a_job, 2, tmp_path, Ports(20000, (20010, 20020)), "python", base or {})
+def commands(a_job, tmp_path, base=None, gpus=(None, None)):
+    return pod_commands(a_job, 2, tmp_path, Ports(20000, (20010, 20020)), "python", base or {}, gpus)
 
 
 def test_each_pod_gets_its_ranks_ports_and_device(tmp_path):
@@ -58,8 +58,16 @@ def test_own_command_and_environment_come_from_the_template(tmp_path):
 
 
 def test_an_own_python_is_the_one_that_has_the_library(tmp_path):
-    pods = pod_commands(job(), 1, tmp_path, Ports(20000, (20010, 20020)), "/venv/bin/python", {"PATH": "/usr/bin"})
+    ports, base = Ports(20000, (20010, 20020)), {"PATH": "/usr/bin"}
+    pods = pod_commands(job(), 1, tmp_path, ports, "/venv/bin/python", base, (None, None))
     assert pods[0].environment["PATH"] == "/venv/bin:/usr/bin"
+
+
+def test_each_pod_sees_its_own_gpus(tmp_path):
+    base = {"CUDA_VISIBLE_DEVICES": "0,1,2,3"}
+    pods = commands(job(), tmp_path, base, gpus=("0,1,2", "3"))
+    assert [pod.environment["CUDA_VISIBLE_DEVICES"] for pod in pods] == ["0,1,2", "3"]
+    assert "CUDA_VISIBLE_DEVICES" not in commands(job(), tmp_path)[0].environment
 
 
 def test_a_template_without_containers_has_no_command():

@@ -5,9 +5,10 @@ import json
 import pytest
 from heterotp_api.load import parse_object
 from heterotp_api.ranks import rank_table
+from heterotp_api.summary import summary
 from heterotp_cli.follow import History, read_history, read_status
 from heterotp_cli.picture import bins, draw, evaluations, rank_title, slowest, steady
-from heterotp_cli.report import KEYS, completed, iteration_statistics, summary_lines
+from heterotp_cli.report import KEYS, completed, measured_seconds, summary_lines
 from manifest_table import TABLE, manifest
 
 PLACES = rank_table(parse_object(manifest(TABLE["good"][0])).spec)
@@ -15,7 +16,8 @@ PLACES = rank_table(parse_object(manifest(TABLE["good"][0])).spec)
 
 def entry(iteration, seconds=0.1, **more):
     phases = {"compute": 0.05, "matmul": 0.04, "unit": 0.005, "fixed": 0.005, "wait": 0.04, "data": 0.0, "control": 0.0}
-    base = {"iteration": iteration, "epoch": 0, "time": 1.0, "iterationSeconds": seconds, "loss": 1.0, "accuracy": None}
+    base = {"attempt": 2, "iteration": iteration, "epoch": 0, "time": 1.0, "iterationSeconds": seconds, "loss": 1.0}
+    base |= {"accuracy": None, "measured": True}
     return {**base, "ranks": [phases] * 4, **more}
 
 
@@ -34,10 +36,15 @@ def test_no_history_is_empty(tmp_path):
     assert len(read_history(tmp_path)) == 0
 
 
-def test_iteration_statistics():
-    history = History(tuple(range(4)), tuple(entry(i, s) for i, s in enumerate([0.4, 0.1, 0.2, 0.3])))
-    assert iteration_statistics(history) == {"min": 0.1, "median": 0.25, "p95": 0.4, "max": 0.4}
-    assert iteration_statistics(History()) == {"min": None, "median": None, "p95": None, "max": None}
+def test_statistics_take_the_measured_iterations_of_the_attempt():
+    entries = (entry(1, 9.0, measured=False), entry(2, 8.0, attempt=1), entry(3, 0.1), entry(4, 0.2))
+    assert measured_seconds(History((1, 2, 3, 4), entries), 2) == [0.1, 0.2]
+
+
+def test_summary_is_by_nearest_rank():
+    assert summary([0.4, 0.1, 0.2, 0.3]) == {"min": 0.1, "median": 0.25, "p95": 0.4, "max": 0.4}
+    assert summary(list(range(1, 21)))["p95"] == 19
+    assert summary([]) == {"min": None, "median": None, "p95": None, "max": None}
 
 
 def test_a_run_that_died_gets_a_report_with_all_keys(tmp_path):

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 from heterotp_api.load import ManifestError, load_manifest, parse_object
-from manifest_table import TABLE, manifest
+from manifest_table import REFUSED_FILES, TABLE, manifest, refused_text
 
 
 @pytest.mark.parametrize("case", TABLE["good"], ids=lambda case: case["name"])
@@ -28,11 +28,12 @@ def test_bad_manifests_name_field_and_reason(case):
         ("", "holds no object"),
         ("- a\n", "must hold objects, not a list"),
         ("a: [", "is not YAML"),
+        ("a: {b: 1, c: 2, b: 3}", "is not YAML: key 'b' stands twice"),  # kubectl takes the last one in silence
         ("kind: HeteroTPJob\n", "apiVersion: must be heterotp.io/v1alpha1"),
         ("apiVersion: heterotp.io/v1alpha1\nkind: Pod\n", "kind: 'Pod' must be one of HeteroTPJob"),
         ("apiVersion: heterotp.io/v1alpha1\nkind: HeteroTPJob\nmetadata: {name: a}\n", "spec: is required"),
     ],
-    ids=["empty", "list", "broken", "no version", "foreign kind", "no spec"],
+    ids=["empty", "list", "broken", "key twice", "no version", "foreign kind", "no spec"],
 )
 def test_files_that_hold_no_manifest(tmp_path, text, message):
     path = tmp_path / "job.yaml"
@@ -48,6 +49,20 @@ def test_numbers_are_what_they_are_to_kubectl(tmp_path):
     path.write_text(text)
     (job,) = load_manifest(path)
     assert (job.spec.training.learning_rate, job.spec.training.weight_decay) == (0.001, 0.05)
+
+
+@pytest.mark.parametrize("case", REFUSED_FILES, ids=lambda case: case["name"])
+def test_what_kubectl_refuses_before_any_rule_is_refused_here_too(tmp_path, case):
+    path = tmp_path / "job.yaml"
+    path.write_text(refused_text(case))
+    with pytest.raises(ManifestError) as caught:
+        load_manifest(path)
+    assert case["models"] in str(caught.value)
+
+
+def test_a_broken_rule_shows_the_value_that_breaks_it():
+    with pytest.raises(ManifestError, match=r"spec\.tensorParallelDegree: 5 tensorParallelDegree must equal the sum"):
+        parse_object(manifest({"patch": {"spec": {"tensorParallelDegree": 5}}}))
 
 
 def test_missing_file_is_named(tmp_path):
