@@ -111,6 +111,8 @@ def headline(status: TrainerStatus) -> str:
         parts.append("emulated")
     if status.strategy != "None":
         parts.append(f"strategy {status.strategy}")
+    if status.message:
+        parts.append(status.message)
     if status.control_error:
         parts.append(f"control document refused: {status.control_error}")
     return " · ".join(parts)

@@ -92,9 +92,10 @@ def test_plain_line_holds_what_matters():
 
 
 def test_resume_and_a_refused_control_document_are_said():
-    line = rows.headline(status(resumed_from=88, control_error="generation: absent", emulated=False))
-    assert line == (
-        "demo · attempt 1 · running · resumed from iteration 88 · control document refused: generation: absent"
+    news = {"resumed_from": 88, "control_error": "generation: absent", "message": "the disk is full"}
+    assert rows.headline(status(**news, emulated=False)) == (
+        "demo · attempt 1 · running · resumed from iteration 88 · the disk is full"
+        " · control document refused: generation: absent"
     )
 
 

@@ -167,6 +167,15 @@ def test_silence_is_told_after_a_while_and_keeps_what_was_said():
     assert (world.phase, world.status["attempt"]) == ("Running", 1)
 
 
+def test_what_the_trainer_complains_of_is_shown_and_outlives_an_operator():
+    full = "checkpoint of iteration 70 in /checkpoints cannot be written: No space left on device"
+    world = training(World(manifest()).started(), iteration=71, message=full)
+    world.trainer = None
+    world.settle()
+    assert (world.condition("Running")["status"], world.condition("Running")["message"]) == ("True", full)
+    assert training(world, iteration=81).condition("Running")["message"] == ""
+
+
 def test_a_stopping_trainer_writes_its_checkpoint():
     assert training(training(World(manifest()).started()), state="stopping").status["waitingFor"] == "Checkpoint"
 

@@ -180,7 +180,9 @@ def _watch(observed: Observed, actions: tuple[Action, ...], wait: float | None) 
     _show_template(observed, conditions)
     if complete and all(is_ready(pod) or phase(pod) == "Succeeded" for pod in observed.current):
         conditions.set("PodsReady", True, "AllPodsReady")
-        conditions.set("Running", True, RANKS_TRAINING if _heard(observed) else "AllPodsReady")
+        # what the trainer says while it goes on: a checkpoint that cannot be written
+        words = observed.told.message if observed.told is not None else observed.condition("Running").get("message", "")
+        conditions.set("Running", True, RANKS_TRAINING if _heard(observed) else "AllPodsReady", words)
         conditions.clear("Restarting", "GangRunning")
     else:
         conditions.clear("PodsReady", "PodNotReady")
