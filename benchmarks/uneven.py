@@ -129,6 +129,7 @@ def draw(rows: list[dict], path: str) -> None:
             axis.plot(chis, [row["whole"] for row in mine], "--", color="tab:orange", label="whole-heads limit")
         axis.set(title=f"{model}, matmul share {share}", xlabel="chi of one of 8 ranks", xscale="log", xticks=chis)
         axis.set_xticklabels([f"{chi:g}" for chi in chis])
+        axis.minorticks_off()
         axis.set_ylim(0, 3 * SECONDS)
         axis.legend(fontsize="small")
         axis.grid(alpha=0.3)

@@ -10,6 +10,7 @@ import urllib.request
 
 import pytest
 from heterotp_api.names import EXIT_BAD_INPUT, EXIT_CHECKPOINT_OWNER, EXIT_STOPPED, Env
+from heterotp_cli.report import KEYS
 from launched import spec
 
 LONG = 100_000
@@ -17,22 +18,6 @@ LONG = 100_000
 
 def alive(pid):
     return os.path.exists(f"/proc/{pid}/environ")
-
-
-REPORT_KEYS = {
-    "job",
-    "state",
-    "attempt",
-    "iterations",
-    "epochs",
-    "trainLoss",
-    "testAccuracy",
-    "iterationSeconds",
-    "limitIterationSeconds",
-    "strategy",
-    "emulated",
-    "ranks",
-}
 
 
 def test_unequal_groups_train_to_the_end_and_report(launch):
@@ -43,7 +28,7 @@ def test_unequal_groups_train_to_the_end_and_report(launch):
     run = launch(spec(3, groups, iterations=12, gradientClip=1.0))
     assert run.wait() == 0, run.text()
     report = run.read("report.json")
-    assert set(report) == REPORT_KEYS
+    assert set(report) == set(KEYS)
     assert (report["state"], report["iterations"]) == ("succeeded", 12)
     assert [rank["group"] for rank in report["ranks"]] == ["fast", "fast", "slow"]
     shares = [rank["share"] for rank in report["ranks"]]
