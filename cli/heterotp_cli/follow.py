@@ -8,17 +8,14 @@ from typing import Any
 from heterotp_api.trainer_status import TrainerStatus
 from pydantic import ValidationError
 
-from heterotp_cli.workdir import HISTORY, STATUS, read_json
+from heterotp_cli.workdir import HISTORY, STATUS
 
 
 def read_status(workdir: Path, attempt: int) -> TrainerStatus | None:
     """Return this attempt's status; None before rank 0 has written one."""
-    document = read_json(workdir / STATUS)
-    if document is None:
-        return None
     try:
-        status = TrainerStatus.model_validate(document)
-    except ValidationError:
+        status = TrainerStatus.model_validate_json((workdir / STATUS).read_bytes())
+    except (OSError, ValidationError):
         return None
     return status if status.attempt == attempt else None
 

@@ -39,7 +39,7 @@ def draw(history: History, report: dict[str, Any], target: Path) -> None:
     top, bottom = figure.subfigures(2, 1, squeeze=False, height_ratios=[4.0, 0.4 + 2.7 * lines])[:, 0]
     left, right = top.subplots(1, 2)
     _iteration_time(left, x, timed, edges, report)
-    _learning(right, history)
+    _learning(right, history, report)
     stacks = [[medians(series(timed, rank, p), edges) * 1e3 for p in COLOURS] for rank in chosen]
     _all_ranks(bottom, x, stacks, [report["ranks"][rank] for rank in chosen])
     figure.suptitle(title(report), x=0.01, ha="left", fontsize=14, fontweight="bold", color=INK)
@@ -79,13 +79,19 @@ def series(history: History, rank: int, phase: str) -> Array:
     )
 
 
-def evaluations(history: History) -> list[tuple[int, float]]:
-    """Return iteration and test accuracy in percent, where it changed (every line repeats the last one)."""
+def evaluations(history: History, report: dict[str, Any]) -> list[tuple[int, float]]:
+    """Return iteration and test accuracy in percent, where it changed (every line repeats the last one).
+
+    The last one is in the report alone: no iteration comes after it.
+    """
     points: list[tuple[int, float]] = []
     for iteration, entry in zip(history.iterations, history.entries, strict=True):
         value = entry.get("accuracy")
         if value is not None and (not points or points[-1][1] != value * 100):
             points.append((iteration, value * 100))
+    last = report.get("testAccuracy")
+    if last is not None and report["iterations"] > (points[-1][0] if points else 0):
+        points.append((report["iterations"], last * 100))
     return points
 
 
@@ -127,7 +133,7 @@ def _iteration_time(axes: Axes, x: Array, history: History, edges: Sequence[slic
     _tidy(axes)
 
 
-def _learning(axes: Axes, history: History) -> None:
+def _learning(axes: Axes, history: History, report: dict[str, Any]) -> None:
     losses = np.asarray([np.nan if e.get("loss") is None else e["loss"] for e in history.entries], dtype=float)
     axes.plot(history.iterations, losses, color=LOSS, linewidth=1.2)
     axes.set_ylim(bottom=0)
@@ -135,7 +141,7 @@ def _learning(axes: Axes, history: History) -> None:
     axes.set_xlabel("iteration")
     axes.set_title("Loss and accuracy", loc="left", fontsize=11, color=INK)
     _tidy(axes)
-    known = evaluations(history)
+    known = evaluations(history, report)
     if not known:
         return
     other = axes.twinx()

@@ -119,7 +119,6 @@ def test_a_run_to_its_end_and_what_the_directory_then_holds(tmp_path, workdir):
     assert (workdir / "report.png").stat().st_size > 10_000
     assert json.loads((workdir / "control.json").read_text())["generation"] == 1
     assert str(workdir / "report.json") in out
-    assert "emulated" in out
     assert len(out.splitlines()) < 60
     assert gone(workdir)
 
@@ -134,6 +133,7 @@ def test_ctrl_c_checkpoints_and_resume_goes_on_from_there(tmp_path, workdir):
     run.send_signal(signal.SIGINT)
     code, out, err = finish(run)
     assert code == 130, err + out
+    assert "small · attempt 1 · stopping · emulated · iteration" in out  # what rank 0 says is shown as it comes
     assert gone(workdir)
     stopped = json.loads((workdir / "report.json").read_text())
     assert stopped["state"] == "stopped"

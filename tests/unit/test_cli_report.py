@@ -69,9 +69,10 @@ def test_summary_says_emulated():
 
 def test_a_status_of_another_attempt_is_not_shown(tmp_path):
     document = {"schemaVersion": 1, "job": "demo", "attempt": 1, "state": "running", "startedAt": 1.0}
+    document["ranks"] = [{"rank": 0, "tpRank": 0, "device": "cpu"}]
     (tmp_path / "status.json").write_text(json.dumps(document))
     assert read_status(tmp_path, 2) is None
-    assert read_status(tmp_path, 1).state == "running"
+    assert (read_status(tmp_path, 1).state, read_status(tmp_path, 1).ranks[0].device) == ("running", "cpu")
     (tmp_path / "status.json").write_text('{"job": 1}')
     assert read_status(tmp_path, 1) is None
 
@@ -108,7 +109,9 @@ def test_the_picture_is_drawn(tmp_path, iterations):
 def test_accuracy_is_a_point_where_it_changed(tmp_path):
     values = [None, 0.5, 0.5, 0.75, 0.75]
     history = history_file(tmp_path, *(entry(i, accuracy=value) for i, value in enumerate(values)))
-    assert evaluations(history) == [(1, 50.0), (3, 75.0)]
+    assert evaluations(history, {}) == [(1, 50.0), (3, 75.0)]
+    done = {"iterations": 5, "testAccuracy": 0.8}
+    assert evaluations(history, done) == [(1, 50.0), (3, 75.0), (5, 80.0)]
 
 
 def test_unmeasured_iterations_are_left_out_of_the_times(tmp_path):
