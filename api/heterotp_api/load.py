@@ -31,9 +31,11 @@ class _Loader(yaml.SafeLoader):
         """Return the map of a node; raises ConstructorError naming a key that stands twice."""
         seen: set[str] = set()
         for key, _ in node.value:
-            if key.tag != "tag:yaml.org,2002:merge" and key.value in seen:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
+                continue
+            if key.value in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} stands twice", key.start_mark)
-            seen.add(str(key.value))
+            seen.add(key.value)
         return super().construct_mapping(node, deep)
 
 
@@ -125,4 +127,13 @@ def load_manifest(path: Path) -> list[Kind]:
     for body in bodies:
         if not isinstance(body, dict):
             raise ManifestError(str(path), "", None, f"must hold objects, not a {type(body).__name__}")
-    return [parse_object(body, str(path)) for body in bodies]
+    return [parse_object(_whole_numbers(body), str(path)) for body in bodies]
+
+
+def _whole_numbers(value: Any) -> Any:
+    """Return the value with 4.0 and 1e1 as the whole numbers that they are to kubectl."""
+    if isinstance(value, dict):
+        return {key: _whole_numbers(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_whole_numbers(inner) for inner in value]
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**63 else value

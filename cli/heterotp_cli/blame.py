@@ -37,12 +37,12 @@ def _last_write(log: Path) -> float:
         return float("inf")
 
 
-def failure_text(pod: str, ranks: Sequence[int], code: int | None, logs: Path) -> str:
-    """Return which rank failed, how, the end of its log and where the rest is."""
+def failure_text(pod: str, ranks: Sequence[int], code: int | None, logs: Path, advice: str) -> str:
+    """Return which rank failed, how, what to do then, the end of its log and where the rest is."""
     rank = suspect(logs, ranks)
     log = rank_log(logs, rank)
     lines = own_lines(log) or own_lines(pod_log(logs, pod))
-    head = f"rank {rank} (pod {pod}) {reason(code)}; continue with --resume once that is mended"
+    head = f"rank {rank} (pod {pod}) {reason(code)}; {advice} once that is mended"
     return "\n".join([head, *(f"  | {line}" for line in lines), f"  log: {log}"])
 
 

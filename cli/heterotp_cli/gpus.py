@@ -1,6 +1,7 @@
 """Which of this machine's GPUs each pod of a local gang sees: on a cluster the device plug-in deals them out."""
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 
 from heterotp_api.job import HeteroTPJob
@@ -9,20 +10,22 @@ from heterotp_api.ranks import pods
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 
-def visible(environ: Mapping[str, str], devices: Path = Path("/dev")) -> list[str]:
-    """Return the GPUs that this process may use, by name or number."""
+def visible(environ: Mapping[str, str], devices: Path = Path("/dev")) -> list[str] | None:
+    """Return the GPUs that this process may use, by name or number; None where only the trainer can tell."""
     given = environ.get(VARIABLE)
-    if given is not None:
-        return [name.strip() for name in given.split(",") if name.strip()]
-    return [str(number) for number in range(len(list(devices.glob("nvidia[0-9]*"))))]
+    if given is not None:  # as to CUDA, the list ends at the first negative number
+        return list(takewhile(lambda name: name and not name.startswith("-"), map(str.strip, given.split(","))))
+    return [str(number) for number in range(len(list(devices.glob("nvidia[0-9]*"))))] or None
 
 
-def deal(job: HeteroTPJob, gpus: Sequence[str]) -> tuple[list[str | None], str]:
+def deal(job: HeteroTPJob, gpus: Sequence[str] | None) -> tuple[list[str | None], str]:
     """Return what VARIABLE is in each pod (None: not set), and a note for the user ("": none).
 
     Every rank gets a GPU of its own. Where there are too few, ranks of device type auto compute on the CPU.
     Raises ValueError where there are too few for the ranks of type cuda.
     """
+    if gpus is None:
+        return [None for _ in pods(job.spec)], ""
     types = [job.spec.worker_groups[place.group_index].device.type for place in pods(job.spec)]
     counts = [place.processes for place in pods(job.spec)]
     demanded = sum(count for kind, count in zip(types, counts, strict=True) if kind == "cuda")
@@ -37,6 +40,6 @@ def deal(job: HeteroTPJob, gpus: Sequence[str]) -> tuple[list[str | None], str]:
             dealt.append(",".join(free[:count]))
             free = free[count:]
         else:
-            dealt.append("" if gpus else None)
+            dealt.append("")
     note = f"{len(gpus)} GPUs for {wished} ranks: those of device type auto compute on the CPU"
     return dealt, note if gpus and not enough else ""

@@ -3,7 +3,9 @@
 import importlib.util
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -40,12 +42,17 @@ def command(manifest: Path, workdir: Path | None, resume: bool, fresh: bool) -> 
     if not resume and (problem := held_checkpoints(chosen.job)) is not None:
         raise BadInput(f"{manifest}: {problem}")
     require_trainer()
+    try:
+        gpus, note = deal(chosen.job, visible(os.environ))
+    except ValueError as error:
+        raise BadInput(f"{manifest}: {error}") from None
     name = chosen.job.metadata.name
     place = Path(os.path.abspath(workdir or Path("runs") / name))
     handle, attempt = directory.claim(place, name, "resume" if resume else "fresh" if fresh else "new")
     with handle:
         directory.prepare(place, name, attempt, chosen.control.dump())
-        run_attempt(manifest, chosen, attempt, place)
+        chosen = replace(chosen, notes=(*chosen.notes, *filter(None, [note])))
+        run_attempt(manifest, chosen, attempt, place, gpus)
 
 
 def read_manifest(manifest: Path) -> Chosen:
@@ -76,9 +83,12 @@ def local_problem(job: HeteroTPJob) -> str | None:
 def held_checkpoints(job: HeteroTPJob) -> str | None:
     """Return what forbids to start anew: the manifest's own directory holds an earlier run's checkpoints."""
     path = job.spec.checkpoint.path if job.spec.checkpoint is not None else None
-    if path is None or not any(Path(path).glob("step-*")):
+    if path is None:
         return None
-    advice = "remove them, name another directory, or continue with --resume"
+    owner = directory.read_json(Path(path) / directory.OWNER) or {}
+    if not any(Path(path).glob("step-*")) and owner.get("attempt", 1) == 1:
+        return None
+    advice = "remove or name another directory, or continue with --resume"
     return f"spec.checkpoint.path: '{path}' holds checkpoints of an earlier run: {advice}"
 
 
@@ -89,7 +99,7 @@ def require_trainer() -> None:
             raise Failed(f"{module} is not installed: pip install 'heterotp[trainer,cli]'")
 
 
-def run_attempt(manifest: Path, chosen: Chosen, attempt: int, place: Path) -> None:
+def run_attempt(manifest: Path, chosen: Chosen, attempt: int, place: Path, gpus: Sequence[str | None]) -> None:
     """Run one attempt and leave report.json and report.png; raise BadInput or Failed when it failed."""
     from rich.console import Console
 
@@ -98,16 +108,12 @@ def run_attempt(manifest: Path, chosen: Chosen, attempt: int, place: Path) -> No
 
     job, places = chosen.job, rank_table(chosen.job.spec)
     ports = free_ports(job)
-    try:
-        gpus, note = deal(job, visible(os.environ))
-    except ValueError as error:
-        raise BadInput(f"{manifest}: {error}") from None
     commands = pod_commands(job, attempt, place, ports, sys.executable, os.environ, gpus)
     view = open_view(Console(), places)
     try:
         view.note(f"{job.metadata.name}: {len(places)} ranks, run directory {place}")
-        for each in filter(None, (*chosen.notes, note)):
-            view.note(f"note: {each}")
+        for note in chosen.notes:
+            view.note(f"note: {note}")
         outcome = train(commands, place, attempt, view)
     finally:
         with suppress(OSError):  # a terminal that is gone must not cost the report
@@ -121,7 +127,7 @@ def run_attempt(manifest: Path, chosen: Chosen, attempt: int, place: Path) -> No
     click.echo(f"  report         {place / directory.REPORT}")
     draw_picture(report, place)
     if outcome.state == "failed":
-        raise_failed(commands[blamed], outcome.codes[blamed], place / directory.LOGS)
+        raise_failed(commands[blamed], outcome.codes[blamed], place)
     if outcome.state == "stopped":
         click.echo("stopped; continue with --resume")
         sys.exit(EXIT_INTERRUPTED)
@@ -164,8 +170,9 @@ def raise_refused(manifest: Path, blamed: PodCommand, logs: Path) -> None:
     raise BadInput(f"{manifest}: {'spec.' if below_spec else ''}{words}")
 
 
-def raise_failed(blamed: PodCommand, code: int | None, logs: Path) -> None:
-    """Raise Failed with the end of the log."""
+def raise_failed(blamed: PodCommand, code: int | None, place: Path) -> None:
+    """Raise Failed with the end of the log, and what to type once it is mended."""
     from heterotp_cli.blame import failure_text
 
-    raise Failed(failure_text(blamed.name, blamed.ranks, code, logs))
+    advice = "start it again" if directory.look(place).empty else "continue with --resume"
+    raise Failed(failure_text(blamed.name, blamed.ranks, code, place / directory.LOGS, advice))

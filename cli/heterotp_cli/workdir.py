@@ -19,6 +19,7 @@ from heterotp_cli.errors import BadInput
 
 RUN, STATUS, REPORT, HISTORY, PICTURE = "run.json", "status.json", "report.json", "history.jsonl", "report.png"
 LOGS, CHECKPOINTS, LOCK = "logs", "checkpoints", "run.lock"
+OWNER = "owner.json"  # of the trainer: the attempt that may write checkpoints
 Mode = Literal["new", "resume", "fresh"]
 
 
@@ -43,17 +44,18 @@ def look(workdir: Path) -> Seen:
     if run is None:
         return Seen(empty=False)
     report = read_json(workdir / REPORT) or {}
-    if (report.get("state"), report.get("iterations"), run.get("attempt")) == ("failed", 0, 1) and not _trained(
-        workdir
-    ):
+    if (report.get("state"), report.get("iterations"), run.get("attempt")) == ("failed", 0, 1) and not _kept(workdir):
         return Seen(empty=True)  # nothing came of it: once the mistake is mended the same command shall do
     status = read_json(workdir / STATUS) or {}
     iteration = report.get("iterations", status.get("iteration"))
     return Seen(False, str(run.get("job")), int(run.get("attempt", 0)), report.get("state"), iteration)
 
 
-def _trained(workdir: Path) -> bool:
-    return (workdir / HISTORY).exists() and (workdir / HISTORY).stat().st_size > 0
+def _kept(workdir: Path) -> bool:
+    """Return whether there is something to lose: iterations, or what an own command wrote as its checkpoint."""
+    history, checkpoints = workdir / HISTORY, workdir / CHECKPOINTS
+    trained = history.exists() and history.stat().st_size > 0
+    return trained or any(entry.name != OWNER for entry in checkpoints.glob("*"))
 
 
 def next_attempt(seen: Seen, workdir: Path, job: str, mode: Mode = "new") -> int:

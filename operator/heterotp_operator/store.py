@@ -120,7 +120,7 @@ class Store:
     def upsert(self, body: Json) -> bool:
         """Store the trimmed object; return whether anything but its version changed."""
         key, uid = key_of(body), body["metadata"].get("uid", "")
-        if version_of(body) <= self._gone.get(uid, -1):
+        if version_of(body) < self._gone.get(uid, -1):
             return False
         old = self._records.get(key)
         if old is not None and old["metadata"].get("uid") == uid and version_of(body) <= version_of(old):
@@ -133,7 +133,7 @@ class Store:
     def drop(self, body: Json) -> bool:
         """Forget an object that is gone as of its version, without one for good; return whether it was known.
 
-        To a watch by label an object that loses the label is deleted too, and it may come back.
+        To a watch by label an object that loses the label is deleted too, at the very version that it lives on with.
         """
         key, uid = key_of(body), body["metadata"].get("uid", "")
         if uid:

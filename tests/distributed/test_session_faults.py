@@ -2,13 +2,15 @@
 
 import json
 import math
+import os
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 from heterotp_api.names import EXIT_BAD_INPUT, EXIT_CHECKPOINT_OWNER, EXIT_PEER_LOST, Env
 from heterotp_trainer.checkpoint import files
-from launched import spec
+from launched import Launched, spec
 
 SABOTAGE = str(Path(__file__).with_name("sabotage.py"))
 
@@ -73,6 +75,28 @@ def test_a_full_disk_costs_a_checkpoint_and_no_more_than_that(launch):
     again = launch(spec(2, iterations=30), attempt=2)
     assert again.wait() == 0, again.text()
     assert again.read("status.json")["resumedFrom"] == 6
+
+
+def test_a_full_disk_does_not_keep_a_stop_waiting(launch):
+    run = sabotaged(launch, "disk full", spec(2, iterations=100_000, checkpoint={"everyIterations": 5}))
+    run.until("a failed checkpoint", lambda: "training goes on" in run.text())
+    os.kill(run.ranks()[1], signal.SIGTERM)
+    assert run.wait() == 1, run.text()  # at once: nobody waits in a collective for somebody who is not there
+    assert "[rank 0] error: checkpoint of iteration" in run.text()
+
+
+def test_pods_of_unlike_sizes_may_round_apart(tmp_path):
+    """The launcher gives each rank its share of the pod's cores: ranks of small pods sum in more threads."""
+    body = spec(3, iterations=110, model={"hiddenSize": 128, "depth": 1, "heads": 4, "patchSize": 2})
+    first = Launched(tmp_path, body, OMP_NUM_THREADS="1", **{Env.PROCESSES: "2"})
+    place = {Env.PROCESSES: "1", Env.FIRST_RANK: "2"}
+    ports = {Env.MASTER_PORT: str(first.port), Env.STATUS_PORT: str(first.port + 9)}
+    second = Launched(tmp_path / "second", body, OMP_NUM_THREADS="2", **place, **ports)
+    try:
+        assert (first.wait(), second.wait()) == (0, 0), first.text() + second.text()
+    finally:
+        first.kill()
+        second.kill()
 
 
 def test_a_newer_attempt_takes_the_checkpoints_while_the_old_one_runs(launch):

@@ -171,6 +171,7 @@ def test_a_service_edited_by_hand_is_put_right(gang, kube):
         {"spec": {"selector": {"team": "mine"}}},
         {"spec": {"ports": [{"name": "mine", "port": 1}]}},
         {"metadata": {"labels": {names.LABEL_JOB: "mine"}}},
+        {"metadata": {"labels": {names.LABEL_MANAGED_BY: None}}},  # the operator's watch sees it no longer
     ):
         kube.patch("services", NAMESPACE, name, damage)
         until(lambda damage=damage: f"as before {damage}: {said()}", lambda: said() == before)

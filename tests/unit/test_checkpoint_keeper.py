@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from heterotp_api.job import HeteroTPJobSpec
-from heterotp_trainer.checkpoint import files
+from heterotp_trainer.checkpoint import files, stream
 from heterotp_trainer.checkpoint.keeper import CheckpointKeeper
 from heterotp_trainer.environment import read_environment
 
@@ -77,3 +77,17 @@ def test_an_attempt_that_lost_the_directory_writes_no_more(alone, tmp_path, stat
     with pytest.raises(files.OwnerError, match="attempt 7 owns"):
         mine.save(3, parameters, optimizer, dataclasses.make_dataclass("TP", ["rank"])(0))
     assert files.paths(tmp_path) == []
+
+
+def test_a_failure_is_said_again_without_another_collective(alone, tmp_path, state, monkeypatch):
+    mine = keeper(tmp_path, Clock())
+    parameters, optimizer, _ = state
+    tp = dataclasses.make_dataclass("TP", ["rank"])(0)
+    monkeypatch.setattr(
+        files.Writer, "_publish", lambda *arguments: (_ for _ in ()).throw(OSError(28, "No space left"))
+    )
+    with pytest.raises(files.WriteError, match="No space left"):
+        mine.save(3, parameters, optimizer, tp)
+    monkeypatch.setattr(stream, "gather", lambda *arguments: pytest.fail("a collective that peers do not enter"))
+    with pytest.raises(files.WriteError, match="No space left"):
+        mine.save(3, parameters, optimizer, tp)

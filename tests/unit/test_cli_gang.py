@@ -118,7 +118,7 @@ def test_the_rank_that_fell_silent_first_is_the_suspect(tmp_path):
         rank_log(tmp_path, rank).write_text(text)
         os.utime(rank_log(tmp_path, rank), (at, at))
     assert suspect(tmp_path, [0, 1]) == 1
-    text = failure_text("a-0", [0, 1], 137, tmp_path)
+    text = failure_text("a-0", [0, 1], 137, tmp_path, "continue with --resume")
     assert text.startswith("rank 1 (pod a-0) was killed by SIGKILL; continue with --resume")
     assert "| bang" in text
     assert "boom" not in text

@@ -25,7 +25,7 @@ def test_every_rank_gets_one_of_its_own():
 
 
 def test_without_gpus_nothing_is_set():
-    assert deal(job(("auto", 2), ("cpu", 1)), []) == ([None, None], "")
+    assert deal(job(("auto", 2), ("cpu", 1)), None) == ([None, None], "")
 
 
 def test_too_few_for_auto_means_the_cpu_and_says_so():
@@ -46,3 +46,5 @@ def test_the_users_own_choice_is_respected(tmp_path):
     assert visible({}, tmp_path) == ["0", "1"]
     assert visible({"CUDA_VISIBLE_DEVICES": "GPU-1, 3"}, tmp_path) == ["GPU-1", "3"]
     assert visible({"CUDA_VISIBLE_DEVICES": ""}, tmp_path) == []
+    assert visible({"CUDA_VISIBLE_DEVICES": "1,-1,2"}, tmp_path) == ["1"]
+    assert visible({}, tmp_path / "nothing") is None

@@ -1,5 +1,6 @@
 """The command line: instant help, verdicts, one-line errors."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from click.testing import CliRunner
 from heterotp_cli.errors import BadInput
 from heterotp_cli.main import COMMANDS, group
 from heterotp_cli.run_command import local_problem, read_manifest
+from heterotp_cli.workdir import prepare, write_json
 from manifest_table import TABLE, manifest
 
 HEAVY = ("torch", "pydantic", "matplotlib", "rich", "numpy", "yaml", "kopf", "heterotp_api")
@@ -57,10 +59,9 @@ def test_validate_judges_all_files_and_fails_for_one_bad(tmp_path):
     assert result.stderr.startswith(f"{bad}: spec.tensorParallelDegree: ")
 
 
-def run_in_process(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "heterotp_cli", *map(str, arguments)], capture_output=True, text=True, timeout=60
-    )
+def run_in_process(*arguments, env=None):
+    command = [sys.executable, "-m", "heterotp_cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=env)
 
 
 def test_bad_manifest_is_one_line_and_exit_2(tmp_path):
@@ -113,14 +114,29 @@ def test_a_template_of_the_wrong_shape_is_one_line(tmp_path, template, verb):
     assert f"{job}: spec.workerGroups[0].template.spec.containers" in done.stderr
 
 
-def test_a_run_does_not_start_over_beside_its_own_checkpoints(tmp_path):
+@pytest.mark.parametrize("left", ["step-000000004", "."], ids=["checkpoints", "only their owner"])
+def test_a_run_does_not_start_over_beside_its_own_checkpoints(tmp_path, left):
     body = manifest({"patch": {"spec": {"checkpoint": {"path": str(tmp_path / "kept")}}}})
-    (tmp_path / "kept" / "step-000000004").mkdir(parents=True)
+    (tmp_path / "kept" / left).mkdir(parents=True)
+    (tmp_path / "kept" / "owner.json").write_text('{"attempt": 2}')
     job = write(tmp_path / "job.yaml", body)
     for options in ([], ["--fresh"]):
         done = run_in_process("run", job, *options, "--workdir", tmp_path / "run")
         assert done.returncode == 2
         assert f"spec.checkpoint.path: '{tmp_path}/kept' holds checkpoints of an earlier run: remove" in done.stderr
+
+
+def test_a_machine_without_the_gpus_is_said_before_an_earlier_run_is_discarded(tmp_path):
+    groups = [{"name": "a", "pods": 4, "device": {"type": "cuda"}}]
+    job = write(tmp_path / "job.yaml", manifest({"patch": {"spec": {"workerGroups": groups}}}))
+    (tmp_path / "run").mkdir()
+    prepare(tmp_path / "run", "demo", 1, {})
+    write_json(tmp_path / "run" / "report.json", {"state": "succeeded", "iterations": 9})
+    none = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    done = run_in_process("run", job, "--fresh", "--workdir", tmp_path / "run", env=none)
+    assert done.returncode == 2
+    assert f"{job}: spec.workerGroups: device.type cuda on 4 ranks: this machine has 0 GPUs" in done.stderr
+    assert (tmp_path / "run" / "report.json").exists()
 
 
 def test_a_good_job_has_no_local_problem(tmp_path):

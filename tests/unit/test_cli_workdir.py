@@ -52,9 +52,16 @@ def test_a_run_of_the_same_job_needs_resume(run_of_demo, report, said):
 def test_a_run_that_came_to_nothing_may_be_started_again(run_of_demo):
     write_json(run_of_demo / "report.json", {"state": "failed", "iterations": 0})
     assert next_attempt(look(run_of_demo), run_of_demo, "demo") == 1
-    (run_of_demo / "history.jsonl").write_text("{}\n")
-    with pytest.raises(BadInput, match="failed at iteration 0"):
+
+
+@pytest.mark.parametrize("kept", ["history.jsonl", "checkpoints/model.pt"])
+def test_a_run_that_left_something_is_not_started_over(run_of_demo, kept):
+    write_json(run_of_demo / "report.json", {"state": "failed", "iterations": 0})
+    (run_of_demo / kept).parent.mkdir(exist_ok=True)
+    (run_of_demo / kept).write_text("{}\n")
+    with pytest.raises(BadInput, match="failed at iteration 0: continue it with --resume"):
         next_attempt(look(run_of_demo), run_of_demo, "demo")
+    assert next_attempt(look(run_of_demo), run_of_demo, "demo", mode="resume") == 2
 
 
 def test_a_live_run_keeps_others_out(tmp_path):

@@ -28,12 +28,13 @@ def test_bad_manifests_name_field_and_reason(case):
         ("", "holds no object"),
         ("- a\n", "must hold objects, not a list"),
         ("a: [", "is not YAML"),
+        ("name: {{ .Values.name }}", "is not YAML: while constructing a mapping"),
         ("a: {b: 1, c: 2, b: 3}", "is not YAML: key 'b' stands twice"),  # kubectl takes the last one in silence
         ("kind: HeteroTPJob\n", "apiVersion: must be heterotp.io/v1alpha1"),
         ("apiVersion: heterotp.io/v1alpha1\nkind: Pod\n", "kind: 'Pod' must be one of HeteroTPJob"),
         ("apiVersion: heterotp.io/v1alpha1\nkind: HeteroTPJob\nmetadata: {name: a}\n", "spec: is required"),
     ],
-    ids=["empty", "list", "broken", "key twice", "no version", "foreign kind", "no spec"],
+    ids=["empty", "list", "broken", "template", "key twice", "no version", "foreign kind", "no spec"],
 )
 def test_files_that_hold_no_manifest(tmp_path, text, message):
     path = tmp_path / "job.yaml"
@@ -45,10 +46,16 @@ def test_files_that_hold_no_manifest(tmp_path, text, message):
 
 def test_numbers_are_what_they_are_to_kubectl(tmp_path):
     path = tmp_path / "job.yaml"
-    text = yaml.safe_dump(TABLE["base"]).replace("training: {}", "training: {learningRate: 1e-3, weightDecay: 5E-2}")
-    path.write_text(text)
+    numbers = "training: {learningRate: 1e-3, weightDecay: 5E-2, epochs: 1e1, batchSize: 32.0}"
+    path.write_text(yaml.safe_dump(TABLE["base"]).replace("training: {}", numbers))
     (job,) = load_manifest(path)
-    assert (job.spec.training.learning_rate, job.spec.training.weight_decay) == (0.001, 0.05)
+    training = job.spec.training
+    assert (training.learning_rate, training.weight_decay, training.epochs, training.batch_size) == (
+        0.001,
+        0.05,
+        10,
+        32,
+    )
 
 
 @pytest.mark.parametrize("case", REFUSED_FILES, ids=lambda case: case["name"])

@@ -150,8 +150,9 @@ def test_a_template_that_the_server_refuses_fails_with_its_words():
         ({"Service": (409, 'services "job-ranks" already exists and is not owned by this job')}, "NameTaken", "rename"),
         ({"a": (409, 'pods "job-a-0-1" already exists and is not owned by this job')}, "NameTaken", "rename"),
         ({"ConfigMap": (422, "too long")}, "Invalid", "ConfigMap: too long"),
+        ({"a": (400, 'admission webhook "team.example" denied the request: no')}, "Invalid", "denied the request"),
     ],
-    ids=["scheduler", "service", "pod", "configmap"],
+    ids=["scheduler", "service", "pod", "configmap", "webhook"],
 )
 def test_a_child_that_cannot_be_made_is_said_once_and_tried_again(refuse, reason, words):
     world = World(manifest(runPolicy={"gang": {"provider": "volcano"}}), refuse=refuse)

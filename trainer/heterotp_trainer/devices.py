@@ -27,7 +27,8 @@ class Device:
         """What decides how numbers round; ranks that are equal in this compute the same from the same."""
         if self.torch_device.type == "cuda":
             return self.name
-        return f"{_cpu_model()} {torch.backends.cpu.get_cpu_capability()}"
+        threads = torch.get_num_threads()  # how a sum is split decides how it rounds
+        return f"{_cpu_model()} {torch.backends.cpu.get_cpu_capability()} {threads}"
 
     def supports(self, precision: str) -> bool:
         """Return whether matrix products of this precision (fp32, bf16) run here."""

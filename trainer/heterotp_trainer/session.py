@@ -208,6 +208,7 @@ class Session:
                 self.save()
             except WriteError as error:  # rank 0 alone; the last one, in `finish`, must succeed
                 print(f"{error}; training goes on", flush=True)
+                self._measured = False
                 if self.observer is not None:
                     self.observer.not_saved(str(error))
         return Directive(verdict.stop, verdict.evaluate)

@@ -58,7 +58,8 @@ def _refused(observed: Observed) -> Decision | None:
     """Fail a job whose template the API server does not take; its own words say why."""
     groups = {group.name for group in observed.spec.worker_groups}
     for subject, (code, message) in sorted(observed.refusals.items()):
-        if code in (400, 422) and subject in groups:
+        policy = message.startswith("admission webhook")  # 400 too, and it may think again
+        if code in (400, 422) and subject in groups and not policy:
             return fail(observed, "InvalidPodTemplate", f"workerGroups {subject}: template: {message}")
     return None
 

@@ -26,7 +26,8 @@ class CheckpointKeeper:
         self._every_seconds = float(policy.every_seconds) if policy else EVERY_SECONDS
         self._keep = policy.keep if policy else 2
         self._next = clock() + self._every_seconds
-        self._saved_at: int | None = None
+        self._saved_at: int | None = None  # the last iteration that was tried: the same on all ranks
+        self._failure: files.WriteError | None = None  # rank 0: what came of it
         root, attempt = environment.checkpoint_dir, environment.attempt
         self.enabled = bool(self._from_rank_0(lambda: root is not None and files.claim(root, attempt)))
 
@@ -46,9 +47,14 @@ class CheckpointKeeper:
     ) -> float | None:
         """Write a checkpoint (all ranks); return the seconds it took, None where there is nothing to write.
 
-        Raises CheckpointError on rank 0 when it cannot be written; the one before stays.
+        Raises CheckpointError on rank 0 when it cannot be written, also when asked again for the same iteration;
+        the one before stays.
         """
-        if not self.enabled or self._saved_at == iteration:
+        if not self.enabled:
+            return None
+        if self._saved_at == iteration:  # nobody enters a collective
+            if self._failure is not None:
+                raise self._failure
             return None
         started = self._clock()
         self._next = started + self._every_seconds
@@ -59,9 +65,13 @@ class CheckpointKeeper:
             files.check_owner(root, attempt)
             writer = files.Writer(root, iteration, attempt)
         stream.gather(parameters, optimizer, tp, writer.add if writer else lambda name, tensor: None)
+        self._saved_at, self._failure = iteration, None
         if writer is not None:
-            writer.commit(self._keep)
-        self._saved_at = iteration
+            try:
+                writer.commit(self._keep)
+            except files.WriteError as error:
+                self._failure = error
+                raise
         return self._clock() - started
 
     def restore(self, parameters: stream.Named, optimizer: torch.optim.Optimizer, tp: TPContext) -> int:
