@@ -201,7 +201,7 @@ def test_own_command_runs_on_every_rank(tmp_path, workdir):
 
 
 def test_a_hanging_rank_is_named_and_killed(tmp_path, workdir):
-    job = write_job(tmp_path / "job.yaml", LONG, collectiveTimeoutSeconds=20)
+    job = write_job(tmp_path / "job.yaml", LONG, collectiveTimeoutSeconds=10)
     run = start(job, "--workdir", workdir)
     until(lambda: len(history(workdir)) >= 3, run)
     os.kill(rank_process(workdir, "1"), signal.SIGSTOP)
