@@ -250,3 +250,8 @@ class World:
         self.run()
         self.settle()
         return self
+
+
+def with_policy(**policy):
+    """Return a world with a job of this run policy."""
+    return World(manifest(runPolicy=policy))
