@@ -166,7 +166,10 @@ class Applier:
     async def _delete_pod(self, action: DeletePod) -> None:
         left = await self.client.delete(PODS, self.key[0], action.name, action.uid, grace_seconds=action.grace_seconds)
         if left is not None and left.get("kind") == "Pod" and left["metadata"].get("deletionTimestamp"):
-            self._take(self.stores.pods, left)  # terminating: it stays until its watch event
+            # terminating: it stays until its watch event, which may have come before this answer
+            known = self.stores.pods.get(key_of(left))
+            if known is not None and known["metadata"]["uid"] == action.uid:
+                self._take(self.stores.pods, left)
         else:
             gone = {"metadata": {"namespace": self.key[0], "name": action.name, "uid": action.uid}}
             self.changed |= self.stores.pods.drop(gone)

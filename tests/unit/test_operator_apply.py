@@ -40,6 +40,7 @@ class Client:
 
     def __init__(self):
         self.calls, self.errors, self.version, self.terminating = [], {}, 100, False
+        self.meanwhile = lambda: None  # what happens before a delete is answered
 
     def _record(self, verb, name, *details):
         self.calls.append((verb, name, *details))
@@ -75,6 +76,7 @@ class Client:
 
     async def delete(self, resource, namespace, name, uid, resource_version=None, grace_seconds=None):
         self._record("delete", name, resource, uid, resource_version, grace_seconds)
+        self.meanwhile()
         if not self.terminating:
             return None
         metadata = {"namespace": namespace, "name": name, "uid": uid, "deletionTimestamp": "2026-01-01T00:00:00Z"}
@@ -243,6 +245,15 @@ async def test_a_terminating_pod_stays_known_until_its_event(applier, client, st
     stores.pods.upsert({**child("Pod", "p"), "metadata": child("Pod", "p")["metadata"] | {"uid": "u"}})
     await applier.run((DeletePod("p", "u"),))
     assert stores.pods.get(("ns", "p"))["metadata"]["deletionTimestamp"]
+
+
+async def test_the_answer_to_a_delete_does_not_bring_back_what_its_event_took_away(applier, client, stores):
+    pod = {**child("Pod", "p"), "metadata": child("Pod", "p")["metadata"] | {"uid": "u"}}
+    stores.pods.upsert(pod)
+    client.terminating = True
+    client.meanwhile = lambda: stores.pods.drop({"metadata": pod["metadata"] | {"resourceVersion": "999"}})
+    await applier.run((DeletePod("p", "u"),))
+    assert stores.pods.get(("ns", "p")) is None
 
 
 async def test_a_pod_is_touched_only_as_it_was_seen(applier, client, stores):
