@@ -14,6 +14,7 @@ from guardian import Guardian
 from heterotp_api.crd import crds
 from kube import Kube, KubeError, until
 from places import ROOT, RUN
+from proxy import Proxy
 
 TOOLS = ROOT / "tools" / "cluster"
 PACKAGES = [str(ROOT / part) for part in ("api", "operator")]
@@ -85,6 +86,14 @@ def kube(kubeconfig):
     kube = Kube(kubeconfig)
     yield kube
     kube.close()
+
+
+@pytest.fixture
+def proxy(kube):
+    """A proxy before the API server, at which a test can make it fail."""
+    proxy = Proxy(kube)
+    yield proxy
+    proxy.close()
 
 
 def free_port():

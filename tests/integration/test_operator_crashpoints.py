@@ -7,7 +7,6 @@ import pytest
 from gang import Gang, job
 from heterotp_api import names
 from kube import make_namespace, until
-from proxy import Proxy
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1500)]
 NAMESPACE = "crashpoints"
@@ -70,13 +69,6 @@ class Life:
             "pods": sorted(name.removeprefix(self.gang.name) for name in self.seen),
             "made twice": [name for name, uids in self.seen.items() if len(uids) > 1],
         }
-
-
-@pytest.fixture
-def proxy(kube):
-    proxy = Proxy(kube)
-    yield proxy
-    proxy.close()
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from urllib.error import URLError
 import pytest
 from gang import Gang, job
 from kube import make_namespace, until
-from proxy import Proxy
 
 pytestmark = pytest.mark.integration
 NAMESPACE = "faults"
@@ -23,13 +22,6 @@ numbers = itertools.count()
 @pytest.fixture(scope="module", autouse=True)
 def namespace(kube):
     make_namespace(kube, NAMESPACE)
-
-
-@pytest.fixture
-def proxy(kube):
-    proxy = Proxy(kube)
-    yield proxy
-    proxy.close()
 
 
 @pytest.fixture
@@ -148,6 +140,7 @@ def test_a_token_that_is_refused_for_a_moment_is_read_again(operator, proxy, gan
     proxy.end_watches("pods")
     until("a watch was refused", lambda: refused, 30)
     ends_well(running)
+    assert (running.status["attempt"], running.status["restarts"]) == (1, 0)
 
 
 def test_slow_writes_of_the_status_hold_nothing_up_for_ever(operator, proxy, gang):
@@ -159,6 +152,7 @@ def test_slow_writes_of_the_status_hold_nothing_up_for_ever(operator, proxy, gan
         each.run_all(1)
     for each in several:
         ends_well(each)
+    assert [(each.status["attempt"], each.status["restarts"]) for each in several] == [(1, 0)] * 4
 
 
 def leader(kube):

@@ -35,6 +35,11 @@ def gang(kube, operator, request):
             each.delete()
 
 
+def messages(kube, name):
+    """Return what the events of a job say."""
+    return [event["message"] for event in kube.list("events", NAMESPACE) if event["involvedObject"]["name"] == name]
+
+
 def test_a_job_gets_service_control_document_and_pods_and_succeeds(gang, kube):
     happy = gang("happy", (("fast", 1), ("slow", 2)))
     pods = happy.attempt(1)
@@ -88,8 +93,8 @@ def test_out_of_memory_is_named_as_the_cause(gang, kube):
     victim.end(first, names.EXIT_PEER_LOST)
     victim.end(second, 137, "OOMKilled")
     victim.attempt(2)
-    messages = [e["message"] for e in kube.list("events", NAMESPACE) if e["involvedObject"]["name"] == "oom"]
-    assert any("OOMKilled" in message for message in messages), messages
+    said = messages(kube, "oom")
+    assert any("OOMKilled" in message for message in said), said
 
 
 def test_the_limit_of_restarts_fails_the_job(gang):
@@ -181,9 +186,12 @@ def test_a_service_edited_by_hand_is_put_right(gang, kube):
 def test_a_pod_deleted_by_hand_restarts_the_gang(gang, kube):
     robbed = gang("robbed")
     robbed.run_all(1)
-    kube.delete("pods", NAMESPACE, robbed.pods(1)[0]["metadata"]["name"], gracePeriodSeconds=0)
+    name = robbed.pods(1)[0]["metadata"]["name"]
+    kube.delete("pods", NAMESPACE, name, gracePeriodSeconds=0)
     robbed.attempt(2)
     robbed.run_all(2)
+    assert (robbed.status["attempt"], robbed.status["restarts"]) == (2, 1)
+    assert any(f"(pod {name}" in message for message in messages(kube, "robbed"))
 
 
 def test_a_pod_on_a_lost_node_is_forced_after_its_grace(gang, kube):
@@ -282,11 +290,12 @@ def test_a_name_that_is_taken_is_said_and_nothing_is_taken_over(gang, kube):
     second.attempt(1)
 
 
-def test_a_finished_job_goes_after_its_time(gang):
+def test_a_finished_job_goes_after_its_time(gang, kube):
     brief = gang("brief", ttlSecondsAfterFinished=1)
     brief.run_all(1)
     brief.end_all(1)
     until("it is gone", lambda: brief.live() is None)
+    assert "every rank ended with exit code 0" in messages(kube, "brief")  # it went after its end, not before
 
 
 def test_a_deadline_ends_the_job(gang):
@@ -324,6 +333,7 @@ def test_the_same_name_again_is_a_new_job(gang, kube):
     # once the garbage collector has taken the old ones
     until(lambda: f"pods of the new job alone: {owners()} {second.status}", lambda: owners() == wanted, 120)
     second.run_all(1)
+    assert (second.status["attempt"], second.status["restarts"]) == (1, 0)
 
 
 def test_no_trace_of_kopf_on_any_object(gang, kube):

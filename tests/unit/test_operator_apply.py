@@ -155,9 +155,11 @@ async def test_status_never_contains_the_counters_and_names_the_uid(applier, cli
     assert body["metadata"] == {"name": "j", "namespace": "ns", "uid": "job-uid"}
 
 
-async def test_the_status_of_a_job_that_is_gone_is_nobodys_business(applier, client):
+async def test_the_status_of_a_job_that_is_gone_is_nobodys_business(applier, client, stores):
     client.errors["apply", "j"] = NotFound(404, "NotFound", "j")
     await applier.write_status({"phase": "Running"})
+    assert len(client.calls) == 1 and not applier.changed
+    assert stores.jobs.get(("ns", "j"))["status"] == {}
 
 
 @pytest.mark.parametrize("error", [Refused(403, "Forbidden", "exceeded quota"), Refused(422, "Invalid", "bad image")])
