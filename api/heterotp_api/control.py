@@ -1,14 +1,30 @@
 """The control document: what the operator (or a user, locally) tells a running trainer."""
 
-from typing import Any, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from heterotp_api.base import Model
-from heterotp_api.policy import BalancingSettings
+from heterotp_api.base import Model, Rule
+from heterotp_api.injection import Slowdown, StragglerInjection
+from heterotp_api.policy import BalancingSettings, Rank, unique
 
 SCHEMA_VERSION = 1
 LOSSLESS_AUTO = BalancingSettings(strategy="AUTO", max_pruned_share=0.0)
+
+
+class ControlInjection(Slowdown):
+    """One injection, its targets resolved to ranks; `uid` tells it from every other, also after a restart."""
+
+    uid: str = Field(min_length=1, max_length=253)
+    name: str = Field("", max_length=253)
+    ranks: Annotated[list[Rank], Field(min_length=1, max_length=16384), AfterValidator(unique)]
+
+
+def control_injection(injection: StragglerInjection, ranks: list[int]) -> ControlInjection:
+    """Return an injection as the trainer reads it; the name stands for the uid that no API server gave."""
+    name, spec = injection.metadata.name, injection.spec
+    slowdown = {field: getattr(spec, field) for field in Slowdown.model_fields}
+    return ControlInjection(uid=str(injection.metadata.uid or name), name=name, ranks=ranks, **slowdown)
 
 
 class ControlDocument(Model):
@@ -18,4 +34,12 @@ class ControlDocument(Model):
     generation: int = Field(ge=0)
     lease_seconds: float | None = Field(None, gt=0)
     balancing: BalancingSettings = LOSSLESS_AUTO
-    injections: list[dict[str, Any]] = Field([], max_length=1000)
+    injections: list[ControlInjection] = Field([], max_length=1000)
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "each injection needs a uid of its own",
+            holds=lambda d: len({injection.uid for injection in d.injections}) == len(d.injections),
+            field="injections",
+        ),
+    )

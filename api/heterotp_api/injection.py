@@ -100,8 +100,8 @@ class Moment(Model):
     )
 
 
-def _ordered(spec: "StragglerInjectionSpec") -> bool:
-    start, stop = spec.start, spec.stop
+def _ordered(slowdown: "Slowdown") -> bool:
+    start, stop = slowdown.start, slowdown.stop
     if start is None or stop is None:
         return True
     if start.iteration is not None and stop.iteration is not None:
@@ -111,12 +111,25 @@ def _ordered(spec: "StragglerInjectionSpec") -> bool:
     return True
 
 
-class StragglerInjectionSpec(Model):
-    """Which ranks of which job become how much slower, how and when."""
+class Aim(Model):
+    """Which ranks of which jobs."""
 
     job_ref: JobRef | None = None
     selector: LabelSelector | None = None
     targets: Targets
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "give jobRef or selector, one of them",
+            "has(self.jobRef) != has(self.selector)",
+            lambda a: (a.job_ref is None) != (a.selector is None),
+        ),
+    )
+
+
+class Slowdown(Model):
+    """How much slower, how and when; says nothing of whom."""
+
     slowdown: float = Field(ge=1, le=1000, description="chi: matmul runs so many times slower.")
     mode: Literal["sleep", "spin", "repeat"] | None = Field(
         None, description="Absent: sleep on cpu and emulated, spin on cuda."
@@ -128,11 +141,6 @@ class StragglerInjectionSpec(Model):
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "give jobRef or selector, one of them",
-            "has(self.jobRef) != has(self.selector)",
-            lambda s: (s.job_ref is None) != (s.selector is None),
-        ),
-        Rule(
             "stop must be after start",
             "!has(self.start) || !has(self.stop) || "
             "!(has(self.start.iteration) && has(self.stop.iteration) && self.start.iteration >= self.stop.iteration)"
@@ -141,6 +149,12 @@ class StragglerInjectionSpec(Model):
             "stop",
         ),
     )
+
+
+class StragglerInjectionSpec(Slowdown, Aim):  # fields of the last base come first
+    """Which ranks of which job become how much slower, how and when."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (*Aim.rules, *Slowdown.rules)
 
 
 class InjectedRank(Model):

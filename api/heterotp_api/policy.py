@@ -1,15 +1,32 @@
 """BalancingPolicy: how ranks of unlike speed are balanced; every strategy has a block of its own."""
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
+from pydantic.alias_generators import to_snake
+from pydantic.config import JsonDict
+from pydantic_core import PydanticCustomError
 
 from heterotp_api.base import Metadata, Model, Rule
 from heterotp_api.conditions import CONDITIONS, Condition
 
 Strategy = Literal["None", "ZERO", "MIG", "SEMI", "RESHARD", "AUTO"]
+SET_LIST: JsonDict = {"x-kubernetes-list-type": "set"}  # the API server refuses what stands twice, without a rule
+PRUNING = ("ZERO", "SEMI", "AUTO", "RESHARD")  # strategies that may delete work
+
+
+def unique(ranks: list[int]) -> list[int]:
+    """Return the ranks; raise naming one that stands twice."""
+    twice = next((rank for rank, times in Counter(ranks).items() if times > 1), None)
+    if twice is not None:
+        raise PydanticCustomError("rule", "{message}", {"message": "is named twice", "value": twice})
+    return ranks
+
+
 Rank = Annotated[int, Field(ge=0, le=16383)]
-Ranks = Annotated[list[Rank], Field(min_length=1, max_length=1024)]
+Ranks = Annotated[list[Rank], Field(min_length=1, max_length=1024, json_schema_extra=SET_LIST), AfterValidator(unique)]
 LabelValue = Annotated[str, StringConstraints(max_length=63)]
 
 
@@ -46,6 +63,15 @@ class Zero(Model):
     fixed_ratio: float | None = Field(None, ge=0, le=1)
     ranks: Ranks | None = None
 
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "maskPrunedUpdate goes with imputation Zero only: the mask throws an imputed gradient away",
+            "!self.maskPrunedUpdate || self.imputation == 'Zero'",
+            lambda z: not z.mask_pruned_update or z.imputation == "Zero",
+            "maskPrunedUpdate",
+        ),
+    )
+
 
 class Mig(Model):
     """MIG: migrate contraction columns every iteration (algorithms, section 3)."""
@@ -56,6 +82,16 @@ class Mig(Model):
     ranks: Ranks | None = None
 
 
+def _decided_by_semi(block: str, field: str) -> Rule:
+    """A field that takes SEMI's decision from it is refused."""
+    return Rule(
+        f"{field} belongs to strategy {block.upper()}: SEMI decides ratios and ranks itself",
+        f"!has(self.{block}.{field})",
+        lambda s: getattr(getattr(s, block), to_snake(field)) is None,
+        f"{block}.{field}",
+    )
+
+
 class Semi(Model):
     """SEMI: both, by cost (algorithms, section 4)."""
 
@@ -64,6 +100,16 @@ class Semi(Model):
     beta_rule: Literal["leastDeletion", "costBalance"] = "leastDeletion"
     time_tolerance: float = Field(0.05, ge=0, le=10)
     migrating_stragglers: int | None = Field(None, ge=0, le=16383)
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        *(_decided_by_semi(block, field) for block in ("zero", "mig") for field in ("fixedRatio", "ranks")),
+        Rule(
+            "pairedUnits belongs to strategy ZERO: pruned units and migrated columns would cut one matrix two ways",
+            "!self.zero.pairedUnits",
+            lambda s: not s.zero.paired_units,
+            "zero.pairedUnits",
+        ),
+    )
 
 
 class Reshard(Model):
@@ -85,6 +131,29 @@ def _block_rule(block: str, strategies: tuple[str, ...]) -> Rule:
         lambda p: getattr(p, block) is None or p.strategy in strategies,
         block,
     )
+
+
+def _fixed_ratio_rules(block: str, verb: str, ranks_to: str) -> tuple[Rule, ...]:
+    """A fixed ratio and the ranks that it is for belong together (asked here, as SEMI's blocks take neither)."""
+    ratio, ranks = f"{block}.fixedRatio", f"{block}.ranks"
+    return (
+        Rule(
+            f"fixedRatio needs ranks, the ranks to {ranks_to}",
+            f"!has(self.{block}) || !has(self.{ratio}) || has(self.{ranks})",
+            lambda p: (given := getattr(p, block)) is None or given.fixed_ratio is None or given.ranks is not None,
+            ratio,
+        ),
+        Rule(
+            f"ranks needs fixedRatio, the share of columns to {verb}",
+            f"!has(self.{block}) || !has(self.{ranks}) || has(self.{ratio})",
+            lambda p: (given := getattr(p, block)) is None or given.ranks is None or given.fixed_ratio is not None,
+            ranks,
+        ),
+    )
+
+
+def _has_ratio(zero: Zero | None) -> bool:
+    return zero is not None and zero.fixed_ratio is not None
 
 
 class BalancingSettings(Model):
@@ -111,6 +180,26 @@ class BalancingSettings(Model):
         _block_rule("semi", ("SEMI",)),
         _block_rule("reshard", ("RESHARD", "AUTO")),
         Rule("exit must be below enter", "self.exit < self.enter", lambda p: p.exit < p.enter, "exit"),
+        Rule(
+            f"maxPrunedShare belongs to strategies {', '.join(PRUNING)}: the others delete nothing",
+            f"!has(self.maxPrunedShare) || self.strategy in {list(PRUNING)}",
+            lambda p: p.max_pruned_share is None or p.strategy in PRUNING,
+            "maxPrunedShare",
+        ),
+        *_fixed_ratio_rules("zero", "prune", "prune"),
+        *_fixed_ratio_rules("mig", "migrate", "migrate from"),
+        Rule(
+            "fixedRatio must not be above gammaMax",
+            "!has(self.zero) || !has(self.zero.fixedRatio) || self.zero.fixedRatio <= self.zero.gammaMax",
+            lambda p: not _has_ratio(p.zero) or p.zero.fixed_ratio <= p.zero.gamma_max,
+            "zero.fixedRatio",
+        ),
+        Rule(
+            "selection PriDiffE fixes the ratio to 1/2: leave out fixedRatio, or take PriDiffR",
+            "!has(self.zero) || !has(self.zero.fixedRatio) || self.zero.selection != 'PriDiffE'",
+            lambda p: not _has_ratio(p.zero) or p.zero.selection != "PriDiffE",
+            "zero.fixedRatio",
+        ),
     )
 
     @property
@@ -125,6 +214,32 @@ class BalancingPolicySpec(BalancingSettings):
     """A balancing policy and the jobs that it selects."""
 
     selector: LabelSelector | None = None
+
+    @property
+    def settings(self) -> BalancingSettings:
+        """The policy without its selector, as a control document carries it."""
+        return BalancingSettings(**{name: getattr(self, name) for name in BalancingSettings.model_fields})
+
+
+def beyond(ranks: Iterable[int], count: int) -> str | None:
+    """Return `value: what would be right` for the first rank that a job of `count` ranks does not have."""
+    return next((f"{rank}: the job has ranks 0 .. {count - 1}" for rank in ranks if rank >= count), None)
+
+
+def policy_problem(settings: BalancingSettings, count: int) -> str | None:
+    """Return what a job of `count` ranks cannot do, as `field: value: what would be right` below the settings."""
+    zero, mig, reshard = settings.zero, settings.mig, settings.reshard
+    named = {
+        "zero.ranks": zero.ranks if zero else None,
+        "mig.ranks": mig.ranks if mig else None,
+        "reshard.evict": reshard.evict if reshard else None,
+    }
+    for field, ranks in named.items():
+        if (wrong := beyond(ranks or (), count)) is not None:
+            return f"{field}: {wrong}"
+        if field != "zero.ranks" and len(ranks or ()) == count:
+            return f"{field}: all {count} ranks: leave one that takes their work"
+    return None
 
 
 class Laggard(Model):

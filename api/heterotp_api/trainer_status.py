@@ -15,13 +15,19 @@ class _Report(Model):
 
 
 class TrainerRank(_Report):
-    """One rank's medians of the last window, seconds per iteration."""
+    """One rank's medians of the last window, seconds per iteration.
+
+    `full_matmul_seconds` is what the matrix products would take unpruned and at the even share. Of a straggler's
+    columns `pruned_ratio` are deleted and `migrated_ratio` computed by others. `columns_out` are migrated away and
+    `columns_in` computed for others, summed over all linears; `migrated_bytes` are sent for them in an iteration.
+    """
 
     rank: int
     tp_rank: int
     device: str
     compute_seconds: float | None = None
     matmul_seconds: float | None = None
+    full_matmul_seconds: float | None = None
     unit_seconds: float | None = None
     fixed_seconds: float | None = None
     wait_seconds: float | None = None
@@ -31,6 +37,9 @@ class TrainerRank(_Report):
     share: float | None = None
     pruned_ratio: float = 0.0
     migrated_ratio: float = 0.0
+    columns_out: int = 0
+    columns_in: int = 0
+    migrated_bytes: float = 0.0
     injected_slowdown: float = 1.0
     measured_slowdown: float | None = None
     straggler: bool = False
@@ -40,6 +49,7 @@ class TrainerStatus(_Report):
     """The whole job as rank 0 sees it; `accuracy` is of the test set, 0..1.
 
     While the state is "starting" a checkpoint may still be restored: `iteration` says nothing yet.
+    `plan_id` counts decisions; `reason` says in one sentence what the last one was, and on which numbers.
     """
 
     schema_version: Literal[1] = 1
@@ -62,6 +72,9 @@ class TrainerStatus(_Report):
     control_error: str = ""
     strategy: str = "None"
     plan_hash: str = ""
+    plan_id: int = 0
+    reason: str = ""
+    predicted_iteration_seconds: float | None = None
     limit_iteration_seconds: float | None = None
     emulated: bool = False
     ranks: tuple[TrainerRank, ...] = ()

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from heterotp_api.ranks import RankPlace
@@ -33,18 +34,21 @@ class View(Protocol):
 
 
 class PlainView:
-    """One line when the state changes and every few seconds."""
+    """One line when the state changes and every few seconds, and one per decision."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._printed = rows.Printed()
 
     def show(self, status: TrainerStatus) -> None:
-        """Print a line when one is due."""
+        """Print what is due."""
         now = time.monotonic()
+        if rows.decision_due(status, self._printed):
+            self.note(rows.decision_line(status))
+            self._printed = replace(self._printed, plan_id=status.plan_id)
         if rows.plain_due(status, self._printed, now):
             self.note(rows.plain_line(status))
-            self._printed = rows.Printed(status.state, now)
+            self._printed = replace(self._printed, state=status.state, at=now)
 
     def note(self, text: str) -> None:
         """Print one line."""
@@ -82,7 +86,7 @@ def open_view(console: Console, places: Sequence[RankPlace]) -> View:
 
 
 def render(status: TrainerStatus, places: Sequence[RankPlace], room: int) -> RenderableType:
-    """Return headline, progress bar, numbers and the table of ranks."""
+    """Return headline, progress bar, numbers, the table of ranks and the last decision."""
     shown = rows.rows(status, places, room)
     parts: list[RenderableType] = [
         Text(rows.headline(status), style="bold", overflow="ellipsis", no_wrap=True),
@@ -90,9 +94,11 @@ def render(status: TrainerStatus, places: Sequence[RankPlace], room: int) -> Ren
         Text(rows.numbers(status), overflow="ellipsis", no_wrap=True),
     ]
     if shown:
-        parts.append(_table(shown))
+        parts.append(_table(shown, rows.balancing_columns(status, places)))
     if len(shown) < len(status.ranks):
         parts.append(Text(f"the slowest {len(shown)} of {len(status.ranks)} ranks", style="dim"))
+    if decision := rows.decision(status):
+        parts.append(Text(decision))
     return Group(*parts)
 
 
@@ -103,16 +109,24 @@ def _progress_line(status: TrainerStatus) -> Table:
     return line
 
 
-def _table(shown: Sequence[rows.Row]) -> Table:
+def _table(shown: Sequence[rows.Row], balancing: Sequence[str]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("rank", "group", "device", "share", "matmul", "wait", "rel. speed"):
-        table.add_column(name, justify="left" if name in ("group", "device") else "right", no_wrap=True)
-    table.add_column(bar_header(), no_wrap=True)
+    table.add_column("rank", justify="right", no_wrap=True)
+    table.add_column("group", no_wrap=True)
+    table.add_column("device")  # wraps, so that a narrow terminal takes room from it and the bar, not from numbers
+    for name in ("share", "matmul", "wait", "rel. speed", *balancing):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column(_one_line(bar_header()))
     for r in shown:
+        numbers = (r.share, r.matmul, r.wait, r.speed, *(getattr(r, name) for name in balancing))
         style = STRAGGLER if r.straggler else ""
-        cells = (str(r.rank), r.group, r.device, r.share, r.matmul, r.wait, r.speed)
-        table.add_row(*cells, bar(r), style=style)
+        table.add_row(str(r.rank), r.group, _one_line(Text(r.device)), *numbers, _one_line(bar(r)), style=style)
     return table
+
+
+def _one_line(text: Text) -> Text:
+    text.no_wrap, text.overflow = True, "ellipsis"
+    return text
 
 
 def bar_header() -> Text:

@@ -20,11 +20,28 @@ KEYS = (
     "testAccuracy",
     "iterationSeconds",
     "limitIterationSeconds",
+    "predictedIterationSeconds",
     "strategy",
+    "planId",
+    "reason",
     "emulated",
     "ranks",
 )
-RANK_KEYS = ("computeSeconds", "matmulSeconds", "unitSeconds", "fixedSeconds", "waitSeconds", "relativeSpeed")
+RANK_KEYS = (
+    "rank",
+    "group",
+    "share",
+    "computeSeconds",
+    "matmulSeconds",
+    "unitSeconds",
+    "fixedSeconds",
+    "waitSeconds",
+    "relativeSpeed",
+    "prunedRatio",
+    "migratedRatio",
+    "injectedSlowdown",
+    "measuredSlowdown",
+)
 
 
 def completed(
@@ -53,7 +70,10 @@ def _guessed(
         "testAccuracy": status.accuracy if status else None,
         "iterationSeconds": summary(measured_seconds(history, attempt)),
         "limitIterationSeconds": status.limit_iteration_seconds if status else None,
+        "predictedIterationSeconds": status.predicted_iteration_seconds if status else None,
         "strategy": status.strategy if status else None,
+        "planId": status.plan_id if status else 0,
+        "reason": status.reason if status else "",
         "emulated": any(place.device.type == "emulated" for place in places),
         "ranks": _ranks(status, places),
     }
@@ -71,12 +91,7 @@ def measured_seconds(history: History, attempt: int) -> list[float]:
 def _ranks(status: TrainerStatus | None, places: Sequence[RankPlace]) -> list[dict[str, Any]]:
     known = {rank.rank: rank.dump() for rank in status.ranks} if status else {}
     return [
-        {
-            "rank": place.rank,
-            "group": place.group,
-            "share": known.get(place.rank, {}).get("share"),
-            **{key: known.get(place.rank, {}).get(key) for key in RANK_KEYS},
-        }
+        {key: known.get(place.rank, {}).get(key) for key in RANK_KEYS} | {"rank": place.rank, "group": place.group}
         for place in places
     ]
 
@@ -86,11 +101,14 @@ def summary_lines(report: dict[str, Any], elapsed_seconds: float) -> list[str]:
     emulated = ", emulated devices" if report.get("emulated") else ""
     loss = report.get("trainLoss")
     times = report.get("iterationSeconds") or {}
+    predicted, reason = report.get("predictedIterationSeconds"), report.get("reason")
     return [
         f"{report['job']} {report['state']} (attempt {report['attempt']}{emulated}) in {elapsed_seconds:.0f} s",
         f"  iterations     {report['iterations']} ({report['epochs']} epochs)",
         f"  train loss     {'-' if loss is None else f'{loss:.4f}'}",
         f"  test accuracy  {percent(report.get('testAccuracy'))}",
         f"  iteration      median {seconds(times.get('median'))}, 95 % below {seconds(times.get('p95'))}, "
-        f"limit {seconds(report.get('limitIterationSeconds'))}",
+        f"limit {seconds(report.get('limitIterationSeconds'))}"
+        + (f", predicted {seconds(predicted)}" if predicted is not None else ""),
+        *([f"  balancing      {report['strategy']}, decision {report['planId']}: {reason}"] if reason else []),
     ]

@@ -8,6 +8,7 @@ from heterotp_api.trainer_status import TrainerRank, TrainerStatus
 
 PLAIN_EVERY_SECONDS = 5.0
 ABSENT = "-"
+BALANCING_COLUMNS = ("pruned", "migrated", "chi")  # fields of Row that a run without balancing does not show
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,9 @@ class Row:
     matmul: str
     wait: str
     speed: str
+    pruned: str
+    migrated: str
+    chi: str
     busy: float
     waiting: float
     straggler: bool
@@ -49,6 +53,13 @@ def clock(value: float | None) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
+def migrated(rank: TrainerRank) -> str:
+    """Return the share of columns that others compute for a rank, and `+N` columns that it computes for others."""
+    out = percent(rank.migrated_ratio) if rank.migrated_ratio else ""
+    into = f"+{rank.columns_in}" if rank.columns_in else ""
+    return " ".join(filter(None, (out, into))) or ABSENT
+
+
 def device_name(rank: TrainerRank, place: RankPlace) -> str:
     """Return the device; an emulated one says so, with the speed that it stands for."""
     if place.device.type == "emulated" and place.device.teraflops is not None:
@@ -68,6 +79,9 @@ def row(rank: TrainerRank, place: RankPlace) -> Row:
         matmul=seconds(rank.matmul_seconds),
         wait=seconds(rank.wait_seconds),
         speed=ABSENT if rank.relative_speed is None else f"{rank.relative_speed:.2f}",
+        pruned=percent(rank.pruned_ratio) if rank.pruned_ratio else ABSENT,
+        migrated=migrated(rank),
+        chi=f"{rank.injected_slowdown:.1f}x" if rank.injected_slowdown > 1 else ABSENT,
         busy=busy / total if total else 0.0,
         waiting=wait / total if total else 0.0,
         straggler=rank.straggler,
@@ -80,6 +94,23 @@ def rows(status: TrainerStatus, places: Sequence[RankPlace], room: int) -> tuple
     if len(known) > room:
         known = sorted(known, key=lambda rank: -(rank.compute_seconds or 0.0))[: max(1, room)]
     return tuple(row(rank, places[rank.rank]) for rank in sorted(known, key=lambda rank: rank.rank))
+
+
+def balancing_columns(status: TrainerStatus, places: Sequence[RankPlace]) -> tuple[str, ...]:
+    """Return those of the balancing columns that any rank has something for, shown or not."""
+    everyone = rows(status, places, len(places))
+    return tuple(name for name in BALANCING_COLUMNS if any(getattr(r, name) != ABSENT for r in everyone))
+
+
+def decision(status: TrainerStatus) -> str:
+    """Return the last decision, its reason, and its promise beside what is measured now; empty when none was made."""
+    if not status.reason:
+        return ""
+    promise = ""
+    if status.predicted_iteration_seconds is not None:
+        promise = f" (predicted {seconds(status.predicted_iteration_seconds)}/iteration"
+        promise += f", measured now {seconds(status.iteration_seconds)})"
+    return f"decision {status.plan_id}: {status.reason}{promise}"
 
 
 def progress(status: TrainerStatus) -> str:
@@ -126,14 +157,25 @@ def plain_line(status: TrainerStatus) -> str:
     return " · ".join(parts)
 
 
+def decision_line(status: TrainerStatus) -> str:
+    """Return the line that a run without a terminal prints once per decision."""
+    return f"{status.job} · strategy {status.strategy} · {decision(status)}"
+
+
 @dataclass(frozen=True)
 class Printed:
-    """What was printed last: the key of the news, and when (seconds)."""
+    """What was printed last: the keys of the news, and when (seconds)."""
 
     state: str = ""
     at: float = float("-inf")
+    plan_id: int = -1
 
 
 def plain_due(status: TrainerStatus, printed: Printed, now: float) -> bool:
     """True when the state is news, or the last line is old."""
     return status.state != printed.state or now - printed.at >= PLAIN_EVERY_SECONDS
+
+
+def decision_due(status: TrainerStatus, printed: Printed) -> bool:
+    """True when a decision is news."""
+    return bool(status.reason) and status.plan_id != printed.plan_id

@@ -6,9 +6,10 @@ import pytest
 from heterotp_api.load import parse_object
 from heterotp_api.ranks import rank_table
 from heterotp_api.summary import summary
+from heterotp_api.trainer_status import TrainerRank, TrainerStatus
 from heterotp_cli.follow import History, read_history, read_status
 from heterotp_cli.picture import bins, draw, evaluations, rank_title, slowest, steady
-from heterotp_cli.report import KEYS, completed, measured_seconds, summary_lines
+from heterotp_cli.report import KEYS, RANK_KEYS, completed, measured_seconds, summary_lines
 from manifest_table import TABLE, manifest
 
 PLACES = rank_table(parse_object(manifest(TABLE["good"][0])).spec)
@@ -53,6 +54,31 @@ def test_a_run_that_died_gets_a_report_with_all_keys(tmp_path):
     assert set(report) == set(KEYS)
     assert (report["state"], report["iterations"], report["trainLoss"], report["attempt"]) == ("failed", 2, 0.5, 3)
     assert [rank["group"] for rank in report["ranks"]] == ["fast"] * 3 + ["slow"]
+    assert all(set(rank) == set(RANK_KEYS) for rank in report["ranks"])
+    assert (report["planId"], report["reason"], report["predictedIterationSeconds"]) == (0, "", None)
+
+
+def test_the_last_status_fills_in_what_was_decided():
+    slow = TrainerRank(rank=3, tp_rank=3, device="cpu", pruned_ratio=0.6, injected_slowdown=4.0, measured_slowdown=3.9)
+    status = TrainerStatus(
+        job="demo",
+        attempt=1,
+        state="running",
+        started_at=0,
+        strategy="ZERO",
+        plan_id=2,
+        reason="rank 3 is slow",
+        predicted_iteration_seconds=0.075,
+        ranks=(slow,),
+    )
+    report = completed(None, "failed", "demo", 1, status, History(), PLACES)
+    assert (report["planId"], report["reason"], report["predictedIterationSeconds"]) == (2, "rank 3 is slow", 0.075)
+    keys = ("prunedRatio", "migratedRatio", "injectedSlowdown", "measuredSlowdown")
+    assert [report["ranks"][3][key] for key in keys] == [0.6, 0.0, 4.0, 3.9]
+    assert [report["ranks"][0][key] for key in keys] == [None] * 4
+    lines = summary_lines(report, 1.0)
+    assert lines[-2].endswith("limit -, predicted 75 ms")
+    assert lines[-1] == "  balancing      ZERO, decision 2: rank 3 is slow"
 
 
 def test_what_rank_0_wrote_wins_but_for_how_it_ended():
@@ -65,6 +91,7 @@ def test_summary_says_emulated():
     lines = summary_lines(report, 12.3)
     assert lines[0] == "demo succeeded (attempt 1, emulated devices) in 12 s"
     assert any("95.0 %" in line for line in lines)
+    assert not any("predicted" in line or "balancing" in line for line in lines)
 
 
 def test_a_status_of_another_attempt_is_not_shown(tmp_path):

@@ -20,7 +20,7 @@ def places():
     return rank_table(parse_object(manifest({"patch": {"spec": {"workerGroups": groups}}})).spec)
 
 
-def rank(number, compute=0.06, wait=0.02):
+def rank(number, compute=0.06, wait=0.02, **more):
     return TrainerRank(
         rank=number,
         tp_rank=number,
@@ -30,6 +30,7 @@ def rank(number, compute=0.06, wait=0.02):
         matmul_seconds=0.05,
         wait_seconds=wait,
         relative_speed=0.5,
+        **more,
     )
 
 
@@ -64,6 +65,22 @@ def test_a_row_tells_share_times_and_speed(places):
 def test_a_rank_that_has_measured_nothing_shows_dashes(places):
     row = rows.row(TrainerRank(rank=0, tp_rank=0, device="cpu"), places[0])
     assert (row.share, row.matmul, row.wait, row.speed, row.busy) == ("-", "-", "-", "-", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("more", "cells"),
+    [
+        ({}, ("-", "-", "-")),
+        ({"pruned_ratio": 0.6, "injected_slowdown": 4.0}, ("60.0 %", "-", "4.0x")),
+        ({"migrated_ratio": 0.25}, ("-", "25.0 %", "-")),
+        ({"columns_in": 42}, ("-", "+42", "-")),
+        ({"migrated_ratio": 0.25, "columns_in": 42}, ("-", "25.0 % +42", "-")),
+    ],
+    ids=str,
+)
+def test_balancing_of_a_rank(places, more, cells):
+    row = rows.row(rank(0, **more), places[0])
+    assert (row.pruned, row.migrated, row.chi) == cells
 
 
 def test_where_room_is_short_the_slowest_ranks_stay(places):
@@ -107,6 +124,34 @@ def test_plain_lines_come_on_news_and_every_few_seconds():
     assert rows.plain_due(status(state="stopping"), printed, 10.1)
 
 
+REASON = "rank 3 is 4.0x slower: ZERO prunes 60 % of its columns"
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"plan_id": 2}, ""),
+        ({"plan_id": 2, "reason": REASON}, f"decision 2: {REASON}"),
+        (
+            {"plan_id": 2, "reason": REASON, "predicted_iteration_seconds": 0.075},
+            f"decision 2: {REASON} (predicted 75 ms/iteration, measured now 80 ms)",
+        ),
+    ],
+    ids=["none", "no promise", "promise"],
+)
+def test_decision(changes, text):
+    assert rows.decision(status(**changes)) == text
+
+
+def test_plain_view_prints_every_decision_once():
+    out = io.StringIO()
+    view = PlainView(Console(file=out, width=80))
+    for plan_id, reason in ((0, ""), (1, "first"), (1, "first"), (2, "second"), (2, "second")):
+        view.show(status(strategy="ZERO", plan_id=plan_id, reason=reason))
+    lines = out.getvalue().splitlines()
+    assert lines[1:] == ["demo · strategy ZERO · decision 1: first", "demo · strategy ZERO · decision 2: second"]
+
+
 def test_plain_view_does_not_repeat_itself():
     out = io.StringIO()
     view = PlainView(Console(file=out, width=80))
@@ -120,10 +165,14 @@ def test_bar_is_busy_then_wait(places):
     assert bar(rows.row(rank(0, 0.0, 0.0), places[0])).plain == ""
 
 
-def test_the_table_shows_every_rank_and_its_device(places):
+def drawn(places, room=10, width=140, **changes):
     out = io.StringIO()
-    Console(file=out, width=120).print(render(status(), places, 10))
-    text = out.getvalue()
+    Console(file=out, width=width).print(render(status(**changes), places, room))
+    return out.getvalue()
+
+
+def test_the_table_shows_every_rank_and_its_device(places):
+    text = drawn(places)
     assert text.count("fast") == 3
     assert "emulated 0.05 TFLOPS" in text
     assert "iteration 120/330 (epoch 3)" in text
@@ -131,6 +180,28 @@ def test_the_table_shows_every_rank_and_its_device(places):
 
 
 def test_hidden_ranks_are_counted(places):
-    out = io.StringIO()
-    Console(file=out, width=120).print(render(status(), places, 2))
-    assert "the slowest 2 of 4 ranks" in out.getvalue()
+    assert "the slowest 2 of 4 ranks" in drawn(places, 2)
+
+
+def test_a_plain_run_has_no_columns_of_balancing(places):
+    text = drawn(places)
+    assert not any(word in text for word in (*rows.BALANCING_COLUMNS, "decision"))
+
+
+def test_the_table_shows_what_balancing_does_and_why(places):
+    helper, straggler = rank(0, columns_in=42), rank(3, migrated_ratio=0.25, injected_slowdown=4.0)
+    text = drawn(places, ranks=(helper, rank(1), rank(2), straggler), plan_id=1, reason=REASON)
+    assert "pruned" not in text
+    assert all(word in text for word in ("migrated", "chi", "+42", "25.0 %", "4.0x", f"decision 1: {REASON}"))
+
+
+def test_a_narrow_terminal_cuts_device_and_bar_but_no_number(places):
+    straggler = rank(3, pruned_ratio=0.3, migrated_ratio=0.25, injected_slowdown=4.0)
+    text = drawn(places, width=80, ranks=(straggler,))
+    assert all(word in text for word in ("25.0 %", "50 ms", "20 ms", "0.50", "30.0 %", "4.0x", "rel. speed"))
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_columns_stay_while_the_rank_that_needs_them_is_hidden(places):
+    ranks = (rank(0, 0.1, pruned_ratio=0.5), rank(1, 0.3), rank(2, 0.2), rank(3, 0.4))
+    assert "pruned" in drawn(places, 2, ranks=ranks)

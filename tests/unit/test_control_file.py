@@ -5,6 +5,18 @@ import json
 import pytest
 from heterotp_trainer.control import ControlError, ControlFile, parse_document
 
+INJECTION = {"uid": "u1", "ranks": [3], "slowdown": 4}
+
+
+def injected(*changes):
+    return json.dumps({"generation": 1, "injections": [{**INJECTION, **change} for change in changes]})
+
+
+def test_an_injection_needs_uid_ranks_and_slowdown_only():
+    (found,) = parse_document(injected({})).injections
+    assert (found.uid, found.name, found.ranks, found.slowdown, found.mode, found.paused) == ("u1", "", [3], 4, None, 0)
+    assert parse_document(json.dumps({"generation": 1, "injections": [found.dump()]})).injections == [found]
+
 
 @pytest.mark.parametrize(
     ("text", "reason", "words"),
@@ -20,6 +32,19 @@ from heterotp_trainer.control import ControlError, ControlFile, parse_document
             "invalid",
             "balancing.zero: zero belongs to strategy",
         ),
+        (injected({"ranks": []}), "invalid", "injections[0].ranks: list should have at least 1 item"),
+        (injected({"uid": ""}), "invalid", "injections[0].uid: ''"),
+        (injected({"slowdown": 0.5}), "invalid", "injections[0].slowdown: 0.5"),
+        (injected({"mode": "nap"}), "invalid", "injections[0].mode: 'nap'"),
+        (injected({"ranks": [1, 1]}), "invalid", "injections[0].ranks: 1 is named twice"),
+        (injected({"ranks": [-1]}), "invalid", "injections[0].ranks[0]: -1"),
+        (injected({"targets": {}}), "invalid", "injections[0].targets: is not a known field"),
+        (
+            injected({"start": {"seconds": 5}, "stop": {"seconds": 5}}),
+            "invalid",
+            "injections[0].stop: stop must be after start",
+        ),
+        (injected({}, {}), "invalid", "injections: each injection needs a uid of its own"),
     ],
 )
 def test_bad_documents_name_reason_and_field(text, reason, words):

@@ -17,13 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 HASHES = st.integers(0, 2**64 - 1)
+SECONDS = st.floats(0, 1e6)
 NUMBERS = st.integers(0, 2**40)
 
 
-@given(NUMBERS, st.integers(0, 7), NUMBERS, NUMBERS, st.integers(0, 1), HASHES, HASHES)
-def test_a_report_survives_the_vector(iteration, flags, generation, length, measured, plan, replicas):
+@given(NUMBERS, st.integers(0, 7), NUMBERS, NUMBERS, st.integers(0, 1), SECONDS, SECONDS, HASHES, HASHES)
+def test_a_report_survives_the_vector(iteration, flags, generation, length, measured, full, injected, plan, replicas):
     seconds = {phase: index / 8 for index, phase in enumerate(PHASES)}
-    report = Report(iteration, flags, generation, length, measured, plan, replicas, seconds)
+    report = Report(iteration, flags, generation, length, measured, full, injected, plan, replicas, seconds)
     assert Report.unpack(report.pack()) == report
 
 

@@ -17,7 +17,7 @@ def reports(iteration, *matmul, measured=1, wait=0.5):
         rest = {"wait": wait, "fixed": 0.25, "data": 0.0625, "control": 0.125}
         return dict.fromkeys(PHASES, 0.0) | {"matmul": value} | rest
 
-    return tuple(Report(iteration, measured=measured, seconds=seconds(value)) for value in matmul)
+    return tuple(Report(iteration, measured=measured, full=value, seconds=seconds(value)) for value in matmul)
 
 
 def test_medians_are_of_the_window_and_of_measured_iterations():
@@ -66,7 +66,10 @@ def test_the_report_has_its_stable_keys():
         "testAccuracy",
         "iterationSeconds",
         "limitIterationSeconds",
+        "predictedIterationSeconds",
         "strategy",
+        "planId",
+        "reason",
         "emulated",
         "ranks",
     ]
@@ -74,7 +77,8 @@ def test_the_report_has_its_stable_keys():
     assert report["iterationSeconds"] == {"min": 1.9375, "median": 3.4375, "p95": 4.9375, "max": 4.9375}
     assert [rank["group"] for rank in report["ranks"]] == ["a", "b"]
     keys = {"rank", "group", "share", "computeSeconds", "matmulSeconds", "unitSeconds", "fixedSeconds"}
-    assert set(report["ranks"][0]) == keys | {"waitSeconds", "relativeSpeed"}
+    balance = {"prunedRatio", "migratedRatio", "injectedSlowdown", "measuredSlowdown"}
+    assert set(report["ranks"][0]) == keys | {"waitSeconds", "relativeSpeed"} | balance
 
 
 def test_the_history_line_holds_all_ranks():

@@ -11,10 +11,23 @@ from heterotp_api.summary import summary
 from heterotp_api.trainer_status import TrainerRank, TrainerState, TrainerStatus
 
 from heterotp_trainer.balancing.costs import RankCost, fluid_limit, speeds
-from heterotp_trainer.clock import PHASES
+from heterotp_trainer.balancing.effect import Effect, effects
+from heterotp_trainer.balancing.work import Costs, WorkPlan
+from heterotp_trainer.clock import COMPUTE, PHASES
 from heterotp_trainer.exchange import Report
 
 WINDOW = 5  # iterations of a median
+MEDIANS = (*PHASES, "full", "injected")
+
+
+def _value(report: Report, name: str) -> float:
+    return report.seconds[name] if name in PHASES else float(getattr(report, name))
+
+
+def _slowdown(seconds: dict[str, float]) -> float | None:
+    """Return chi as measured: matmul seconds over what they were without the injected ones."""
+    own = seconds["matmul"] - seconds["injected"]
+    return seconds["matmul"] / own if own > 0 else None
 
 
 @dataclass
@@ -33,7 +46,6 @@ class Progress:
     applied_generation: int = 0
     control_generation: int = 0
     control_error: str = ""
-    strategy: str = "None"
 
 
 @dataclass
@@ -50,7 +62,11 @@ class Board:
     window: int = WINDOW
     started_at: float = field(default_factory=time.time)
     progress: Progress = field(default_factory=Progress)
+    work: WorkPlan = field(default_factory=WorkPlan)
+    effects: tuple[Effect, ...] = ()
+    asked: tuple[float, ...] = ()  # slow-down of each rank, as injected
     step_seconds: list[float] = field(default_factory=list)  # measured iterations only
+    _stale: bool = False
     _recent: deque[tuple[Report, ...]] = field(default_factory=deque)
 
     def take(self, reports: tuple[Report, ...]) -> None:
@@ -58,9 +74,21 @@ class Board:
         if not reports[0].measured:
             return
         self.step_seconds.append(sum(reports[0].seconds.values()))
+        if self._stale:
+            self._recent.clear()
+            self._stale = False
         self._recent.append(reports)
         if len(self._recent) > self.window:
             self._recent.popleft()
+
+    def decided(self, plan: WorkPlan, costs: Costs) -> None:
+        """Take the plan of the next iteration; the medians begin anew with what is measured under it."""
+        self._stale = self._stale or plan.serial != self.work.serial
+        self.effects, self.work = effects(plan, costs), plan
+
+    def effect(self, rank: int) -> Effect:
+        """Return a rank's part of the plan in force."""
+        return self.effects[rank] if self.effects else Effect()
 
     def _medians(self) -> list[dict[str, float]]:
         """Return each rank's median seconds by phase over the window; empty before the first measured iteration."""
@@ -68,14 +96,14 @@ class Board:
         if not recent:
             return []
         return [
-            {phase: statistics.median(reports[rank].seconds[phase] for reports in recent) for phase in PHASES}
+            {name: statistics.median(_value(reports[rank], name) for reports in recent) for name in MEDIANS}
             for rank in range(len(self.devices))
         ]
 
     def costs(self) -> list[RankCost]:
-        """Return what an iteration costs each rank, as decisions see it; empty before the first measured one."""
+        """Return what an iteration costs each rank with nothing taken from it; empty before the first measured one."""
         return [
-            RankCost(share, seconds["matmul"], seconds["unit"], seconds["fixed"], seconds["wait"])
+            RankCost(share, seconds["full"], seconds["unit"], seconds["fixed"], seconds["wait"])
             for share, seconds in zip(self.shares, self._medians(), strict=False)
         ]
 
@@ -83,20 +111,16 @@ class Board:
         """Return all ranks as they stand in the status."""
         costs, medians = self.costs(), self._medians()
         if not costs:
-            return tuple(
-                TrainerRank(rank=rank, tp_rank=rank, device=device, share=self.shares[rank])
-                for rank, device in enumerate(self.devices)
-            )
+            return tuple(TrainerRank(**self._place(rank)) for rank in range(len(self.devices)))
         rates = speeds(costs)
         fastest = max((rate for rate in rates if rate is not None), default=None)
         return tuple(
             TrainerRank(
-                rank=rank,
-                tp_rank=rank,
-                device=self.devices[rank],
-                share=cost.share,
-                compute_seconds=cost.matmul + cost.unit + cost.fixed,
-                matmul_seconds=cost.matmul,
+                **self._place(rank),
+                full_matmul_seconds=seconds["full"],
+                measured_slowdown=_slowdown(seconds),
+                compute_seconds=sum(seconds[phase] for phase in COMPUTE),
+                matmul_seconds=seconds["matmul"],
                 unit_seconds=cost.unit,
                 fixed_seconds=cost.fixed,
                 wait_seconds=cost.wait,
@@ -106,6 +130,23 @@ class Board:
             )
             for rank, (cost, rate, seconds) in enumerate(zip(costs, rates, medians, strict=True))
         )
+
+    def _place(self, rank: int) -> dict[str, Any]:
+        """Return what is known of a rank without having measured it."""
+        effect = self.effect(rank)
+        return {
+            "rank": rank,
+            "tp_rank": rank,
+            "device": self.devices[rank],
+            "share": self.shares[rank],
+            "pruned_ratio": effect.pruned,
+            "migrated_ratio": effect.migrated,
+            "columns_out": effect.columns_out,
+            "columns_in": effect.columns_in,
+            "migrated_bytes": effect.bytes_out,
+            "injected_slowdown": self.asked[rank] if self.asked else 1.0,
+            "straggler": rank in self.work.stragglers,
+        }
 
     def status(self) -> TrainerStatus:
         """Return the status document."""
@@ -130,7 +171,10 @@ class Board:
             applied_generation=now.applied_generation,
             control_generation=now.control_generation,
             control_error=now.control_error,
-            strategy=now.strategy,
+            strategy=self.work.settings.strategy if self.work.settings is not None else "None",
+            plan_id=self.work.serial,
+            predicted_iteration_seconds=self.work.predicted_seconds,
+            reason=self.work.reason,
             plan_hash=self.plan_hash,
             limit_iteration_seconds=fluid_limit(self.costs()),
             emulated=self.emulated,
@@ -139,10 +183,8 @@ class Board:
 
     def history_line(self, reports: tuple[Report, ...], loss: float | None, accuracy: float | None) -> dict[str, Any]:
         """Return the history's entry of one iteration; seconds of a rank by phase."""
-        names = ("matmul", "unit", "fixed", "wait", "data", "control")
         ranks = [
-            {"compute": sum(report.seconds[p] for p in ("matmul", "unit", "fixed"))}
-            | {name: report.seconds[name] for name in names}
+            {"compute": sum(report.seconds[p] for p in COMPUTE)} | {name: report.seconds[name] for name in PHASES}
             for report in reports
         ]
         return {
@@ -154,6 +196,7 @@ class Board:
             "measured": bool(reports[0].measured),
             "loss": loss,
             "accuracy": accuracy,
+            "plan": self.work.serial,
             "ranks": ranks,
         }
 
@@ -161,6 +204,7 @@ class Board:
         """Return report.json: stable keys, documented in docs/report.md."""
         status = self.status()
         keys = ("share", "computeSeconds", "matmulSeconds", "unitSeconds", "fixedSeconds", "waitSeconds")
+        balance = ("relativeSpeed", "prunedRatio", "migratedRatio", "injectedSlowdown", "measuredSlowdown")
         ranks = [rank.model_dump(by_alias=True) for rank in status.ranks]
         return {
             "job": self.job,
@@ -172,11 +216,14 @@ class Board:
             "testAccuracy": status.accuracy,
             "iterationSeconds": summary(self.step_seconds),
             "limitIterationSeconds": status.limit_iteration_seconds,
+            "predictedIterationSeconds": status.predicted_iteration_seconds,
             "strategy": status.strategy,
+            "planId": status.plan_id,
+            "reason": status.reason,
             "emulated": self.emulated,
             "ranks": [
                 {"rank": rank["rank"], "group": self.groups[rank["rank"]]}
-                | {key: rank[key] for key in (*keys, "relativeSpeed")}
+                | {key: rank[key] for key in (*keys, *balance)}
                 for rank in ranks
             ],
         }

@@ -9,18 +9,26 @@ import torch
 from heterotp_api.job import Device as DeviceSpec
 
 from heterotp_trainer.clock import Clock
+from heterotp_trainer.slowdown import Slowdown
 
+Again = Callable[[float], object]  # runs a part (0..1) of a matrix product once more
 MAX_DEBT_SECONDS = 0.05  # an over-run (the cores are shared) is made up for in later sleeps, up to here
 
 
 class Device:
-    """A real device: settling costs nothing."""
+    """A real device: settling costs nothing, unless a slow-down is injected."""
 
     emulated = False
 
     def __init__(self, torch_device: torch.device, name: str) -> None:
         self.torch_device = torch_device
         self.name = name
+        self.slowdown: Slowdown | None = None
+
+    @property
+    def kind(self) -> str:
+        """What injections go by: cpu, cuda or emulated."""
+        return "emulated" if self.emulated else self.torch_device.type
 
     @property
     def arithmetic(self) -> str:
@@ -36,14 +44,19 @@ class Device:
             return True
         return torch.cuda.get_device_capability(self.torch_device) >= (8, 0)
 
-    def settle_gemm(self, operations: int, started: float) -> None:
+    def settle_gemm(self, operations: int, started: float, again: Again = lambda part: None) -> None:
         """Let a matrix product of so many operations, begun at `started`, take its time."""
+        if self.slowdown is not None:
+            self.slowdown.after(operations, started, again)
 
     def settle_fixed(self, spent_seconds: float) -> None:
         """Let the fixed part of an iteration take its time."""
 
     def settle_collective(self, nbytes: int, ranks: int) -> None:
         """Let a finished all-reduce of `nbytes` over `ranks` take its time on the link."""
+
+    def settle_transfer(self, nbytes: float, steps: int) -> None:
+        """Let finished transfers of `nbytes` in all, `steps` of them one after the other, take their time."""
 
 
 class EmulatedDevice(Device):
@@ -67,9 +80,13 @@ class EmulatedDevice(Device):
         self._sleep = sleep
         self._debt = 0.0
 
-    def settle_gemm(self, operations: int, started: float) -> None:
-        """Sleep until operations / speed have passed since `started` (seconds of the device's clock)."""
-        self._settle(operations / self.operations_per_second, started)
+    def settle_gemm(self, operations: int, started: float, again: Again = lambda part: None) -> None:
+        """Sleep until operations / speed, chi times under an injection, have passed since `started`."""
+        seconds = operations / self.operations_per_second
+        if self.slowdown is not None:
+            self.slowdown.spent_seconds += (self.slowdown.chi - 1) * seconds
+            seconds *= self.slowdown.chi
+        self._settle(seconds, started)
 
     def settle_fixed(self, spent_seconds: float) -> None:
         """Sleep out the rest of the fixed part, of which `spent_seconds` were real."""
@@ -81,6 +98,14 @@ class EmulatedDevice(Device):
         seconds = self.link_latency_seconds
         if self.link_bytes_per_second:
             seconds += 2 * (ranks - 1) / ranks * nbytes / self.link_bytes_per_second
+        if seconds:
+            self._sleep(seconds)
+
+    def settle_transfer(self, nbytes: float, steps: int) -> None:
+        """Sleep steps x latency + bytes / bandwidth."""
+        seconds = steps * self.link_latency_seconds
+        if self.link_bytes_per_second:
+            seconds += nbytes / self.link_bytes_per_second
         if seconds:
             self._sleep(seconds)
 

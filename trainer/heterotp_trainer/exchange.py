@@ -17,8 +17,9 @@ from heterotp_trainer.clock import PHASES
 
 STOP, CHECKPOINT, EVALUATE = 1, 2, 4
 _NUMBERS = ("iteration", "flags", "generation", "document_bytes", "measured")
+_SECONDS = ("full", "injected")
 _HASHES = ("plan", "replicas")  # 64 bits each, as two whole numbers that a float64 holds exactly
-WIDTH = len(_NUMBERS) + 2 * len(_HASHES) + len(PHASES)
+WIDTH = len(_NUMBERS) + len(_SECONDS) + 2 * len(_HASHES) + len(PHASES)
 
 
 class MismatchError(RuntimeError):
@@ -33,14 +34,16 @@ class Report:
     flags: int = 0
     generation: int = 0  # rank 0: newest control document
     document_bytes: int = 0  # rank 0: its length when it is new, else 0
-    measured: int = 1  # 0: warm-up, or the iteration held a checkpoint or an evaluation
+    measured: int = 1  # 0: warm-up, or the iteration held a checkpoint, an evaluation or a new plan
+    full: float = 0.0  # matmul seconds as they would be with nothing taken from the rank
+    injected: float = 0.0  # seconds that an injected slow-down added to matmul
     plan: int = 0  # 64-bit hash
     replicas: int = 0  # 64-bit checksum of the replicated parameters; 0: not taken this time
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
 
     def pack(self) -> torch.Tensor:
         """Return the vector: [WIDTH] float64."""
-        numbers = [float(getattr(self, name)) for name in _NUMBERS]
+        numbers = [float(getattr(self, name)) for name in (*_NUMBERS, *_SECONDS)]
         halves = [float(half) for name in _HASHES for half in divmod(getattr(self, name), 2**32)]
         return torch.tensor([*numbers, *halves, *(self.seconds[name] for name in PHASES)], dtype=torch.float64)
 
@@ -49,12 +52,13 @@ class Report:
         """Return the report that `pack` wrote."""
         values = vector.tolist()
         numbers = {name: int(value) for name, value in zip(_NUMBERS, values, strict=False)}
-        rest = values[len(_NUMBERS) :]
+        times = dict(zip(_SECONDS, values[len(_NUMBERS) :], strict=False))
+        rest = values[len(_NUMBERS) + len(_SECONDS) :]
         hashes = {name: int(rest[2 * i]) * 2**32 + int(rest[2 * i + 1]) for i, name in enumerate(_HASHES)}
-        return cls(**numbers, **hashes, seconds=dict(zip(PHASES, rest[2 * len(_HASHES) :], strict=True)))
+        return cls(**numbers, **times, **hashes, seconds=dict(zip(PHASES, rest[2 * len(_HASHES) :], strict=True)))
 
 
-assert {f.name for f in fields(Report)} == {*_NUMBERS, *_HASHES, "seconds"}
+assert {f.name for f in fields(Report)} == {*_NUMBERS, *_SECONDS, *_HASHES, "seconds"}
 
 
 @dataclass(frozen=True)

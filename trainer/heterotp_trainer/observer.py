@@ -9,6 +9,7 @@ import time
 from heterotp_api.control import ControlDocument
 from torch import Tensor
 
+from heterotp_trainer.balancing.work import Costs, WorkPlan
 from heterotp_trainer.board import Board
 from heterotp_trainer.control import ControlError, ControlFile
 from heterotp_trainer.environment import RankEnvironment
@@ -25,7 +26,7 @@ class Observer:
 
     def __init__(self, environment: RankEnvironment, gang: Gang, plan: Plan) -> None:
         self._environment = environment
-        self._work = plan.share(environment.rank) * environment.ranks
+        self._share = self._work = plan.share(environment.rank) * environment.ranks
         self.metrics = RankMetrics(environment.rank, environment.spec.metrics.level)
         devices = [fact.device for fact in gang.facts]
         self.board = Board(
@@ -117,6 +118,22 @@ class Observer:
         """Take the control document that is now in force."""
         self.board.progress.applied_generation = document.generation
         self.metrics.generation.set(document.generation)
+
+    def balanced(self, plan: WorkPlan, costs: Costs, asked: tuple[float, ...]) -> None:
+        """Take what holds from the next iteration on: the plan, and each rank's slow-down asked for."""
+        self.board.asked = asked
+        self.metrics.injected(asked[self._environment.rank])
+        if plan is self.board.work:
+            return
+        news = plan.reason != self.board.work.reason
+        self.board.decided(plan, costs)
+        mine = self.board.effect(self._environment.rank)
+        self._work = self._share * (1 - mine.pruned - mine.migrated) + mine.received
+        self.metrics.balance(mine)
+        if self.job is not None:
+            self.job.decided(plan)
+            if news:
+                print(f"decision {plan.serial}: {plan.reason}", flush=True)
 
     def resumed(self, iteration: int) -> None:
         """Take the iteration that a checkpoint gave."""

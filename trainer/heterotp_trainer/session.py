@@ -28,6 +28,7 @@ from heterotp_api.control import ControlDocument
 from torch import Tensor, nn
 
 from heterotp_trainer import optimization
+from heterotp_trainer.balancer import Balancer
 from heterotp_trainer.checkpoint.files import WriteError
 from heterotp_trainer.checkpoint.keeper import CheckpointKeeper
 from heterotp_trainer.clock import Clock, CudaPhaseClock, NullClock, PhaseClock, phase
@@ -45,6 +46,7 @@ from heterotp_trainer.exchange import (
     hash_number,
 )
 from heterotp_trainer.gang import Gang, leave, meet
+from heterotp_trainer.injector import Injector
 from heterotp_trainer.observer import Observer
 from heterotp_trainer.probe import probe_speed, quantized
 from heterotp_trainer.tensor_parallel.context import TPContext
@@ -83,6 +85,7 @@ class Session:
         self._iteration = 0
         self._started = 0
         self._checkpoints = CheckpointKeeper(environment)
+        self._injector = Injector(self.device, environment.rank, environment.ranks)
         self.ended: State | None = None  # how `finish` said that it ended
         self.observer: Observer | None = None
         self.document: ControlDocument | None = None
@@ -125,6 +128,7 @@ class Session:
         """
         self.parameters = dict(model.named_parameters())
         self.optimizer = optimizer
+        self.balancer = Balancer(model, self.tp, self.environment.workdir if self.environment.rank == 0 else None)
         if self._telemetry:
             self.observer = Observer(self.environment, self.gang, self.tp.plan)
             self.observer.board.progress.total_iterations = iterations
@@ -139,7 +143,7 @@ class Session:
         if gradient_clip is not None:
             optimization.clip_gradients(self.parameters.values(), gradient_clip, self.tp)
         with phase(self.clock, "unit"):
-            self.optimizer.step()
+            self.balancer.optimizer_step(self.optimizer)
 
     def evaluated(self, loss: float, accuracy: float, *, epoch: int) -> None:
         """Show an evaluation on the test set after `epoch` epochs (accuracy 0..1).
@@ -167,6 +171,7 @@ class Session:
         if self.observer is not None:
             self.observer.iteration(report, previous, loss, samples, epoch)
         directive = self._obey(previous) if previous is not None else Directive()
+        self._balance(previous, epoch)
         self.clock.switch(before)
         return directive
 
@@ -184,8 +189,10 @@ class Session:
             generation=generation,
             document_bytes=length,
             measured=int(measured),
-            plan=hash_number(self.tp.plan.hash),
+            plan=hash_number(self.tp.plan.hash) ^ hash_number(self.balancer.plan.hash),
             replicas=replicas,
+            full=self.balancer.full_seconds(seconds["matmul"]),
+            injected=self._injector.spent(),
             seconds=seconds,
         )
 
@@ -213,6 +220,15 @@ class Session:
                     self.observer.not_saved(str(error))
         return Directive(verdict.stop, verdict.evaluate)
 
+    def _balance(self, previous: tuple[Report, ...] | None, epoch: int) -> None:
+        """Decide on columns and slow-downs of the coming iteration, the same on all ranks."""
+        seconds = sum(previous[0].seconds.values()) if previous is not None else 0.0
+        self._injector.boundary(self._iteration + 1, epoch, seconds)
+        if self.tp.ranks > 1 and self.balancer.boundary(previous, self._iteration, epoch):
+            self._measured = False
+        if self.observer is not None:
+            self.observer.balanced(self.balancer.plan, self.balancer.costs, self._injector.asked)
+
     # -- the control document -----------------------------------------------------------------------------
 
     def _announce(self) -> tuple[int, int]:
@@ -233,6 +249,8 @@ class Session:
         dist.broadcast(buffer, src=0)
         self._outgoing = b""
         self.document = parse_document(buffer.numpy().tobytes().decode())
+        self.balancer.apply(self.document.balancing)
+        self._injector.injections = self.document.injections
         if self.observer is not None:
             self.observer.applied(self.document)
 

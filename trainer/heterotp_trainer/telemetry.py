@@ -4,6 +4,8 @@ Labels `namespace`, `heterotpjob` and `node` come from the scrape. Every label v
 would miss the first step.
 """
 
+from typing import TypeVar
+
 import torch
 from prometheus_client import (
     CollectorRegistry,
@@ -16,11 +18,14 @@ from prometheus_client import (
     generate_latest,
 )
 
+from heterotp_trainer.balancing.effect import Effect
+from heterotp_trainer.balancing.work import WorkPlan
 from heterotp_trainer.clock import PHASES
 
 BASIC_PHASES = ("matmul", "fixed", "wait")
 STEP_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 STRATEGIES = ("None", "ZERO", "MIG", "SEMI", "RESHARD", "AUTO")
+_Metric = TypeVar("_Metric", Counter, Gauge)
 disable_created_metrics()
 
 
@@ -29,7 +34,7 @@ class RankMetrics:
 
     def __init__(self, rank: int, level: str) -> None:
         self.registry = CollectorRegistry()
-        self._rank = str(rank)
+        self._rank, self._full = str(rank), level == "full"
         self._phases = PHASES if level == "full" else BASIC_PHASES
         self._phase = Counter(
             "heterotp_phase_seconds_total",
@@ -40,11 +45,19 @@ class RankMetrics:
         self._iterations = self._counter("heterotp_iterations_total", "Iterations done.")
         self._stamp = self._gauge("heterotp_last_iteration_timestamp_seconds", "When the last iteration ended.")
         self.generation = self._gauge("heterotp_policy_generation", "Generation of the control document in force.")
+        self._pruned = self._detail(Gauge, "heterotp_pruned_ratio", "Share of the rank's columns that nobody computes.")
+        self._migrated = self._detail(
+            Gauge, "heterotp_migrated_ratio", "Share of the rank's columns that others compute."
+        )
+        self._columns = self._directed(Gauge, "heterotp_migrated_columns", "Columns per iteration that migrate.")
+        self._bytes = self._directed(Counter, "heterotp_migrated_bytes_total", "Bytes moved by migration.")
+        self._injected = Gauge(
+            "heterotp_injected_slowdown_ratio", "Slow-down asked for by injections.", ["rank"], registry=self.registry
+        )
+        self._effect = Effect()
         for name in self._phases:
             self._phase.labels(self._rank, name)
-        self._work = (
-            self._counter("heterotp_work_units_total", "Shares of an even shard done.") if level == "full" else None
-        )
+        self._work = self._detail(Counter, "heterotp_work_units_total", "Shares of an even shard done.")
 
     def _counter(self, name: str, text: str) -> Counter:
         return Counter(name, text, ["rank"], registry=self.registry).labels(self._rank)
@@ -52,14 +65,40 @@ class RankMetrics:
     def _gauge(self, name: str, text: str) -> Gauge:
         return Gauge(name, text, ["rank"], registry=self.registry).labels(self._rank)
 
+    def _detail(self, kind: type[_Metric], name: str, text: str) -> _Metric:
+        """Return a metric that is exported at level full alone."""
+        metric = kind(name, text, ["rank"], registry=self.registry if self._full else None)
+        return metric.labels(self._rank)
+
+    def _directed(self, kind: type[_Metric], name: str, text: str) -> tuple[_Metric, _Metric]:
+        """Return the metric with direction in and out; exported at level full alone."""
+        metric = kind(name, text, ["rank", "direction"], registry=self.registry if self._full else None)
+        return metric.labels(self._rank, "in"), metric.labels(self._rank, "out")
+
+    def balance(self, effect: Effect) -> None:
+        """Take the rank's part of the plan in force."""
+        self._effect = effect
+        self._pruned.set(effect.pruned)
+        self._migrated.set(effect.migrated)
+        for metric, columns in zip(self._columns, (effect.columns_in, effect.columns_out), strict=True):
+            metric.set(columns)
+
+    def injected(self, chi: float) -> None:
+        """Take the slow-down asked for; a rank without one exports none."""
+        if chi > 1:
+            self._injected.labels(self._rank).set(chi)
+        elif (self._rank,) in self._injected._metrics:
+            self._injected.remove(self._rank)
+
     def iteration(self, seconds: dict[str, float], work: float, now: float) -> None:
         """Count one iteration: seconds by phase, work in even shards, wall-clock time of its end."""
         for name in self._phases:
             self._phase.labels(self._rank, name).inc(seconds[name])
         self._iterations.inc()
+        for metric, nbytes in zip(self._bytes, (self._effect.bytes_in, self._effect.bytes_out), strict=True):
+            metric.inc(nbytes)
         self._stamp.set(now)
-        if self._work is not None:
-            self._work.inc(work)
+        self._work.inc(work)
 
     def text(self) -> bytes:
         """Return the exposition."""
@@ -89,11 +128,22 @@ class JobMetrics:
             self.control_errors.labels(reason)
         self.checkpoint = gauge("heterotp_checkpoint_seconds", "Seconds that the last checkpoint took.")
         self.limit = gauge("heterotp_limit_seconds", "Fluid limit of an iteration, seconds.")
+        self.predicted = gauge("heterotp_plan_predicted_seconds", "Iteration predicted for the plan in force, seconds.")
+        self.updates = Counter("heterotp_policy_updates_total", "Decisions taken.", ["strategy"], registry=registry)
+        for strategy in STRATEGIES:
+            self.updates.labels(strategy)
         self.strategy = Enum(
             "heterotp_policy_strategy", "Balancing strategy in force.", states=list(STRATEGIES), registry=registry
         )
         versions = {"version": _version(), "torch": str(torch.__version__), "backend": backend}
         Info("heterotp_build", "Versions.", registry=registry).info(versions)
+
+    def decided(self, plan: WorkPlan) -> None:
+        """Take a new plan."""
+        strategy = plan.settings.strategy if plan.settings is not None else "None"
+        self.updates.labels(strategy).inc()
+        self.strategy.state(strategy)
+        self.predicted.set(plan.predicted_seconds or 0.0)
 
 
 def _version() -> str:

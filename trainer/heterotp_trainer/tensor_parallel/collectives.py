@@ -1,4 +1,4 @@
-"""The sum over the group, which the two conjugate functions of tensor parallelism need at their ends."""
+"""The sums over the group, which the two conjugate functions of tensor parallelism need at their ends."""
 
 from collections.abc import Callable
 
@@ -10,6 +10,12 @@ from heterotp_trainer.clock import phase
 from heterotp_trainer.tensor_parallel.context import TPContext
 
 
+def wide(x: Tensor, tp: TPContext) -> bool:
+    """Return whether x travels in another type; the backend, and so the answer, is the same on all ranks."""
+    # gloo lacks bf16 in some versions, and a sum of few bits drifts
+    return x.dtype == torch.bfloat16 and dist.get_backend(tp.group) == "gloo"
+
+
 def start_sum(x: Tensor, tp: TPContext) -> Callable[[], Tensor]:
     """Begin to sum x over the group; return a function that waits for the sum, time booked on "wait".
 
@@ -18,9 +24,7 @@ def start_sum(x: Tensor, tp: TPContext) -> Callable[[], Tensor]:
     if tp.group is None:
         return lambda: x
     with phase(tp.clock, "wait"):
-        # gloo lacks bf16 sums in some versions, and a sum of few bits drifts; the backend is the same on all ranks
-        widen = x.dtype == torch.bfloat16 and dist.get_backend(tp.group) == "gloo"
-        summed = x.float() if widen else x.contiguous()
+        summed = x.float() if wide(x, tp) else x.contiguous()
         work = dist.all_reduce(summed, group=tp.group, async_op=True)
 
     def finish() -> Tensor:
@@ -30,3 +34,10 @@ def start_sum(x: Tensor, tp: TPContext) -> Callable[[], Tensor]:
             return summed.to(x.dtype)
 
     return finish
+
+
+def reduced(x: Tensor, root: int, tp: TPContext) -> Tensor:
+    """Return the sum of x over the group, at the root alone; x must be the caller's own."""
+    summed = x.float() if wide(x, tp) else x.contiguous()
+    dist.reduce(summed, dst=root, group=tp.group)
+    return summed.to(x.dtype)

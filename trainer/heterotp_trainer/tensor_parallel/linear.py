@@ -5,51 +5,42 @@ RowParallelLinear      Y [M, D] = sum_i X_i [M, R_i] W_i^T, W_i [D, R_i]: every 
 Backward: dX = dY W, dW = dY^T X.
 """
 
-import time
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from heterotp_trainer.balancing.work import Parallel
 from heterotp_trainer.clock import phase
 from heterotp_trainer.tensor_parallel.collectives import start_sum
 from heterotp_trainer.tensor_parallel.context import TPContext
+from heterotp_trainer.tensor_parallel.lineage import Lineage
+from heterotp_trainer.tensor_parallel.product import product, rows_of
 from heterotp_trainer.tensor_parallel.regions import enter_unit, leave_unit
+from heterotp_trainer.tensor_parallel.resized import ResizedColumn, ResizedRow
 from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec, draw, sharded_parameter
 
 INIT_STD = 0.02
 
 
-def _product(a: Tensor, b: Tensor, tp: TPContext) -> Tensor:
-    """Return a @ b, settled by the device: [m, k] x [k, n] is 2 m k n operations."""
-    started = time.perf_counter()
-    out = a @ b
-    tp.device.settle_gemm(2 * a.shape[0] * a.shape[1] * b.shape[1], started)
-    return out
-
-
 def _forward(x: Tensor, weight: Tensor, tp: TPContext) -> Tensor:
     """Return X W^T in the context's precision: [..., K] -> [..., N]."""
     with phase(tp.clock, "matmul"):
-        out = _product(_rows(x), weight.to(tp.dtype).t(), tp)
+        out = product(rows_of(x), weight.to(tp.dtype).t(), tp)
     return out.view(*x.shape[:-1], weight.shape[0])
 
 
 def _input_gradient(grad: Tensor, weight: Tensor, tp: TPContext) -> Tensor:
     """Return dX = dY W."""
     with phase(tp.clock, "matmul"):
-        out = _product(_rows(grad), weight.to(tp.dtype), tp)
+        out = product(rows_of(grad), weight.to(tp.dtype), tp)
     return out.view(*grad.shape[:-1], weight.shape[1])
 
 
 def _weight_gradient(grad: Tensor, x: Tensor, weight: Tensor, tp: TPContext) -> Tensor:
     """Return dW = dY^T X in the weight's own precision."""
     with phase(tp.clock, "matmul"):
-        return _product(_rows(grad).t(), _rows(x), tp).to(weight.dtype)
-
-
-def _rows(x: Tensor) -> Tensor:
-    return x.flatten(0, -2)  # reshape(-1, 0) is ambiguous on a rank without units
+        return product(rows_of(grad).t(), rows_of(x), tp).to(weight.dtype)
 
 
 class _ColumnLinear(torch.autograd.Function):
@@ -83,41 +74,80 @@ class _RowLinear(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None]:
         x, weight = ctx.saved_tensors
         dx, dw = _input_gradient(grad, weight, ctx.tp), _weight_gradient(grad, x, weight, ctx.tp)
-        db = None if ctx.bias_dtype is None else _rows(grad).sum(0, dtype=ctx.bias_dtype)
+        db = None if ctx.bias_dtype is None else rows_of(grad).sum(0, dtype=ctx.bias_dtype)
         return dx, dw, db, None
 
 
-class ColumnParallelLinear(nn.Module):
+class ParallelLinear(nn.Module):
+    """What both kinds share: the shard, and the lineage of the step, by which decisions reach the products.
+
+    `rows` and `calls` tell what the last iteration did: M of a call, and calls in training.
+    """
+
+    parallel: Parallel
+
+    def __init__(self, tp: TPContext, spec: ShardSpec, full_shape: tuple[int, int], *, name: str, seed: int) -> None:
+        super().__init__()
+        self.tp, self.spec, self.name = tp, spec, name
+        self.weight = sharded_parameter(f"{name}.weight", full_shape, spec, tp.owned(spec.family), INIT_STD, seed)
+        self.lineage: Lineage | None = None
+        self.rows = self.calls = 0
+
+    def _lineage(self, x: Tensor) -> Lineage | None:
+        """Return the lineage of this step; an evaluation leaves nothing out."""
+        if not self.training:
+            return None
+        self.rows = rows_of(x).shape[0]
+        self.calls += 1
+        return self.lineage
+
+
+class ColumnParallelLinear(ParallelLinear):
     """Output columns cut by units. What follows, up to the row linear, is work that moves with the units."""
+
+    parallel = "column"
 
     def __init__(
         self, tp: TPContext, spec: ShardSpec, in_features: int, *, name: str, seed: int, bias: bool = True
     ) -> None:
-        super().__init__()
-        self.tp = tp
+        super().__init__(tp, spec, (spec.rows_in_all, in_features), name=name, seed=seed)
         owned = tp.owned(spec.family)
-        self.weight = sharded_parameter(f"{name}.weight", (spec.rows_in_all, in_features), spec, owned, INIT_STD, seed)
         self.bias = sharded_parameter(f"{name}.bias", (spec.rows_in_all,), spec, owned, 0.0, seed) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Return X W_i^T + b_i, the columns of this rank's units: [..., D] -> [..., R_i]."""
-        out = enter_unit(_ColumnLinear.apply(x, self.weight, self.tp), self.tp.clock)
-        return out if self.bias is None else out + self.bias.to(out.dtype)
+        lineage, weight = self._lineage(x), self.weight
+        bias: Tensor | None = self.bias
+        if lineage is None:
+            out = _ColumnLinear.apply(x, weight, self.tp)
+        elif lineage.units is not None:  # whole units are left out: rows of W, and the columns that fc2 would drop
+            bias = None if bias is None else bias[lineage.units.ids]
+            out = _ColumnLinear.apply(x, weight.index_select(0, lineage.units.ids), self.tp)
+        else:
+            out = ResizedColumn.apply(x, weight, self)
+        out = enter_unit(out, self.tp.clock)
+        return out if bias is None else out + bias.to(out.dtype)
 
 
-class RowParallelLinear(nn.Module):
+class RowParallelLinear(ParallelLinear):
     """Input columns cut by units: partial sums are all-reduced, the replicated bias comes after."""
+
+    parallel = "row"
 
     def __init__(
         self, tp: TPContext, spec: ShardSpec, out_features: int, *, name: str, seed: int, bias: bool = True
     ) -> None:
-        super().__init__()
-        self.tp = tp
-        shape = (out_features, spec.rows_in_all)
-        self.weight = sharded_parameter(f"{name}.weight", shape, spec, tp.owned(spec.family), INIT_STD, seed)
+        super().__init__(tp, spec, (out_features, spec.rows_in_all), name=name, seed=seed)
         self.bias = nn.Parameter(draw(f"{name}.bias", (out_features,), 0.0, seed)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Return sum_i X_i W_i^T + b, the same on every rank: [..., R_i] -> [..., D]."""
-        out: Tensor = _RowLinear.apply(leave_unit(x, self.tp.clock), self.weight, self.bias, self.tp)
+        x = leave_unit(x, self.tp.clock)
+        lineage = self._lineage(x)
+        if lineage is None:
+            out: Tensor = _RowLinear.apply(x, self.weight, self.bias, self.tp)
+        elif lineage.units is not None:
+            out = _RowLinear.apply(x, self.weight.index_select(1, lineage.units.ids), self.bias, self.tp)
+        else:
+            out = ResizedRow.apply(x, self.weight, self.bias, self)
         return out

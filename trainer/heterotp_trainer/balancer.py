@@ -1,0 +1,115 @@
+"""Balances one rank: hands what was measured to the one decision, and does what it says.
+
+Everything in here happens at a boundary, on all ranks at the same one, and follows from the exchange alone.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from heterotp_api.control import LOSSLESS_AUTO
+from heterotp_api.policy import BalancingSettings
+from torch import nn
+
+from heterotp_trainer.balancing.decide import decide
+from heterotp_trainer.balancing.history import History, Observation
+from heterotp_trainer.balancing.predict import executed_seconds, received_columns
+from heterotp_trainer.balancing.work import Costs, WorkPlan
+from heterotp_trainer.exchange import Report
+from heterotp_trainer.lineages import Lineages, zero_settings
+from heterotp_trainer.optimization import step_around
+from heterotp_trainer.pretest import pretest
+from heterotp_trainer.tensor_parallel.context import TPContext
+
+
+def needs_costs(policy: BalancingSettings) -> bool:
+    """Return whether a policy may take work away, so that curves are needed."""
+    if policy.strategy == "AUTO":
+        return policy.pruned_share_limit > 0
+    return policy.strategy in ("ZERO", "MIG", "SEMI")
+
+
+class Balancer:
+    """One rank's part in balancing; every method is called by all ranks at the same iteration."""
+
+    def __init__(self, model: nn.Module, tp: TPContext, workdir: Path | None = None) -> None:
+        self.tp, self._workdir = tp, workdir
+        self.lineages = Lineages(model, tp)
+        self.policy = LOSSLESS_AUTO
+        self.plan = WorkPlan()
+        self.costs = Costs((), ((),) * tp.ranks, (1,) * tp.ranks)
+        self.history = History(self.policy.window)
+        self._pretested = False
+        self._refresh_epoch = 0
+
+    def full_seconds(self, matmul: float) -> float:
+        """Return the seconds that this rank's products would take with nothing taken from it (M hat).
+
+        M t(full) / t(executed) by the measured curves; M itself where nothing was executed.
+        """
+        whole = self.costs.full_seconds(self.tp.rank)
+        plan = self.plan
+        if not whole or not plan.reliefs:
+            return matmul
+        received = received_columns(self.costs, plan.taken, plan.receivers).get(self.tp.rank)
+        executed = executed_seconds(self.costs, self.tp.rank, plan.taken, received)
+        return matmul * whole / executed if executed else matmul
+
+    def optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Step the optimizer, around pruned columns where the policy says so."""
+        masked = zero_settings(self.policy).mask_pruned_update
+        step_around(optimizer, self.lineages.pruned_parts() if masked else ())
+        self.lineages.count_step()
+
+    def apply(self, policy: BalancingSettings) -> None:
+        """Take a policy: from the next decision on it holds."""
+        self.policy = policy
+        self.history = self.history.resized(policy.window)
+        self.lineages.follow(policy)
+
+    def boundary(self, reports: Sequence[Report] | None, iteration: int, epoch: int) -> bool:
+        """Take all ranks' reports of the iteration before, decide, and set the next iteration's columns.
+
+        Returns whether this boundary took time that no statistic should take.
+        """
+        if reports is not None and reports[0].measured:
+            self.history.add(observation(reports))
+        busy = self._pretest()
+        refreshed = self._refresh(iteration, epoch)
+        plan = decide(self.history, self.policy, self.plan, self.costs)
+        changed = plan.hash != self.plan.hash
+        self.plan = plan
+        if changed or (refreshed and plan.reliefs):
+            self.lineages.apply(plan, self.costs, self.policy)
+        self.lineages.forget_calls()
+        return busy or changed or refreshed
+
+    def _pretest(self) -> bool:
+        """Measure costs once, before the first decision that needs them; return whether that was now."""
+        if self._pretested or not needs_costs(self.policy):
+            return False
+        classes = self.lineages.classes()
+        if not any(linears.calls for linears in classes):
+            return False
+        self.costs, self._pretested = pretest(self.tp, classes), True
+        if self._workdir is not None:
+            (self._workdir / "pretest.json").write_text(json.dumps(asdict(self.costs)), encoding="utf-8")
+        return True
+
+    def _refresh(self, iteration: int, epoch: int) -> bool:
+        """Measure importance anew once an epoch, or as often as the policy says."""
+        every = zero_settings(self.policy).statistics_every
+        due = iteration % every == 0 if every else epoch != self._refresh_epoch
+        self._refresh_epoch = epoch
+        return due and self.lineages.refresh()
+
+
+def observation(reports: Sequence[Report]) -> Observation:
+    """Return what decisions see of one iteration."""
+
+    def of(phase: str) -> list[float]:
+        return [report.seconds[phase] for report in reports]
+
+    return Observation.of([report.full for report in reports], of("unit"), of("fixed"), of("wait"))

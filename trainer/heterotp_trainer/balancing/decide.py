@@ -1,0 +1,182 @@
+"""The decision of every boundary: from what was measured, the policy and the plan in force to the next plan.
+
+Pure and the same on all ranks: whatever differs from rank to rank (clocks, gradients, which column matters
+least) stays out of it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from heterotp_api.policy import BalancingSettings, Mig, Semi, Zero
+
+from heterotp_trainer.balancing.detect import detect, slowdowns
+from heterotp_trainer.balancing.history import History, Observation
+from heterotp_trainer.balancing.migration import migrate, receivers_of
+from heterotp_trainer.balancing.predict import iteration_seconds, pruned_share, share_of
+from heterotp_trainer.balancing.semi import semi
+from heterotp_trainer.balancing.work import Costs, Reliefs, WorkPlan
+from heterotp_trainer.balancing.zero import fixed, prune, reference_seconds
+
+NAMED = 4  # ranks that a reason names one by one
+
+
+def decide(history: History, policy: BalancingSettings, plan: WorkPlan, costs: Costs) -> WorkPlan:
+    """Return the plan from the next iteration on: the one in force unless there is reason for another."""
+    ratio = _fixed_ratio(policy)
+    seen = history.median()
+    if plan.settings != policy:
+        plan = WorkPlan(plan.serial + 1, policy, base_wait=plan.base_wait, reason=_idle(policy))
+        if ratio is not None:
+            return _fixed_plan(seen, policy, plan, costs, *ratio)
+    if seen is None or ratio is not None:
+        return plan
+    flagged = detect(history, policy, plan.stragglers)
+    if not _due(plan, flagged, seen, policy):
+        return plan
+    wait = plan.base_wait if plan.migrates else float(min(seen.wait))  # transfers of a migration are waiting, too
+    return _next(seen, policy, replace(plan, stragglers=flagged, base_wait=wait), costs)
+
+
+def _due(plan: WorkPlan, flagged: Sequence[int], seen: Observation, policy: BalancingSettings) -> bool:
+    """Return whether to plan again: other stragglers, or one that changed by more than replanThreshold."""
+    if tuple(flagged) != plan.stragglers:
+        return True
+    if not flagged or not plan.basis:
+        return False
+    return any(_moved(float(seen.full[rank]), plan.basis[rank]) > policy.replan_threshold for rank in flagged)
+
+
+def _moved(now: float, before: float) -> float:
+    return abs(now - before) / before if before > 0 else float(now > 0)
+
+
+def _next(seen: Observation, policy: BalancingSettings, plan: WorkPlan, costs: Costs) -> WorkPlan:
+    """Return the plan for these stragglers."""
+    fresh = WorkPlan(
+        serial=plan.serial + 1,
+        settings=policy,
+        stragglers=plan.stragglers,
+        basis=tuple(seen.full.tolist()),
+        base_wait=plan.base_wait,
+    )
+    strategy = STRATEGIES.get(policy.strategy)
+    wait = plan.base_wait or 0.0
+    untouched = iteration_seconds(costs, seen, {}, base_wait=wait)
+    if strategy is None or not plan.stragglers:
+        words = _nobody(seen, plan.stragglers, policy)
+        return replace(fresh, predicted_seconds=untouched, reason=words)
+    made = strategy(seen, policy, fresh, costs)
+    predicted = iteration_seconds(costs, seen, made.taken, made.receivers, made.primitive, wait)
+    return replace(made, predicted_seconds=predicted, reason=_why(seen, policy, made, costs, untouched, predicted))
+
+
+def _zero(seen: Observation, policy: BalancingSettings, plan: WorkPlan, costs: Costs) -> WorkPlan:
+    settings = policy.zero or Zero()
+    reference = reference_seconds(seen, settings.criterion)
+    reliefs = prune(costs, seen, plan.stragglers, settings, reference, policy.pruned_share_limit)
+    return replace(plan, reliefs=_listed(reliefs))
+
+
+def _auto(seen: Observation, policy: BalancingSettings, plan: WorkPlan, costs: Costs) -> WorkPlan:
+    return _zero(seen, policy, plan, costs) if policy.pruned_share_limit > 0 else plan
+
+
+def _mig(seen: Observation, policy: BalancingSettings, plan: WorkPlan, costs: Costs) -> WorkPlan:
+    settings = policy.mig or Mig()
+    found = migrate(costs, seen, plan.stragglers, settings, plan.base_wait or 0.0)
+    if found is None:
+        return plan
+    return replace(plan, reliefs=_listed(found.reliefs), receivers=found.receivers, primitive=settings.primitive)
+
+
+def _semi(seen: Observation, policy: BalancingSettings, plan: WorkPlan, costs: Costs) -> WorkPlan:
+    settings = policy.semi or Semi()
+    found = semi(costs, seen, plan.stragglers, settings, policy.pruned_share_limit, plan.base_wait or 0.0)
+    receivers = found.receivers
+    return replace(plan, reliefs=_listed(found.reliefs), receivers=receivers, primitive=settings.mig.primitive)
+
+
+Strategy = Callable[[Observation, BalancingSettings, WorkPlan, Costs], WorkPlan]
+STRATEGIES: dict[str, Strategy] = {"ZERO": _zero, "MIG": _mig, "SEMI": _semi, "AUTO": _auto}
+
+
+def _listed(reliefs: Reliefs) -> tuple[tuple[int, tuple], ...]:  # type: ignore[type-arg]
+    return tuple(sorted(reliefs.items()))
+
+
+def _fixed_ratio(policy: BalancingSettings) -> tuple[float, list[int], str] | None:
+    """Return ratio, ranks and what is taken, where the policy gives them itself."""
+    for block, what in ((policy.zero, "pruned"), (policy.mig, "migrated")):
+        if block is not None and block.fixed_ratio is not None:
+            return block.fixed_ratio, list(block.ranks or ()), what
+    return None
+
+
+def _fixed_plan(
+    seen: Observation | None,
+    policy: BalancingSettings,
+    plan: WorkPlan,
+    costs: Costs,
+    ratio: float,
+    ranks: list[int],
+    what: str,
+) -> WorkPlan:
+    block = policy.zero if what == "pruned" else policy.mig
+    assert block is not None
+    reliefs = fixed(costs, ratio, ranks, block.grain, what)
+    even = Observation.of(*[[1.0] * costs.ranks] * 4)
+    receivers = receivers_of(seen or even, ranks, ranks) if what == "migrated" else ()
+    primitive = policy.mig.primitive if policy.mig is not None else "broadcastReduce"
+    words = f"{policy.strategy}: {ratio:.0%} of the columns of {_ranks(ranks)} {what}, as the policy fixes it"
+    made = replace(plan, reliefs=_listed(reliefs), receivers=receivers, primitive=primitive)
+    wait = plan.base_wait or 0.0
+    price = iteration_seconds(costs, seen, reliefs, receivers, primitive, wait) if seen is not None else None
+    return replace(made, predicted_seconds=price, reason=words)
+
+
+# -- words ------------------------------------------------------------------------------------------------
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    shown = ", ".join(str(rank) for rank in ranks[:NAMED])
+    more = f" and {len(ranks) - NAMED} more" if len(ranks) > NAMED else ""
+    return f"rank{'s' if len(ranks) > 1 else ''} {shown}{more}"
+
+
+def _slow(seen: Observation, ranks: Sequence[int]) -> str:
+    chi = slowdowns(seen.full)
+    most = max((float(chi[rank]) for rank in ranks), default=1.0)
+    return f"{_ranks(ranks)} {'are up to' if len(ranks) > 1 else 'is'} {most:.1f}x slower"
+
+
+def _idle(policy: BalancingSettings) -> str:
+    return f"{policy.strategy}: no rank is known to be slow"
+
+
+def _nobody(seen: Observation, flagged: Sequence[int], policy: BalancingSettings) -> str:
+    if not flagged:
+        return f"{policy.strategy}: no rank is slower than the others"
+    return f"{_slow(seen, flagged)}; strategy {policy.strategy} leaves the work as it is"
+
+
+def _why(
+    seen: Observation, policy: BalancingSettings, plan: WorkPlan, costs: Costs, untouched: float, predicted: float
+) -> str:
+    slow = _slow(seen, plan.stragglers)
+    if not plan.reliefs:
+        return f"{slow}; {policy.strategy} finds no plan that is faster than {untouched:.3g} s an iteration"
+    done = []
+    for rank, taken in plan.reliefs[:NAMED]:
+        parts = [(share_of(costs, rank, taken, what), what) for what in ("pruned", "migrated")]
+        done.append(f"rank {rank} " + ", ".join(f"{share:.0%} {what}" for share, what in parts if share))
+    deleted = pruned_share(costs, plan.taken)
+    lossy = f", {deleted:.1%} of all work deleted" if deleted else ", lossless"
+    times = f"{untouched:.3g} s -> {predicted:.3g} s an iteration predicted"
+    return f"{slow}: {'; '.join(done)}{lossy}; {times}{_left(plan, seen, costs)}"
+
+
+def _left(plan: WorkPlan, seen: Observation, costs: Costs) -> str:
+    """Return what clipping left over, where it is more than a tenth of the fastest rank's time."""
+    lowest = float(min(seen.total))
+    price = iteration_seconds(costs, seen, plan.taken, plan.receivers, plan.primitive)
+    return f" ({price - lowest:.3g} s above the fastest rank)" if price > 1.1 * lowest else ""

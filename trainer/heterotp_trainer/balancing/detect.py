@@ -1,0 +1,36 @@
+"""Who is a straggler: a rank whose products take longer than the reference's, seen in medians of a window.
+
+The reference is the upper quartile of speed, not the fastest: with noise of 5 % the fastest of 8 would make
+somebody a straggler every other iteration (algorithms, section 1).
+"""
+
+from collections.abc import Collection
+
+import numpy as np
+from heterotp_api.policy import BalancingSettings
+
+from heterotp_trainer.balancing.history import Array, History
+
+AT_ONCE = 0.30  # slower than this in one window is enough; above `enter` it takes two disjoint ones
+
+
+def slowdowns(full: Array) -> Array:
+    """Return each rank's matmul seconds over the reference's (the quarter of ranks that is fastest, its slowest)."""
+    reference = np.sort(full)[(len(full) - 1) // 4]
+    return full / reference if reference > 0 else np.ones_like(full)
+
+
+def detect(history: History, policy: BalancingSettings, flagged: Collection[int]) -> tuple[int, ...]:
+    """Return the stragglers, ascending: those flagged until they fall below `exit`, and those that came up."""
+    newest, before = history.median(), history.median(1)
+    if newest is None:
+        return tuple(sorted(flagged))
+    now = slowdowns(newest.full)
+    twice = np.zeros(len(now), dtype=bool)
+    if before is not None:
+        twice = (now > 1 + policy.enter) & (slowdowns(before.full) > 1 + policy.enter)
+    come = (now > 1 + max(AT_ONCE, policy.enter)) | twice
+    staying = np.zeros(len(now), dtype=bool)
+    staying[list(flagged)] = True
+    stays = staying & (now >= 1 + policy.exit)
+    return tuple(int(rank) for rank in np.flatnonzero(come | stays))

@@ -1,0 +1,84 @@
+"""Which slow-down each rank has at a given moment: a pure function of the injections and their ages.
+
+Moments: an iteration is the run's own number; seconds and periods count from when an injection took effect,
+without the time that it was paused, and go on after a restart.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from heterotp_api.control import ControlInjection
+from heterotp_api.injection import Every, Moment
+
+Mode = Literal["sleep", "spin", "repeat"]
+
+
+@dataclass(frozen=True)
+class Age:
+    """How long an injection has been in effect."""
+
+    iterations: int = 0
+    seconds: float = 0.0
+
+
+Ages = Mapping[str, Age]
+
+
+def older(ages: Ages, injections: Sequence[ControlInjection], seconds: float) -> dict[str, Age]:
+    """Return the ages after one more iteration of so many seconds; injections that are gone are forgotten."""
+    grown = {}
+    for each in injections:
+        age = ages.get(each.uid, Age())
+        grown[each.uid] = age if each.paused else Age(age.iterations + 1, age.seconds + seconds)
+    return grown
+
+
+def slowdown(
+    injections: Sequence[ControlInjection], ages: Ages, iteration: int, epoch: int, rank: int
+) -> tuple[float, Mode | None]:
+    """Return chi, the product of all that hold for this rank in iteration `iteration`, and how to do it.
+
+    The mode is that of the first that holds; None: by device.
+    """
+    chi, mode = 1.0, None
+    for each in injections:
+        age = ages.get(each.uid, Age())
+        if is_active(each, age, iteration) and rank in struck(each, age, epoch):
+            mode = mode if chi > 1 else each.mode
+            chi *= each.slowdown
+    return chi, mode
+
+
+def is_active(injection: ControlInjection, age: Age, iteration: int) -> bool:
+    """Return whether an injection holds in this iteration: from start on, until before stop."""
+    if injection.paused:
+        return False
+    started = injection.start is None or _reached(injection.start, age, iteration)
+    stopped = injection.stop is not None and _reached(injection.stop, age, iteration)
+    return started and not stopped
+
+
+def _reached(moment: Moment, age: Age, iteration: int) -> bool:
+    if moment.iteration is not None:
+        return iteration >= moment.iteration
+    return age.seconds >= (moment.seconds or 0.0)
+
+
+def struck(injection: ControlInjection, age: Age, epoch: int) -> tuple[int, ...]:
+    """Return the ranks that it strikes now: all of them, or the one whose turn it is."""
+    ranks, pattern = tuple(injection.ranks), injection.pattern
+    if pattern.round_robin is not None:
+        return (ranks[_period(pattern.round_robin.every, age, epoch) % len(ranks)],)
+    if pattern.random is not None:
+        draw = f"{pattern.random.seed}/{_period(pattern.random.every, age, epoch)}"
+        digest = hashlib.blake2b(draw.encode(), digest_size=8).digest()
+        return (ranks[int.from_bytes(digest, "little") % len(ranks)],)
+    return ranks
+
+
+def _period(every: Every, age: Age, epoch: int) -> int:
+    if every.iterations is not None:
+        return age.iterations // every.iterations
+    return epoch // (every.epochs or 1)

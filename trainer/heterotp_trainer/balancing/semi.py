@@ -1,0 +1,131 @@
+"""SEMI: migrate what time allows, prune the rest (algorithms, section 4; the paper's eq. 2 and 3)."""
+
+from collections.abc import Collection, Sequence
+
+from heterotp_api.policy import Semi
+
+from heterotp_trainer.balancing.history import Observation
+from heterotp_trainer.balancing.migration import Priced, receivers_of, slowest_first
+from heterotp_trainer.balancing.predict import (
+    executed_seconds,
+    iteration_seconds,
+    pruned_share,
+    received_columns,
+    share_of,
+    transfer_seconds,
+)
+from heterotp_trainer.balancing.work import Costs, Reliefs, Taken, blocks, grain_for
+from heterotp_trainer.balancing.zero import prune, reference_seconds
+
+BETA_STEPS = 32  # blocks of a straggler's columns are hardly more
+BISECTIONS = 40
+MOST_SPLITS = 33  # of many stragglers not every x is priced, but as many, evenly spread
+
+
+def semi(
+    costs: Costs, seen: Observation, stragglers: Collection[int], settings: Semi, limit: float, base_wait: float
+) -> Priced:
+    """Return the plan that deletes least among those within timeTolerance of the fastest, at most `limit` deleted."""
+    order = slowest_first(seen, stragglers)
+    if settings.migrating_stragglers is not None:
+        split = [split_at(costs, seen, order, min(settings.migrating_stragglers, len(order)), settings, base_wait)]
+        return least_deletion(costs, split, settings.time_tolerance, 1.0)
+    if len(order) == 1 and settings.beta_rule == "costBalance":
+        beta = balanced_beta(costs, seen, order[0], settings)
+        return with_beta(costs, seen, order[0], beta, settings, base_wait)
+    return least_deletion(costs, candidates(costs, seen, order, settings, base_wait), settings.time_tolerance, limit)
+
+
+def candidates(costs: Costs, seen: Observation, order: Sequence[int], settings: Semi, base_wait: float) -> list[Priced]:
+    """Return the plans to choose from: every beta of one straggler, every x of several."""
+    if len(order) == 1:
+        betas = [step / BETA_STEPS for step in range(BETA_STEPS + 1)]
+        return [with_beta(costs, seen, order[0], beta, settings, base_wait) for beta in betas]
+    count = min(len(order) + 1, MOST_SPLITS)
+    splits = sorted({len(order) * step // (count - 1) for step in range(count)})
+    return [split_at(costs, seen, order, x, settings, base_wait) for x in splits]
+
+
+def least_deletion(costs: Costs, plans: Sequence[Priced], tolerance: float, limit: float) -> Priced:
+    """Return, of the plans within tolerance of the fastest, the one that deletes least; of equals the faster.
+
+    `limit` is a hard bound of the deleted share: plans above it count for nothing, unless there are no others.
+    """
+    allowed = [plan for plan in plans if pruned_share(costs, plan.reliefs) <= limit] or [
+        min(plans, key=lambda plan: pruned_share(costs, plan.reliefs))
+    ]
+    fastest = min(plan.seconds for plan in allowed)
+    near = [plan for plan in allowed if plan.seconds <= (1 + tolerance) * fastest]
+    return min(near, key=lambda plan: (pruned_share(costs, plan.reliefs), plan.seconds))
+
+
+def split_at(costs: Costs, seen: Observation, order: Sequence[int], x: int, settings: Semi, base_wait: float) -> Priced:
+    """Return the plan in which the x slowest migrate and the others prune, all down to T_min, and its price (eq. 3)."""
+    wanted = _down_to_minimum(costs, seen, order, settings)
+    moved = {r: tuple(Taken(0, t.pruned) for t in wanted[r]) for r in order[:x] if r in wanted}
+    reliefs = {rank: moved.get(rank, wanted[rank]) for rank in sorted(wanted)}
+    return _priced(costs, seen, reliefs, order, x, settings, base_wait)
+
+
+def with_beta(costs: Costs, seen: Observation, rank: int, beta: float, settings: Semi, base_wait: float) -> Priced:
+    """Return the plan in which one straggler migrates beta of its surplus columns and prunes the rest."""
+    wanted = _down_to_minimum(costs, seen, [rank], settings).get(rank, ())
+    grain = settings.mig.grain
+    taken = []
+    for linears, each in zip(costs.classes, wanted, strict=False):
+        step = grain_for(grain, costs.grains[rank], linears.columns[rank])
+        moved = each.pruned if beta >= 1 else blocks(each.pruned * beta, step)
+        taken.append(Taken(each.pruned - moved, moved))
+    reliefs: Reliefs = {rank: tuple(taken)} if any(t.pruned or t.migrated for t in taken) else {}
+    return _priced(costs, seen, reliefs, [rank], 1, settings, base_wait)
+
+
+def _down_to_minimum(costs: Costs, seen: Observation, ranks: Sequence[int], settings: Semi) -> Reliefs:
+    return prune(costs, seen, ranks, settings.zero, reference_seconds(seen, "minimum"), 1.0)
+
+
+def _priced(
+    costs: Costs, seen: Observation, reliefs: Reliefs, order: Sequence[int], x: int, settings: Semi, base_wait: float
+) -> Priced:
+    receivers = receivers_of(seen, order[: max(1, x)], order)
+    if not receivers:  # nobody is left to take anything: all prune
+        reliefs = {r: tuple(Taken(t.pruned + t.migrated) for t in classes) for r, classes in reliefs.items()}
+    primitive = settings.mig.primitive
+    return Priced(reliefs, receivers, iteration_seconds(costs, seen, reliefs, receivers, primitive, base_wait))
+
+
+def balanced_beta(costs: Costs, seen: Observation, rank: int, settings: Semi) -> float:
+    """Return the paper's beta: Omega1 + Omega2(L g (1-b)) = Phi1(L g b) + Phi2(L g b / (e-1)) (eq. 2).
+
+    By bisection, clamped to [0, 1]: the root need not exist, for Phi1 has a fixed part.
+    """
+
+    def surplus(beta: float) -> float:
+        plan = with_beta(costs, seen, rank, beta, settings, 0.0)
+        return _migration_cost(costs, seen, plan, settings) - _resizing_cost(costs, rank, plan)
+
+    if surplus(1.0) <= 0:
+        return 1.0
+    low, high = 0.0, 1.0
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if surplus(middle) <= 0 else (low, middle)
+    return low
+
+
+def _resizing_cost(costs: Costs, rank: int, plan: Priced) -> float:
+    taken = plan.reliefs.get(rank)
+    if taken is None or not any(t.pruned for t in taken):
+        return 0.0
+    return costs.allocation + costs.extraction.at(share_of(costs, rank, taken, "pruned"))
+
+
+def _migration_cost(costs: Costs, seen: Observation, plan: Priced, settings: Semi) -> float:
+    """Return Phi1 + the longest Phi2 over the receivers, seconds an iteration."""
+    received = received_columns(costs, plan.reliefs, plan.receivers)
+    longest = 0.0
+    for rank, columns in received.items():
+        whole = costs.full_seconds(rank)
+        more = executed_seconds(costs, rank, {}, columns) - whole
+        longest = max(longest, more * float(seen.full[rank]) / whole if whole else 0.0)
+    return transfer_seconds(costs, plan.reliefs, len(plan.receivers), settings.mig.primitive) + longest

@@ -1,0 +1,225 @@
+"""The matrix products of one iteration, and how much of them a plan takes from whom, counted in contraction columns.
+
+Only + - * / and comparisons here and in all of this package: they round alike on every host, so that every rank
+comes to the same plan.
+"""
+
+import bisect
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from heterotp_api.policy import BalancingSettings
+
+from heterotp_trainer.tensor_parallel.units import balanced_counts
+
+Parallel = Literal["column", "row"]
+Primitive = Literal["broadcastReduce", "scatterGather"]
+
+
+@dataclass(frozen=True)
+class LinearClass:
+    """Linears of equal sizes: per rank L contraction columns and R outputs; M rows a call, calls an iteration.
+
+    A call is one forward and one backward pass through one linear.
+    """
+
+    name: str
+    parallel: Parallel
+    columns: tuple[int, ...]
+    outputs: tuple[int, ...]
+    rows: int
+    calls: int
+
+    def operations(self, rank: int, columns: float) -> float:
+        """Return the operations of all three products with so many columns, in one iteration."""
+        return 2.0 * self.rows * columns * self.outputs[rank] * 3 * self.calls
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Seconds of one call (forward and backward) over its number of columns: measured points, lines between them."""
+
+    columns: tuple[float, ...]
+    seconds: tuple[float, ...]
+
+    def at(self, columns: float) -> float:
+        """Return the seconds that so many columns take; nothing takes nothing."""
+        return 0.0 if columns <= 0 else _interpolate(self.columns, self.seconds, columns)
+
+    def columns_at(self, seconds: float) -> float:
+        """Return the columns that fit into so many seconds; the curve never falls."""
+        return _interpolate(self.seconds, self.columns, seconds)
+
+
+def _interpolate(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
+    """Return y at x on the line through the points; outside of them the last value, above them the last slope."""
+    if x <= xs[0]:
+        return ys[0]
+    right = min(bisect.bisect_left(xs, x), len(xs) - 1)
+    x0, x1, y0, y1 = xs[right - 1], xs[right], ys[right - 1], ys[right]
+    return y1 if x1 <= x0 else y0 + (x - x0) * (y1 - y0) / (x1 - x0)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A cost with a fixed part: seconds + seconds per unit."""
+
+    fixed: float = 0.0
+    slope: float = 0.0
+
+    def at(self, amount: float) -> float:
+        """Return the seconds of an amount; nothing costs nothing."""
+        return self.fixed + self.slope * amount if amount > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Link:
+    """What moving bytes takes (Phi1 of the paper's section 4): one broadcast, one reduction, one piece to one peer."""
+
+    broadcast: Line = Line()
+    reduce: Line = Line()
+    piece: Line = Line()
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What decisions know of the ranks, measured before: curves[rank][class], columns per block, link, extraction."""
+
+    classes: tuple[LinearClass, ...]
+    curves: tuple[tuple[Curve, ...], ...]
+    grains: tuple[int, ...]
+    link: Link = Link()
+    item_bytes: int = 4
+    allocation: float = 0.0  # Omega1, seconds an iteration
+    extraction: Line = Line()  # Omega2, seconds an iteration over the share of columns pruned
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks."""
+        return len(self.curves)
+
+    def full_seconds(self, rank: int) -> float:
+        """Return what the rank's products take by its curves with nothing taken from it."""
+        return sum(c.calls * self.curves[rank][k].at(c.columns[rank]) for k, c in enumerate(self.classes))
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Columns taken from one rank of every linear of one class."""
+
+    pruned: int = 0
+    migrated: int = 0
+
+
+Reliefs = Mapping[int, tuple[Taken, ...]]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Columns [start, stop) of those that the sender gives away, computed by the receiver."""
+
+    sender: int
+    receiver: int
+    start: int
+    stop: int
+
+    @property
+    def columns(self) -> int:
+        """Number of columns."""
+        return self.stop - self.start
+
+
+@dataclass(frozen=True)
+class WorkPlan:
+    """Who computes how much until the next decision; the same on all ranks.
+
+    reliefs: per relieved rank and class. receivers: who takes what migrates, in order, by weight. The rest says why.
+    """
+
+    serial: int = 0
+    settings: BalancingSettings | None = None
+    reliefs: tuple[tuple[int, tuple[Taken, ...]], ...] = ()
+    receivers: tuple[tuple[int, float], ...] = ()
+    primitive: Primitive = "broadcastReduce"
+    stragglers: tuple[int, ...] = ()
+    basis: tuple[float, ...] = ()  # full-work matmul seconds of all ranks that it was decided on
+    base_wait: float | None = None  # seconds an iteration waits at least, seen while nothing migrated
+    predicted_seconds: float | None = None
+    reason: str = ""
+
+    @cached_property
+    def taken(self) -> Reliefs:
+        """What is taken, by rank."""
+        return dict(self.reliefs)
+
+    @property
+    def migrates(self) -> bool:
+        """Whether anything migrates."""
+        return any(taken.migrated for _, classes in self.reliefs for taken in classes)
+
+    @property
+    def senders(self) -> tuple[int, ...]:
+        """Ranks that give columns away, ascending."""
+        return tuple(rank for rank, classes in self.reliefs if any(taken.migrated for taken in classes))
+
+    @cached_property
+    def hash(self) -> str:
+        """16 hex digits that are equal on all ranks when and only when they do the same."""
+        reliefs = [(rank, [(t.pruned, t.migrated) for t in classes]) for rank, classes in self.reliefs]
+        receivers = [(rank, weight.hex()) for rank, weight in self.receivers]
+        text = json.dumps([self.serial, reliefs, receivers, self.primitive], separators=(",", ":"))
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+    @cached_property
+    def _pieces(self) -> dict[int, tuple[Piece, ...]]:
+        return {}
+
+    def pieces(self, linears: int) -> tuple[Piece, ...]:
+        """Return who computes which of the migrated columns of class number `linears`."""
+        if linears not in self._pieces:
+            counts = {rank: classes[linears].migrated for rank, classes in self.reliefs if classes[linears].migrated}
+            self._pieces[linears] = pieces(counts, self.receivers)
+        return self._pieces[linears]
+
+
+def pieces(counts: Mapping[int, int], receivers: Sequence[tuple[int, float]]) -> tuple[Piece, ...]:
+    """Cut all senders' columns, laid end to end, into one range per receiver in proportion to its weight."""
+    if not counts:
+        return ()
+    quotas = balanced_counts(sum(counts.values()), [weight for _, weight in receivers])
+    out: list[Piece] = []
+    queue = [(rank, count) for (rank, _), count in zip(receivers, quotas, strict=True) if count]
+    for sender, columns in counts.items():
+        start = 0
+        while start < columns:
+            receiver, room = queue.pop(0)
+            stop = min(columns, start + room)
+            out.append(Piece(sender, receiver, start, stop))
+            if room > stop - start:
+                queue.insert(0, (receiver, room - (stop - start)))
+            start = stop
+    return tuple(out)
+
+
+def in_turn(receivers: Sequence[int], first: int, ranks: int) -> list[int]:
+    """Return receivers by virtual rank r' = (r + e - r_k) mod e (the paper's section 4.2), r_k the first sender."""
+    return sorted(receivers, key=lambda rank: (rank + ranks - first) % ranks)
+
+
+def blocks(columns: float, grain: int) -> int:
+    """Return columns rounded down to whole blocks."""
+    return int(columns / grain) * grain
+
+
+def grain_for(asked: int | None, auto: int, columns: int) -> int:
+    """Return columns per block: as asked, else by device, but never above L/32, rounded down to a power of two."""
+    if asked is not None:
+        return max(1, min(asked, columns))
+    grain = 1
+    while grain * 2 <= min(auto, columns // 32):
+        grain *= 2
+    return grain

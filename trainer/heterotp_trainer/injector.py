@@ -1,0 +1,47 @@
+"""Slows this rank's device as the control document's injections say."""
+
+from collections.abc import Sequence
+
+from heterotp_api.control import ControlInjection
+
+from heterotp_trainer.balancing.injection import Ages, Mode, older, slowdown
+from heterotp_trainer.devices import Device
+from heterotp_trainer.slowdown import make_slowdown
+
+
+class Injector:
+    """One rank's part in injections; `asked` is the slow-down of every rank in the coming iteration."""
+
+    def __init__(self, device: Device, rank: int, ranks: int) -> None:
+        self._device, self._rank, self._ranks = device, rank, ranks
+        self.injections: Sequence[ControlInjection] = ()
+        self.ages: Ages = {}
+        self.asked: tuple[float, ...] = (1.0,) * ranks
+
+    def boundary(self, iteration: int, epoch: int, seconds: float) -> None:
+        """Set the slow-down of iteration `iteration`; seconds: rank 0's of the last iteration that is known of."""
+        if not self.injections and not self.ages:
+            return
+        every = [slowdown(self.injections, self.ages, iteration, epoch, rank) for rank in range(self._ranks)]
+        self.ages = older(self.ages, self.injections, seconds)
+        self.asked = tuple(chi for chi, _ in every)
+        self._set(*every[self._rank])
+
+    def _set(self, chi: float, mode: Mode | None) -> None:
+        now = self._device.slowdown
+        if chi == 1:
+            self._device.slowdown = None
+        elif now is None or now.chi != chi or (mode is not None and now.mode != mode):
+            try:
+                self._device.slowdown = make_slowdown(chi, mode, self._device.kind)
+            except ValueError as error:  # shown as a slow-down asked for and not measured
+                self._device.slowdown = None
+                print(f"injection refused on rank {self._rank}: {error}", flush=True)
+
+    def spent(self) -> float:
+        """Return the seconds that the slow-down added since it was last asked."""
+        now = self._device.slowdown
+        if now is None:
+            return 0.0
+        spent, now.spent_seconds = now.spent_seconds, 0.0
+        return spent

@@ -1,0 +1,84 @@
+"""A slow-down on purpose: what makes a rank's matrix products take chi times as long (algorithms, section 7)."""
+
+import math
+import time
+from collections.abc import Callable
+
+import torch
+
+from heterotp_trainer.balancing.injection import Mode
+
+CALIBRATION_CYCLES = 20_000_000
+
+
+class Slowdown:
+    """One rank's slow-down; `spent_seconds` is what it added since it was last taken.
+
+    Time goes by the shape that was executed, so a rank that computes less is slowed less.
+    """
+
+    def __init__(
+        self,
+        chi: float,
+        mode: Mode,
+        now: Callable[[], float] = time.perf_counter,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.chi, self.mode = chi, mode
+        self.spent_seconds = 0.0
+        self._now, self._sleep = now, sleep
+
+    def after(self, operations: int, started: float, again: Callable[[float], object]) -> None:
+        """Add (chi - 1) times what the product, begun at `started`, took until now."""
+        done = self._now()
+        if self.mode == "sleep":
+            self._sleep((self.chi - 1) * (done - started))
+        else:
+            extra = self.chi - 1
+            for _ in range(math.floor(extra)):
+                again(1.0)
+            if extra % 1:
+                again(extra % 1)
+        self.spent_seconds += self._now() - done
+
+
+class CudaSpin(Slowdown):
+    """Spins in the stream: the host runs ahead, so that its sleep would hide behind the kernels."""
+
+    def __init__(self, chi: float) -> None:
+        super().__init__(chi, "spin")
+        self._cycles_per_second = _cycles_per_second()
+        self._seconds: dict[int, float] = {}
+
+    def after(self, operations: int, started: float, again: Callable[[float], object]) -> None:
+        """Spin (chi - 1) times what a product of this size takes; a new size is timed once."""
+        if operations not in self._seconds:
+            self._seconds[operations] = _device_seconds(lambda: again(1.0))
+        extra = (self.chi - 1) * self._seconds[operations]
+        torch.cuda._sleep(int(extra * self._cycles_per_second))
+        self.spent_seconds += extra
+
+
+def _device_seconds(work: Callable[[], object]) -> float:
+    """Return the seconds between two events around the work; waits for the device."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    work()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) * 1e-3
+
+
+def _cycles_per_second() -> float:
+    torch.cuda._sleep(CALIBRATION_CYCLES)  # the first one wakes the device
+    return CALIBRATION_CYCLES / _device_seconds(lambda: torch.cuda._sleep(CALIBRATION_CYCLES))
+
+
+def make_slowdown(chi: float, mode: Mode | None, kind: str) -> Slowdown:
+    """Return the slow-down of a device's kind; raises ValueError for a mode that does nothing there."""
+    chosen = mode or ("spin" if kind == "cuda" else "sleep")
+    if kind == "cuda" and chosen == "sleep":
+        raise ValueError("mode sleep: has no effect on cuda, where the host runs ahead: use spin or repeat")
+    if kind != "cuda" and chosen == "spin":
+        raise ValueError(f"mode spin: needs cuda, this rank computes on {kind}: use sleep or repeat")
+    return CudaSpin(chi) if chosen == "spin" else Slowdown(chi, chosen)

@@ -1,0 +1,66 @@
+"""A choice among the contraction columns of one linear. Shapes: n rows, L columns in all, k chosen."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class ColumnSet:
+    """Ascending column numbers [k] out of `total`; whole blocks of `grain` columns are moved as slices."""
+
+    ids: Tensor
+    total: int
+    grain: int = 1
+
+    @classmethod
+    def of_blocks(cls, numbers: Tensor, total: int, grain: int) -> "ColumnSet":
+        """Return the columns of these blocks (block b: columns [b grain, (b + 1) grain))."""
+        ascending = numbers.sort().values
+        offsets = torch.arange(grain, device=numbers.device)
+        return cls((ascending[:, None] * grain + offsets).reshape(-1), total, grain)
+
+    def __len__(self) -> int:
+        return int(self.ids.numel())
+
+    @property
+    def rest(self) -> "ColumnSet":
+        """The columns that are not chosen."""
+        mask = torch.ones(self.total, dtype=torch.bool, device=self.ids.device)
+        mask[self.ids] = False
+        return ColumnSet(mask.nonzero().reshape(-1), self.total, self.grain)
+
+    @cached_property
+    def _blocks(self) -> Tensor | None:
+        """Numbers of the blocks where the choice is made of whole ones, else None."""
+        if self.grain == 1 or self.total % self.grain or len(self) % self.grain:
+            return None
+        first = self.ids[:: self.grain]
+        offsets = torch.arange(self.grain, device=self.ids.device)
+        whole = (first[:, None] + offsets).reshape(-1)
+        return first // self.grain if bool((first % self.grain == 0).all()) and torch.equal(whole, self.ids) else None
+
+    def gather(self, x: Tensor) -> Tensor:
+        """Return the chosen columns side by side: [n, L] -> [n, k]."""
+        if self._blocks is None:
+            return x.index_select(1, self.ids)
+        cut = x.reshape(len(x), -1, self.grain).index_select(1, self._blocks)
+        return cut.view(len(x), len(self))
+
+    def put(self, whole: Tensor, values: Tensor) -> None:
+        """Write values [n, k] into the chosen columns of whole [n, L]."""
+        if self._blocks is None:
+            whole.index_copy_(1, self.ids, values)
+            return
+        shaped = values.reshape(len(whole), -1, self.grain)
+        whole.view(len(whole), -1, self.grain).index_copy_(1, self._blocks, shaped)
+
+    def add(self, whole: Tensor, values: Tensor) -> None:
+        """Add values [n, k] to the chosen columns of whole [n, L]."""
+        whole.index_add_(1, self.ids, values)
+
+    def part(self, start: int, stop: int) -> "ColumnSet":
+        """Return the chosen columns number start to stop."""
+        return ColumnSet(self.ids[start:stop], self.total, 1)

@@ -1,0 +1,25 @@
+"""The matrix product of prunable linears: timed, slowed and emulated by the device."""
+
+import time
+
+from torch import Tensor
+
+from heterotp_trainer.tensor_parallel.context import TPContext
+
+
+def product(a: Tensor, b: Tensor, tp: TPContext) -> Tensor:
+    """Return a @ b, settled by the device: [m, k] x [k, n] is 2 m k n operations."""
+    started = time.perf_counter()
+    out = a @ b
+
+    def again(part: float) -> Tensor:
+        some = int(part * a.shape[1])
+        return a[:, :some] @ b[:some]
+
+    tp.device.settle_gemm(2 * a.shape[0] * a.shape[1] * b.shape[1], started, again)
+    return out
+
+
+def rows_of(x: Tensor) -> Tensor:
+    """Return x as a matrix: [..., K] -> [M, K]."""
+    return x.flatten(0, -2)  # reshape(-1, 0) is ambiguous on a rank without units

@@ -1,0 +1,225 @@
+"""Linears of which a rank computes some columns itself, leaves some out and gives some away.
+
+Shapes as in linear.py; K kept, P pruned, C given columns. In place of X W^T, dY W and dY^T X:
+
+| product | here                             | a receiver of C        | brought together by                     |
+|---------|----------------------------------|------------------------|-----------------------------------------|
+| Y       | X[:, K] W[:, K]^T                | X[:, C] W[:, C]^T      | column: reduced to the sender; row: sum |
+| dX      | [:, K] = dY W[:, K], P imputed   | [:, C] = dY W[:, C]    | column: sum; row: gathered              |
+| dW      | [:, K] = dY^T X[:, K], P imputed | [:, C] = dY^T X[:, C]  | gathered                                |
+
+"sum" is the layer's own all-reduce, into which a receiver adds its part (reduce merging); scatterGather sends it
+back to the sender instead. dY is the sender's own dY_s in a column-parallel linear, and the same everywhere in a
+row-parallel one.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from heterotp_trainer.clock import phase
+from heterotp_trainer.tensor_parallel.collectives import start_sum
+from heterotp_trainer.tensor_parallel.columns import ColumnSet
+from heterotp_trainer.tensor_parallel.context import TPContext
+from heterotp_trainer.tensor_parallel.couriers import Courier, courier
+from heterotp_trainer.tensor_parallel.lineage import Lineage
+from heterotp_trainer.tensor_parallel.product import product, rows_of
+
+
+class Resizable(Protocol):
+    """What the functions below need of a linear."""
+
+    tp: TPContext
+    lineage: Lineage | None
+
+
+def _packed(columns: ColumnSet, tensors: Sequence[Tensor], tp: TPContext) -> Tensor:
+    """Return the chosen columns of several matrices, one below the other, in the type that is computed in."""
+    with phase(tp.clock, "migrate"):
+        return torch.cat([columns.gather(tensor).to(tp.dtype) for tensor in tensors])
+
+
+def _kept(lineage: Lineage, matrix: Tensor, tp: TPContext) -> Tensor:
+    """Return the kept columns in the type that is computed in (Omega of the paper's section 4)."""
+    with phase(tp.clock, "migrate"):
+        return lineage.kept.gather(matrix).to(tp.dtype)
+
+
+def _imputed(lineage: Lineage, name: str, gradient: Tensor, tp: TPContext) -> Tensor:
+    with phase(tp.clock, "migrate"):
+        return lineage.impute(name, gradient)
+
+
+def _couriers(lineage: Lineage, tp: TPContext) -> list[Courier]:
+    return [courier(tp, migration) for migration in lineage.migrations]
+
+
+class ResizedColumn(torch.autograd.Function):
+    """Y_i = X W_i^T with resized matrices; backward sums dX over the group."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, linear: Resizable) -> Tensor:
+        tp, lineage = linear.tp, linear.lineage
+        assert lineage is not None
+        ctx.tp, ctx.lineage, ctx.couriers, ctx.shape = tp, lineage, _couriers(lineage, tp), x.shape
+        ctx.weight_dtype = weight.dtype
+        flat = rows_of(x)
+        arriving = [c.send_columns(_outgoing(c, lineage, [weight], tp), c.migration.outputs) for c in ctx.couriers]
+        own_x, own_w = _kept(lineage, flat, tp), _kept(lineage, weight, tp)
+        with phase(tp.clock, "matmul"):
+            out = product(own_x, own_w.t(), tp)
+        saved = [own_x, own_w]
+        for each, arrives in zip(ctx.couriers, arriving, strict=True):
+            theirs, part = arrives(), None
+            if each.piece is not None and theirs is not None:
+                their_x = _selected(each, flat, tp)
+                with phase(tp.clock, "matmul"):
+                    part = product(their_x, theirs.t(), tp)
+                saved += [their_x, theirs]
+            total = each.return_sum(out if each.sends else part, len(flat), each.migration.outputs)
+            out = total if total is not None else out
+        ctx.save_for_backward(*saved)
+        return out.view(*x.shape[:-1], weight.shape[0])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        own_x, own_w, *theirs = ctx.saved_tensors
+        tp, lineage, dy = ctx.tp, ctx.lineage, rows_of(grad).contiguous()
+        arriving = [
+            each.send_whole(dy if each.sends else None, len(dy), each.migration.outputs) for each in ctx.couriers
+        ]
+        with phase(tp.clock, "matmul"):
+            dx = product(dy, own_w, tp)
+        dx = _imputed(lineage, "input", dx, tp)
+        received = _received(ctx.couriers, arriving, theirs)
+        for each, (dy_s, _, w_s) in received:
+            _give_dx(each, dy_s, w_s, dx, lineage, tp)
+        lineage.remember("input", dx)
+        finish = start_sum(dx, tp)
+        with phase(tp.clock, "matmul"):
+            dw = product(dy.t(), own_x, tp)
+        dw = _imputed(lineage, "weight", dw, tp)
+        for each, (dy_s, x_s, _) in received:
+            _give_dw(each, dy_s, x_s, dw, lineage, tp)
+        lineage.remember("weight", dw)
+        return finish().view(ctx.shape), dw.to(ctx.weight_dtype), None
+
+
+Received = list[tuple[Courier, tuple[Tensor | None, Tensor | None, Tensor | None]]]
+
+
+def _received(couriers: list[Courier], arriving: Sequence[Any], theirs: list[Tensor]) -> Received:
+    """Return per courier dY_s, X[:, C] and W_s[:, C], where this rank has a piece of it."""
+    pairs = iter(zip(theirs[::2], theirs[1::2], strict=True))
+    out: Received = []
+    for each, arrives in zip(couriers, arriving, strict=True):
+        dy = arrives()
+        x, w = next(pairs) if each.piece is not None else (None, None)
+        out.append((each, (dy if each.piece is not None else None, x, w)))
+    return out
+
+
+def _outgoing(each: Courier, lineage: Lineage, tensors: Sequence[Tensor], tp: TPContext) -> Tensor | None:
+    """Return what the sender sends of these matrices; None on other ranks."""
+    if not each.sends:
+        return None
+    assert lineage.given is not None
+    return _packed(lineage.given, tensors, tp)
+
+
+def _selected(each: Courier, x: Tensor, tp: TPContext) -> Tensor:
+    """Return X[:, C], this rank's piece of the columns given: X is the same on all ranks."""
+    assert each.piece is not None and each.migration.ids is not None
+    with phase(tp.clock, "migrate"):
+        return x.index_select(1, each.migration.ids[each.piece.start : each.piece.stop])
+
+
+def _give_dx(each: Courier, dy: Tensor | None, w: Tensor | None, dx: Tensor, lineage: Lineage, tp: TPContext) -> None:
+    """Bring dX[:, C] into the coming all-reduce: by the receiver itself, else by way of the sender."""
+    part = None
+    if dy is not None and w is not None:
+        with phase(tp.clock, "matmul"):
+            part = product(dy, w, tp)
+    if each.merges:
+        if part is not None:
+            assert each.piece is not None and each.migration.ids is not None
+            with phase(tp.clock, "migrate"):
+                dx.index_add_(1, each.migration.ids[each.piece.start : each.piece.stop], part)
+        return
+    returned = each.return_columns(part, len(dx))
+    if returned is not None and lineage.given is not None:
+        lineage.given.put(dx, returned)
+
+
+def _give_dw(each: Courier, dy: Tensor | None, x: Tensor | None, dw: Tensor, lineage: Lineage, tp: TPContext) -> None:
+    """Return dW[:, C] to the sender, whose columns they are."""
+    part = None
+    if dy is not None and x is not None:
+        with phase(tp.clock, "matmul"):
+            part = product(dy.t(), x, tp)
+    returned = each.return_columns(part, each.migration.outputs)
+    if returned is not None and lineage.given is not None:
+        lineage.given.put(dw, returned)
+
+
+class ResizedRow(torch.autograd.Function):
+    """Y = sum_i X_i W_i^T + b with resized matrices; dY is the same on every rank."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, linear: Resizable) -> Tensor:
+        tp, lineage = linear.tp, linear.lineage
+        assert lineage is not None
+        ctx.tp, ctx.lineage, ctx.couriers = tp, lineage, _couriers(lineage, tp)
+        ctx.shape, ctx.weight_dtype, ctx.bias_dtype = x.shape, weight.dtype, None if bias is None else bias.dtype
+        flat, outputs = rows_of(x), weight.shape[0]
+        arriving = [
+            c.send_columns(_outgoing(c, lineage, [flat, weight], tp), len(flat) + outputs) for c in ctx.couriers
+        ]
+        own_x, own_w = _kept(lineage, flat, tp), _kept(lineage, weight, tp)
+        with phase(tp.clock, "matmul"):
+            out = product(own_x, own_w.t(), tp)
+        saved = [own_x, own_w]
+        for each, arrives in zip(ctx.couriers, arriving, strict=True):
+            theirs, part = arrives(), None
+            if each.piece is not None and theirs is not None:
+                their_x, their_w = theirs[: len(flat)], theirs[len(flat) :]
+                with phase(tp.clock, "matmul"):
+                    part = product(their_x, their_w.t(), tp)
+                saved += [their_x, their_w]
+            out = _merged(each, out, part, tp)
+        ctx.save_for_backward(*saved)
+        total = start_sum(out, tp)().view(*x.shape[:-1], outputs)
+        return total if bias is None else total.add_(bias)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None]:
+        own_x, own_w, *theirs = ctx.saved_tensors
+        tp, lineage, dy = ctx.tp, ctx.lineage, rows_of(grad).contiguous()
+        with phase(tp.clock, "matmul"):
+            dx, dw = product(dy, own_w, tp), product(dy.t(), own_x, tp)
+        dx, dw = _imputed(lineage, "input", dx, tp), _imputed(lineage, "weight", dw, tp)
+        pairs = iter(zip(theirs[::2], theirs[1::2], strict=True))
+        for each in ctx.couriers:
+            piece = None
+            if each.piece is not None:
+                x, w = next(pairs)
+                with phase(tp.clock, "matmul"):
+                    piece = torch.cat([product(dy, w, tp), product(dy.t(), x, tp)])
+            returned = each.return_columns(piece, len(dy) + dy.shape[1])
+            if returned is not None and lineage.given is not None:
+                lineage.given.put(dx, returned[: len(dy)])
+                lineage.given.put(dw, returned[len(dy) :])
+        lineage.remember("input", dx)
+        lineage.remember("weight", dw)
+        db = None if ctx.bias_dtype is None else dy.sum(0, dtype=ctx.bias_dtype)
+        return dx.view(ctx.shape), dw.to(ctx.weight_dtype), db, None
+
+
+def _merged(each: Courier, out: Tensor, part: Tensor | None, tp: TPContext) -> Tensor:
+    """Return this rank's partial sum with what was computed for the sender: added here, or at the sender."""
+    if each.merges:
+        return out if part is None else out.add_(part)
+    total = each.return_sum(out if each.sends else part, *out.shape)
+    return out if total is None else total
