@@ -70,6 +70,12 @@ class Zero(Model):
             lambda z: not z.mask_pruned_update or z.imputation == "Zero",
             "maskPrunedUpdate",
         ),
+        Rule(
+            "pairedUnits goes with imputation Zero only: whole units that are left out have no gradient to guess",
+            "!self.pairedUnits || self.imputation == 'Zero'",
+            lambda z: not z.paired_units or z.imputation == "Zero",
+            "pairedUnits",
+        ),
     )
 
 
@@ -199,6 +205,18 @@ class BalancingSettings(Model):
             "!has(self.zero) || !has(self.zero.fixedRatio) || self.zero.selection != 'PriDiffE'",
             lambda p: not _has_ratio(p.zero) or p.zero.selection != "PriDiffE",
             "zero.fixedRatio",
+        ),
+        Rule(
+            "fixedRatio belongs to strategy ZERO",
+            "!has(self.zero) || !has(self.zero.fixedRatio) || self.strategy == 'ZERO'",
+            lambda p: not _has_ratio(p.zero) or p.strategy == "ZERO",
+            "zero.fixedRatio",
+        ),
+        Rule(
+            "fixedRatio prunes as much as it says: leave out maxPrunedShare",
+            "!has(self.zero) || !has(self.zero.fixedRatio) || !has(self.maxPrunedShare)",
+            lambda p: not _has_ratio(p.zero) or p.max_pruned_share is None,
+            "maxPrunedShare",
         ),
     )
 

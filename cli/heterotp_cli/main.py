@@ -13,6 +13,7 @@ from heterotp_cli.errors import EXIT_BAD_INPUT, EXIT_FAILED, BadInput, Failed
 # name -> (module, what --help says): the group lists its commands without importing them
 COMMANDS = {
     "run": ("heterotp_cli.run_command", "Train a HeteroTPJob manifest on this machine, without Kubernetes."),
+    "bench": ("heterotp_cli.bench_command", "Redraw the paper's figures beside the paper's numbers."),
     "validate": ("heterotp_cli.validate_command", "Judge manifests as the API server would."),
 }
 

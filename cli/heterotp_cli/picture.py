@@ -1,4 +1,4 @@
-"""report.png: iteration time, loss and accuracy, and what every rank did with its time."""
+"""report.png: iteration time and decisions, loss and accuracy, what every rank did with its time, the pretest."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -18,30 +18,39 @@ COLOURS = {
     "matmul": "#2f6fb3",
     "unit": "#7fb2e0",
     "fixed": "#8a8f98",
+    "migrate": "#c45a9b",
     "data": "#b9a7d6",
     "control": "#6b4fa0",
     "wait": "#e8a33d",
 }
-INK, LIMIT, LOSS, ACCURACY, TIME = "#30343b", "#c8452f", "#6b4fa0", "#3a8f5c", "#2f6fb3"
-MOST_POINTS, MOST_RANKS, COLUMNS = 160, 8, 4
+INK, LIMIT, LOSS, ACCURACY, TIME, DECISION = "#30343b", "#c8452f", "#6b4fa0", "#3a8f5c", "#2f6fb3", "#5b6270"
+FASTEST, SLOWEST = COLOURS["unit"], "#c8452f"
+LINKS = {"broadcast": "#2f6fb3", "reduce": "#6b4fa0", "piece": "#3a8f5c"}  # how bytes travel, by pretest.json's names
+MOST_POINTS, MOST_RANKS, COLUMNS, MOST_CLASSES = 160, 8, 4, 4
 Array = NDArray[np.float64]
 
 
-def draw(history: History, report: dict[str, Any], target: Path) -> None:
-    """Write the picture; the history has at least two iterations."""
+def draw(history: History, report: dict[str, Any], target: Path, pretest: dict[str, Any] | None = None) -> None:
+    """Write the picture; the history has at least two iterations. pretest: what pretest.json holds, if there is one."""
     matplotlib.use("Agg")
     timed = steady(history)
     edges = bins(len(timed))
     x = medians(np.asarray(timed.iterations, dtype=float), edges)
     chosen = slowest(report["ranks"], MOST_RANKS)
-    lines = max(1, -(-len(chosen) // COLUMNS))
-    figure = Figure(figsize=(13, 4.6 + 2.7 * lines), layout="constrained", facecolor="white")
-    top, bottom = figure.subfigures(2, 1, squeeze=False, height_ratios=[4.0, 0.4 + 2.7 * lines])[:, 0]
+    heights = [4.0, 0.4 + 2.9 * max(1, -(-len(chosen) // COLUMNS))]
+    if pretest is not None and measured_ranks(pretest):
+        heights.append(2.9)
+    figure = Figure(figsize=(13, 0.3 + sum(heights)), layout="constrained", facecolor="white")
+    top, bottom, *last = figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
     left, right = top.subplots(1, 2)
     _iteration_time(left, x, timed, edges, report)
+    _mark(left, [made for made in decisions(history) if made[0] > timed.iterations[0]])
+    left.legend(frameon=False, fontsize=8.5, loc="lower right", ncols=3, columnspacing=1.2)
     _learning(right, history, report)
     stacks = [[medians(series(timed, rank, p), edges) * 1e3 for p in COLOURS] for rank in chosen]
     _all_ranks(bottom, x, stacks, [report["ranks"][rank] for rank in chosen])
+    for row in last:
+        _pretest(row, pretest or {})
     figure.suptitle(title(report), x=0.01, ha="left", fontsize=14, fontweight="bold", color=INK)
     figure.savefig(target, dpi=110)
 
@@ -95,6 +104,22 @@ def evaluations(history: History, report: dict[str, Any]) -> list[tuple[int, flo
     return points
 
 
+def decisions(history: History) -> list[tuple[int, int]]:
+    """Return first iteration and number of every decision; what the first line tells was there from the start."""
+    plans = [entry.get("plan") for entry in history.entries]
+    rising = zip(history.iterations[1:], pairwise(plans), strict=False)
+    return [(iteration, now) for iteration, (before, now) in rising if now is not None and now != before]
+
+
+def legible(places: Sequence[int], width: float) -> set[int]:
+    """Return of ascending places those that have room for a number, 3 % of the width each."""
+    kept: list[int] = []
+    for place in places:
+        if not kept or place - kept[-1] >= 0.03 * width:
+            kept.append(place)
+    return set(kept)
+
+
 def steady(history: History) -> History:
     """Return the history without warm-up, evaluation and checkpoint iterations, where enough is left."""
     kept = [pair for pair in zip(history.iterations, history.entries, strict=True) if pair[1].get("measured", True)]
@@ -113,8 +138,9 @@ def _tidy(axes: Axes) -> None:
 
 def _iteration_time(axes: Axes, x: Array, history: History, edges: Sequence[slice], report: dict[str, Any]) -> None:
     times = np.asarray([e.get("iterationSeconds") or np.nan for e in history.entries]) * 1e3
+    line = medians(times, edges)
     axes.plot(history.iterations, times, color=TIME, alpha=0.25, linewidth=0.8)
-    axes.plot(x, medians(times, edges), color=TIME, linewidth=1.8, label="iteration")
+    axes.plot(x, line, color=TIME, linewidth=1.8, label="iteration")
     limit = report.get("limitIterationSeconds")
     if limit:
         axes.axhline(
@@ -124,13 +150,35 @@ def _iteration_time(axes: Axes, x: Array, history: History, edges: Sequence[slic
             linewidth=1.4,
             label=f"fluid limit (last window) {limit * 1e3:.0f} ms",
         )
-    # single outliers must not flatten the rest
-    axes.set_ylim(0, 1.35 * max(float(np.nanpercentile(times, 90)), (limit or 0.0) * 1e3))
+    # single outliers must not flatten the rest; a straggler's iterations are no outliers
+    axes.set_ylim(0, max(1.35 * float(np.nanpercentile(times, 90)), 1.35 * (limit or 0.0) * 1e3, 1.2 * _most(line)))
     axes.set_title("Iteration time", loc="left", fontsize=11, color=INK)
     axes.set_xlabel("iteration")
     axes.set_ylabel("milliseconds")
-    axes.legend(frameon=False, fontsize=9, loc="upper right", ncols=2)
     _tidy(axes)
+
+
+def _most(values: Array) -> float:
+    known = values[np.isfinite(values)]
+    return float(known.max()) if len(known) else 0.0
+
+
+def _mark(axes: Axes, made: Sequence[tuple[int, int]]) -> None:
+    """Draw a thin line per decision with its number, the one that status, log and report tell."""
+    numbered = legible([iteration for iteration, _ in made], axes.dataLim.width)
+    for iteration, number in made:
+        label = "decision, by number" if (iteration, number) == made[0] else None
+        axes.axvline(iteration, color=DECISION, linewidth=0.8, linestyle=":", label=label)
+        if iteration in numbered:
+            axes.annotate(
+                str(number),
+                (iteration, 1.0),
+                xycoords=("data", "axes fraction"),
+                xytext=(2, -9),
+                textcoords="offset points",
+                fontsize=8,
+                color=DECISION,
+            )
 
 
 def _learning(axes: Axes, history: History, report: dict[str, Any]) -> None:
@@ -159,11 +207,11 @@ def _learning(axes: Axes, history: History, report: dict[str, Any]) -> None:
 def _all_ranks(figure: SubFigure, x: Array, stacks: Sequence[Sequence[Array]], ranks: Sequence[dict[str, Any]]) -> None:
     shape = max(1, -(-len(ranks) // COLUMNS)), min(COLUMNS, len(ranks))
     grid = figure.subplots(*shape, sharex=True, sharey=True, squeeze=False)
-    highest = max(float(np.percentile(np.sum(stack, axis=0), 95)) for stack in stacks)
+    highest = max(_most(np.sum(stack, axis=0)) for stack in stacks)
     for axes, rank, stack in zip(grid.flat, ranks, stacks, strict=False):
         axes.stackplot(x, *stack, colors=list(COLOURS.values()), labels=list(COLOURS), linewidth=0)
-        axes.set_title(rank_title(rank), loc="left", fontsize=10, color=INK)
-        axes.set_ylim(0, 1.15 * highest)
+        axes.set_title(rank_title(rank).replace(", ", "\n", 1), loc="left", fontsize=9.5, color=INK)
+        axes.set_ylim(0, 1.05 * highest)
         _tidy(axes)
     for axes in grid.flat[len(ranks) :]:
         axes.set_visible(False)
@@ -185,3 +233,70 @@ def rank_title(rank: dict[str, Any]) -> str:
     if speed is not None:
         parts.append(f"speed {speed:.2f}")
     return ", ".join(parts)
+
+
+# -- the pretest: JSON of heterotp_trainer.balancing.work.Costs --------------------------------------------
+
+
+def full_seconds(pretest: dict[str, Any], rank: int, number: int) -> float:
+    """Return what all calls of class `number` take a rank in one iteration with nothing taken from it."""
+    return float(pretest["classes"][number]["calls"] * pretest["curves"][rank][number]["seconds"][-1])
+
+
+def measured_ranks(pretest: dict[str, Any]) -> list[int]:
+    """Return the ranks that have any work, the fastest first; empty for what is no pretest."""
+    classes, curves = pretest.get("classes"), pretest.get("curves")
+    if not classes or not curves or not pretest.get("link"):
+        return []
+    totals = {rank: sum(full_seconds(pretest, rank, k) for k in range(len(classes))) for rank in range(len(curves))}
+    return sorted((rank for rank, total in totals.items() if total > 0), key=lambda rank: totals[rank])
+
+
+def largest_classes(pretest: dict[str, Any], most: int) -> list[int]:
+    """Return the numbers of at most `most` classes of linears that take the slowest rank longest, in their order."""
+    rank = measured_ranks(pretest)[-1]
+    order = sorted(range(len(pretest["classes"])), key=lambda k: -full_seconds(pretest, rank, k))
+    return sorted(order[:most])
+
+
+def link_lines(pretest: dict[str, Any]) -> dict[str, tuple[list[float], list[float]]]:
+    """Return per way of travelling bytes and seconds at two points: nothing, and the largest matrix of outputs."""
+    largest = max(linears["rows"] * max(linears["outputs"]) for linears in pretest["classes"])
+    sizes = [0.0, float(largest * pretest["item_bytes"])]
+    lines = {how: pretest["link"][how] for how in LINKS}
+    return {how: (sizes, [line["fixed"] + line["slope"] * size for size in sizes]) for how, line in lines.items()}
+
+
+def class_title(linears: dict[str, Any]) -> str:
+    """Return the title of a class's panel, e.g. `qkv, 4 calls`."""
+    calls = linears["calls"]
+    return f"{linears['name'].rpartition('.')[2]}, {calls} call{'' if calls == 1 else 's'} an iteration"
+
+
+def _pretest(figure: SubFigure, pretest: dict[str, Any]) -> None:
+    numbers, ranks = largest_classes(pretest, MOST_CLASSES), measured_ranks(pretest)
+    *panels, last = figure.subplots(1, len(numbers) + 1, squeeze=False)[0]
+    drawn = [("fastest", ranks[0], FASTEST, 3.5), ("slowest", ranks[-1], SLOWEST, 1.2)]
+    for axes, k in zip(panels, numbers, strict=True):
+        for name, rank, colour, width in drawn:
+            curve = pretest["curves"][rank][k]
+            seconds = np.asarray(curve["seconds"]) * 1e3
+            label = f"{name}: rank {rank}"
+            axes.plot(curve["columns"], seconds, color=colour, linewidth=width, marker="o", markersize=3, label=label)
+        _small(axes, class_title(pretest["classes"][k]), "columns computed")
+    panels[0].set_ylabel("milliseconds a call")
+    panels[0].legend(frameon=False, fontsize=8, loc="upper left")
+    for how, line in link_lines(pretest).items():
+        sizes, millis = np.asarray(line[0]) * 1e-3, np.asarray(line[1]) * 1e3
+        last.plot(sizes, millis, color=LINKS[how], linewidth=1.6, label=how)
+    _small(last, "one transfer", "kilobytes", room=1.6)
+    last.legend(frameon=False, fontsize=8, loc="upper left")
+    figure.suptitle("Pretest: what decisions reckon with", x=0.01, ha="left", fontsize=11, color=INK)
+
+
+def _small(axes: Axes, title: str, unit: str, room: float = 1.3) -> None:
+    """Finish a small panel, with room for a legend above its lines."""
+    axes.set_title(title, loc="left", fontsize=9.5, color=INK)
+    axes.set_xlabel(unit, fontsize=9)
+    _tidy(axes)
+    axes.set_ylim(0, room * max(axes.get_ylim()[1], 1e-9))

@@ -154,7 +154,7 @@ def draw_picture(report: dict[str, object], place: Path) -> None:
     from heterotp_cli.picture import draw
 
     target = place / directory.PICTURE
-    draw(history, report, target)
+    draw(history, report, target, directory.read_json(place / directory.PRETEST))
     click.echo(f"  picture        {target}")
 
 

@@ -4,7 +4,7 @@ run.json       job and attempt, written by the CLI        control.json   what th
 status.json    the live status, written by rank 0         history.jsonl  one line per iteration
 report.json    the result                                 report.png     its picture
 logs/          one file per pod and rank                  checkpoints/   unless the manifest says where
-run.lock       held while a run is alive
+pretest.json   the costs that decisions go by            run.lock       held while a run is alive
 """
 
 import fcntl
@@ -18,6 +18,7 @@ from typing import IO, Any, Literal
 from heterotp_cli.errors import BadInput
 
 RUN, STATUS, REPORT, HISTORY, PICTURE = "run.json", "status.json", "report.json", "history.jsonl", "report.png"
+PRETEST = "pretest.json"
 LOGS, CHECKPOINTS, LOCK = "logs", "checkpoints", "run.lock"
 OWNER = "owner.json"  # of the trainer: the attempt that may write checkpoints
 Mode = Literal["new", "resume", "fresh"]
@@ -116,7 +117,8 @@ def prepare(workdir: Path, job: str, attempt: int, control: dict[str, Any]) -> N
     for stale in (STATUS, REPORT, PICTURE):
         (workdir / stale).unlink(missing_ok=True)
     if attempt == 1:
-        (workdir / HISTORY).unlink(missing_ok=True)
+        for stale in (HISTORY, PRETEST):
+            (workdir / stale).unlink(missing_ok=True)
         for folder in (LOGS, CHECKPOINTS):
             shutil.rmtree(workdir / folder, ignore_errors=True)
     (workdir / LOGS).mkdir(exist_ok=True)

@@ -2,12 +2,15 @@
 
 import json
 import os
+import signal
 import sys
 
 import torch
 from heterotp_api.names import Env
-from heterotp_trainer import devices, optimization, run_rank, train
+from heterotp_trainer import balancer, devices, exchange, lineages, optimization, run_rank, train
+from heterotp_trainer import session as sessions
 from heterotp_trainer.checkpoint import files
+from heterotp_trainer.tensor_parallel import couriers, resized
 from heterotp_trainer.tensor_parallel.unit_spec import shard_spec
 
 WHAT, RANK = sys.argv[1], int(os.environ[Env.RANK])
@@ -68,7 +71,43 @@ def report_gradients(session):
     session.finish()
 
 
+PLACES = {  # where a rank may die
+    "forward": (resized, "product"),
+    "backward": (resized.Lineage, "impute"),
+    "sum": (resized, "start_sum"),
+    "broadcast": (couriers.BroadcastReduce, "_broadcast"),
+    "return": (couriers.Courier, "return_columns"),
+    "optimizer": (balancer, "step_around"),
+    "exchange": (exchange.BoundaryExchange, "post"),
+    "pretest": (balancer, "pretest"),
+    "columns": (lineages.Lineages, "apply"),
+    "document": (sessions.Session, "_spread"),
+}
+EARLY = ("pretest", "columns", "document")  # these happen in the first iterations and not again
+
+
+def die_in(place):
+    """Kill this rank the first time that it comes by there, in what happens every iteration not in the first few."""
+    owner, name = PLACES[place]
+    original = getattr(owner, name)
+    begun = [place in EARLY]
+
+    def boundary(self, iteration, *arguments, _boundary=sessions.Session.boundary, **options):
+        begun[0] = begun[0] or iteration >= 8
+        return _boundary(self, iteration, *arguments, **options)
+
+    def dying(*arguments, **options):
+        if begun[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(*arguments, **options)
+
+    sessions.Session.boundary = boundary
+    setattr(owner, name, dying)
+
+
 def sabotage():
+    if WHAT.startswith("die in ") and LAST:
+        die_in(WHAT.removeprefix("die in "))
     if WHAT == "other batch" and LAST:
         train.batch_hash = lambda images, labels: "another"
     if WHAT.startswith("replica") and LAST:

@@ -61,7 +61,7 @@ def write(path, generation, **more):
 @pytest.fixture
 def control(tmp_path):
     errors = []
-    file = ControlFile(tmp_path, lambda error: errors.append(error.reason))
+    file = ControlFile(tmp_path, 4, lambda error: errors.append(error.reason))
     file.reasons = errors
     return file
 
@@ -84,6 +84,27 @@ def test_the_last_good_document_stays(control, tmp_path):
     assert (control.document.generation, control.document.balancing.strategy, control.error) == (4, "ZERO", "")
 
 
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (
+            {"balancing": {"strategy": "MIG", "mig": {"fixedRatio": 0.5, "ranks": [1, 4]}}},
+            "balancing.mig.ranks: 4: the job has ranks 0 .. 3",
+        ),
+        (
+            {"injections": [{"uid": "a", "ranks": [3], "slowdown": 2}, {"uid": "b", "ranks": [9], "slowdown": 2}]},
+            "injections[1].ranks: 9: the job has ranks 0 .. 3",
+        ),
+    ],
+    ids=["policy", "injection"],
+)
+def test_ranks_that_the_job_does_not_have_are_refused(control, tmp_path, more, words):
+    write(tmp_path / "control.json", 5, **more)
+    control.check()
+    assert control.document is None and words in control.error
+    assert control.reasons == ["invalid"]
+
+
 def test_an_older_generation_is_refused(control, tmp_path):
     write(tmp_path / "control.json", 5)
     control.check()
@@ -103,7 +124,7 @@ def test_a_swapped_link_is_followed(tmp_path):
         write(version / "control.json", generation)
     (mount / "..data").symlink_to("..v1")
     (mount / "control.json").symlink_to("..data/control.json")
-    control = ControlFile(mount)
+    control = ControlFile(mount, 4)
     control.check()
     assert control.document.generation == 1
     (mount / "..new").symlink_to("..v2")

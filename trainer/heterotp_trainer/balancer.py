@@ -4,6 +4,7 @@ Everything in here happens at a boundary, on all ranks at the same one, and foll
 """
 
 import json
+import statistics
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,13 +16,16 @@ from torch import nn
 
 from heterotp_trainer.balancing.decide import decide
 from heterotp_trainer.balancing.history import History, Observation
-from heterotp_trainer.balancing.predict import executed_seconds, received_columns
+from heterotp_trainer.balancing.predict import executed_seconds, received_columns, refreshed
 from heterotp_trainer.balancing.work import Costs, WorkPlan
+from heterotp_trainer.clock import COMPUTE
 from heterotp_trainer.exchange import Report
 from heterotp_trainer.lineages import Lineages, zero_settings
 from heterotp_trainer.optimization import step_around
 from heterotp_trainer.pretest import pretest
 from heterotp_trainer.tensor_parallel.context import TPContext
+
+PREDICTED = (*COMPUTE, "wait", "migrate")  # phases that a predicted iteration is made of
 
 
 def needs_costs(policy: BalancingSettings) -> bool:
@@ -41,6 +45,8 @@ class Balancer:
         self.plan = WorkPlan()
         self.costs = Costs((), ((),) * tp.ranks, (1,) * tp.ranks)
         self.history = History(self.policy.window)
+        self._before = self.plan  # the one that the newest reports may still be of
+        self._seconds: list[float] = []  # of the iterations measured under the plan in force
         self._pretested = False
         self._refresh_epoch = 0
 
@@ -75,12 +81,14 @@ class Balancer:
         Returns whether this boundary took time that no statistic should take.
         """
         if reports is not None and reports[0].measured:
-            self.history.add(observation(reports))
+            self.history.add(observation(reports, self._migrated(reports[0])))
+            self._refresh_link(reports[0])
         busy = self._pretest()
         refreshed = self._refresh(iteration, epoch)
         plan = decide(self.history, self.policy, self.plan, self.costs)
         changed = plan.hash != self.plan.hash
-        self.plan = plan
+        self._before, self.plan = (self.plan, plan) if changed else (self._before, plan)
+        self._seconds = [] if changed else self._seconds
         if changed or (refreshed and plan.reliefs):
             self.lineages.apply(plan, self.costs, self.policy)
         self.lineages.forget_calls()
@@ -98,6 +106,17 @@ class Balancer:
             (self._workdir / "pretest.json").write_text(json.dumps(asdict(self.costs)), encoding="utf-8")
         return True
 
+    def _migrated(self, report: Report) -> bool:
+        return next((p.migrates for p in (self.plan, self._before) if p.serial == report.decision), False)
+
+    def _refresh_link(self, report: Report) -> None:
+        """Correct the transfers' price by what an iteration really took, once per plan that migrates."""
+        if report.decision != self.plan.serial:
+            return
+        self._seconds.append(sum(report.seconds[phase] for phase in PREDICTED))
+        if len(self._seconds) == self.policy.window and self.plan.migrates:
+            self.costs = refreshed(self.costs, self.plan, statistics.median(self._seconds))
+
     def _refresh(self, iteration: int, epoch: int) -> bool:
         """Measure importance anew once an epoch, or as often as the policy says."""
         every = zero_settings(self.policy).statistics_every
@@ -106,10 +125,10 @@ class Balancer:
         return due and self.lineages.refresh()
 
 
-def observation(reports: Sequence[Report]) -> Observation:
-    """Return what decisions see of one iteration."""
+def observation(reports: Sequence[Report], migrating: bool = False) -> Observation:
+    """Return what decisions see of one iteration, in which columns migrated or not."""
 
     def of(phase: str) -> list[float]:
         return [report.seconds[phase] for report in reports]
 
-    return Observation.of([report.full for report in reports], of("unit"), of("fixed"), of("wait"))
+    return Observation.of([report.full for report in reports], of("unit"), of("fixed"), of("wait"), migrating)

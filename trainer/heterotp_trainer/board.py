@@ -196,7 +196,8 @@ class Board:
             "measured": bool(reports[0].measured),
             "loss": loss,
             "accuracy": accuracy,
-            "plan": self.work.serial,
+            "generation": reports[0].applied,
+            "plan": reports[0].decision,
             "ranks": ranks,
         }
 

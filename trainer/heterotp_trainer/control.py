@@ -8,9 +8,10 @@ from pathlib import Path
 from heterotp_api.control import SCHEMA_VERSION, ControlDocument
 from heterotp_api.load import first_error
 from heterotp_api.names import CONTROL_FILE
+from heterotp_api.policy import beyond, policy_problem
 from pydantic import ValidationError
 
-POLL_SECONDS = 0.5
+POLL_SECONDS = 0.25  # an edit shall be in force within a second
 
 
 class ControlError(ValueError):
@@ -41,11 +42,24 @@ def parse_document(text: str) -> ControlDocument:
         raise ControlError("invalid", f"{CONTROL_FILE}: {field}:{shown} {message}") from None
 
 
+def check_ranks(document: ControlDocument, ranks: int) -> None:
+    """Raise ControlError naming the field where a document names ranks that a gang of so many does not have."""
+    problem = policy_problem(document.balancing, ranks)
+    if problem is not None:
+        raise ControlError("invalid", f"{CONTROL_FILE}: balancing.{problem}")
+    for number, injection in enumerate(document.injections):
+        wrong = beyond(injection.ranks, ranks)
+        if wrong is not None:
+            raise ControlError("invalid", f"{CONTROL_FILE}: injections[{number}].ranks: {wrong}")
+
+
 class ControlFile:
     """The newest good document of a directory, and what was wrong with the newest bad one."""
 
-    def __init__(self, directory: Path, on_error: Callable[[ControlError], None] = lambda error: None) -> None:
-        self._path = directory / CONTROL_FILE
+    def __init__(
+        self, directory: Path, ranks: int, on_error: Callable[[ControlError], None] = lambda error: None
+    ) -> None:
+        self._path, self._ranks = directory / CONTROL_FILE, ranks
         self._on_error = on_error
         self._seen: tuple[int, int, int] | None = None
         self.document: ControlDocument | None = None
@@ -67,6 +81,7 @@ class ControlFile:
     def _take(self, text: str) -> None:
         try:
             document = parse_document(text)
+            check_ranks(document, self._ranks)
             known = self.document.generation if self.document else -1
             if document.generation < known:
                 message = f"{CONTROL_FILE}: generation: {document.generation} is older than {known}, which is in force"
@@ -78,6 +93,6 @@ class ControlFile:
         self.document, self.error = document, ""
 
     def watch(self, stop: threading.Event) -> None:
-        """Check twice a second until told to stop."""
+        """Check four times a second until told to stop."""
         while not stop.wait(POLL_SECONDS):
             self.check()

@@ -76,6 +76,7 @@ class EmulatedDevice(Device):
         self.fixed_seconds = spec.fixed_seconds or 0.0
         self.link_latency_seconds = spec.link_latency_seconds or 0.0
         self.link_bytes_per_second = spec.link_bytes_per_second
+        self.real_transfer_seconds = 0.0  # what a transfer really takes here, which the emulated one includes
         self._clock = clock
         self._sleep = sleep
         self._debt = 0.0
@@ -95,19 +96,15 @@ class EmulatedDevice(Device):
 
     def settle_collective(self, nbytes: int, ranks: int) -> None:
         """Sleep latency + 2 (e - 1) / e x bytes / bandwidth, the ring all-reduce's transfer."""
-        seconds = self.link_latency_seconds
-        if self.link_bytes_per_second:
-            seconds += 2 * (ranks - 1) / ranks * nbytes / self.link_bytes_per_second
-        if seconds:
-            self._sleep(seconds)
+        self.settle_transfer(2 * (ranks - 1) / ranks * nbytes, 1)
 
     def settle_transfer(self, nbytes: float, steps: int) -> None:
         """Sleep steps x latency + bytes / bandwidth."""
         seconds = steps * self.link_latency_seconds
         if self.link_bytes_per_second:
             seconds += nbytes / self.link_bytes_per_second
-        if seconds:
-            self._sleep(seconds)
+        if seconds > self.real_transfer_seconds:
+            self._sleep(seconds - self.real_transfer_seconds)
 
     def _settle(self, wanted: float, started: float) -> None:
         rest = wanted - (self._clock() - started) - self._debt

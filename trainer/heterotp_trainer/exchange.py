@@ -16,7 +16,7 @@ import torch.distributed as dist
 from heterotp_trainer.clock import PHASES
 
 STOP, CHECKPOINT, EVALUATE = 1, 2, 4
-_NUMBERS = ("iteration", "flags", "generation", "document_bytes", "measured")
+_NUMBERS = ("iteration", "flags", "generation", "document_bytes", "measured", "applied", "decision")
 _SECONDS = ("full", "injected")
 _HASHES = ("plan", "replicas")  # 64 bits each, as two whole numbers that a float64 holds exactly
 WIDTH = len(_NUMBERS) + len(_SECONDS) + 2 * len(_HASHES) + len(PHASES)
@@ -35,6 +35,8 @@ class Report:
     generation: int = 0  # rank 0: newest control document
     document_bytes: int = 0  # rank 0: its length when it is new, else 0
     measured: int = 1  # 0: warm-up, or the iteration held a checkpoint, an evaluation or a new plan
+    applied: int = 0  # generation of the document that held in this iteration
+    decision: int = 0  # number of the plan that held in this iteration
     full: float = 0.0  # matmul seconds as they would be with nothing taken from the rank
     injected: float = 0.0  # seconds that an injected slow-down added to matmul
     plan: int = 0  # 64-bit hash

@@ -1,10 +1,11 @@
 """Slows this rank's device as the control document's injections say."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from heterotp_api.control import ControlInjection
 
-from heterotp_trainer.balancing.injection import Ages, Mode, older, slowdown
+from heterotp_trainer.balancing.injection import Age, Ages, Mode, older, slowdown
 from heterotp_trainer.devices import Device
 from heterotp_trainer.slowdown import make_slowdown
 
@@ -14,13 +15,22 @@ class Injector:
 
     def __init__(self, device: Device, rank: int, ranks: int) -> None:
         self._device, self._rank, self._ranks = device, rank, ranks
-        self.injections: Sequence[ControlInjection] = ()
+        self.injections: Sequence[ControlInjection] | None = None  # before the first document nothing ages or ends
         self.ages: Ages = {}
+        self._refused: tuple[float, Mode | None] | None = None
         self.asked: tuple[float, ...] = (1.0,) * ranks
+
+    def state(self) -> dict[str, Any]:
+        """Return how long each injection has been in effect, JSON-ready."""
+        return {uid: [age.iterations, age.seconds] for uid, age in self.ages.items()}
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Take what `state` returned in an earlier attempt."""
+        self.ages = {uid: Age(iterations, seconds) for uid, (iterations, seconds) in state.items()}
 
     def boundary(self, iteration: int, epoch: int, seconds: float) -> None:
         """Set the slow-down of iteration `iteration`; seconds: rank 0's of the last iteration that is known of."""
-        if not self.injections and not self.ages:
+        if self.injections is None or not (self.injections or self.ages):
             return
         every = [slowdown(self.injections, self.ages, iteration, epoch, rank) for rank in range(self._ranks)]
         self.ages = older(self.ages, self.injections, seconds)
@@ -31,12 +41,15 @@ class Injector:
         now = self._device.slowdown
         if chi == 1:
             self._device.slowdown = None
-        elif now is None or now.chi != chi or (mode is not None and now.mode != mode):
-            try:
-                self._device.slowdown = make_slowdown(chi, mode, self._device.kind)
-            except ValueError as error:  # shown as a slow-down asked for and not measured
-                self._device.slowdown = None
-                print(f"injection refused on rank {self._rank}: {error}", flush=True)
+        elif (chi, mode) != self._refused and (now is None or now.chi != chi or mode not in (None, now.mode)):
+            self._make(chi, mode)
+
+    def _make(self, chi: float, mode: Mode | None) -> None:
+        try:
+            self._device.slowdown, self._refused = make_slowdown(chi, mode, self._device.kind), None
+        except ValueError as error:  # shown as a slow-down asked for and not measured
+            self._device.slowdown, self._refused = None, (chi, mode)
+            print(f"injection refused on rank {self._rank}: {error}", flush=True)
 
     def spent(self) -> float:
         """Return the seconds that the slow-down added since it was last asked."""

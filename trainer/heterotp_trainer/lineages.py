@@ -63,7 +63,6 @@ class Lineages:
         self._pairs = {m.fc2: m.fc1 for m in model.modules() if isinstance(m, ParallelMLP)}
         self._memories = {linear: Memory() for linear in self.linears}
         self._importance: dict[ParallelLinear, Importance] = {}
-        self._iterations = 0  # between the last two refreshes
 
     def classes(self) -> tuple[LinearClass, ...]:
         """Return the classes of linears, with the calls of the iteration that just ended."""
@@ -86,7 +85,6 @@ class Lineages:
 
     def count_step(self) -> None:
         """Count one optimizer step."""
-        self._iterations += 1
         for linear, importance in self._importance.items():
             lineage = linear.lineage
             left_out = lineage.pruned if lineage is not None else None
@@ -112,7 +110,6 @@ class Lineages:
                 linear.lineage = self._lineage(linear, chosen[k][number], migrations, settings)
         if settings.paired_units:
             self._pair()
-        self._iterations = 0
 
     def _choose(
         self, k: int, plan: WorkPlan, settings: Zero, auto: int, moving: int | None
@@ -124,7 +121,8 @@ class Lineages:
         grain = grain_for(settings.grain or moving, auto, columns)
         deltas = [self._delta(linear) for linear in linears]
         room = columns - taken.migrated
-        counts = counts_by_layer(min(taken.pruned, room), deltas, columns, grain, settings, self._iterations)
+        iterations = next((importance.iterations for importance in self._importance.values()), 0)
+        counts = counts_by_layer(min(taken.pruned, room), deltas, columns, grain, settings, iterations)
         out = []
         for linear, delta, count in zip(linears, deltas, counts, strict=True):
             seed = (plan.serial, linear.name, self.tp.rank)
@@ -157,9 +155,9 @@ class Lineages:
     def _pair(self) -> None:
         """Turn what fc2 prunes into whole hidden units, of which fc1 need not compute its rows either."""
         for fc2, fc1 in self._pairs.items():
-            units = fc2.lineage.kept if fc2.lineage is not None else None
-            for linear in (fc1, fc2):
-                linear.lineage = None if units is None else Lineage(units, units=units)
+            cut = fc2.lineage
+            fc1.lineage = None if cut is None else Lineage(cut.kept, units=cut.kept)
+            fc2.lineage = None if cut is None else Lineage(cut.kept, cut.pruned, units=cut.kept)
 
     def pruned_parts(self) -> Iterator[tuple[nn.Parameter, int, Tensor]]:
         """Yield weight, dimension and numbers of what was left out, for the optimizer to leave untouched."""

@@ -43,7 +43,9 @@ class Observer:
             JobMetrics(self.metrics.registry, environment.ranks, environment.attempt, gang.backend) if leads else None
         )
         directory = environment.control_dir
-        self.control = ControlFile(directory, self._refused) if leads and directory is not None else None
+        self.control = (
+            ControlFile(directory, environment.ranks, self._refused) if leads and directory is not None else None
+        )
         self._loss: Tensor | None = None
         self._stop = threading.Event()
         self._server: StatusServer | None = None

@@ -189,6 +189,8 @@ class Session:
             generation=generation,
             document_bytes=length,
             measured=int(measured),
+            applied=self.document.generation if self.document is not None else 0,
+            decision=self.balancer.plan.serial,
             plan=hash_number(self.tp.plan.hash) ^ hash_number(self.balancer.plan.hash),
             replicas=replicas,
             full=self.balancer.full_seconds(seconds["matmul"]),
@@ -261,7 +263,8 @@ class Session:
 
         Raises CheckpointError on rank 0 when it cannot be written.
         """
-        seconds = self._checkpoints.save(self._iteration, self.parameters, self.optimizer, self.tp)
+        kept = {"injections": self._injector.state()}
+        seconds = self._checkpoints.save(self._iteration, self.parameters, self.optimizer, self.tp, kept)
         if seconds is None:
             return
         self._measured = False
@@ -270,7 +273,9 @@ class Session:
 
     def restore(self) -> int:
         """Fill model and optimizer from the newest whole checkpoint (all ranks); return its iteration, else 0."""
-        self._iteration = self._started = self._checkpoints.restore(self.parameters, self.optimizer, self.tp)
+        iteration, kept = self._checkpoints.restore(self.parameters, self.optimizer, self.tp)
+        self._iteration = self._started = iteration
+        self._injector.resume(kept.get("injections", {}))
         if self._started and self.observer is not None:
             self.observer.resumed(self._started)
         return self._started

@@ -23,17 +23,17 @@ NAMED = 4  # ranks that a reason names one by one
 def decide(history: History, policy: BalancingSettings, plan: WorkPlan, costs: Costs) -> WorkPlan:
     """Return the plan from the next iteration on: the one in force unless there is reason for another."""
     ratio = _fixed_ratio(policy)
-    seen = history.median()
+    seen, known = history.median(), plan.stragglers  # who is slow, no policy changes
     if plan.settings != policy:
         plan = WorkPlan(plan.serial + 1, policy, base_wait=plan.base_wait, reason=_idle(policy))
         if ratio is not None:
             return _fixed_plan(seen, policy, plan, costs, *ratio)
     if seen is None or ratio is not None:
         return plan
-    flagged = detect(history, policy, plan.stragglers)
+    flagged = detect(history, policy, known)
     if not _due(plan, flagged, seen, policy):
         return plan
-    wait = plan.base_wait if plan.migrates else float(min(seen.wait))  # transfers of a migration are waiting, too
+    wait = plan.base_wait if seen.migrating else float(min(seen.wait))  # transfers of a migration are waiting, too
     return _next(seen, policy, replace(plan, stragglers=flagged, base_wait=wait), costs)
 
 
@@ -124,8 +124,9 @@ def _fixed_plan(
     block = policy.zero if what == "pruned" else policy.mig
     assert block is not None
     reliefs = fixed(costs, ratio, ranks, block.grain, what)
-    even = Observation.of(*[[1.0] * costs.ranks] * 4)
-    receivers = receivers_of(seen or even, ranks, ranks) if what == "migrated" else ()
+    ones = [1.0] * costs.ranks
+    even = Observation.of(ones, ones, ones, ones)
+    receivers = receivers_of(costs, seen or even, ranks) if what == "migrated" else ()
     primitive = policy.mig.primitive if policy.mig is not None else "broadcastReduce"
     words = f"{policy.strategy}: {ratio:.0%} of the columns of {_ranks(ranks)} {what}, as the policy fixes it"
     made = replace(plan, reliefs=_listed(reliefs), receivers=receivers, primitive=primitive)

@@ -15,8 +15,8 @@ AT_ONCE = 0.30  # slower than this in one window is enough; above `enter` it tak
 
 
 def slowdowns(full: Array) -> Array:
-    """Return each rank's matmul seconds over the reference's (the quarter of ranks that is fastest, its slowest)."""
-    reference = np.sort(full)[(len(full) - 1) // 4]
+    """Return each rank's matmul seconds over the reference's, than which a quarter of the ranks is faster."""
+    reference = np.sort(full)[len(full) // 4]
     return full / reference if reference > 0 else np.ones_like(full)
 
 

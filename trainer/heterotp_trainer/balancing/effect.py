@@ -1,9 +1,8 @@
 """What a plan means for each rank, in the shares and sums that status and metrics show."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from heterotp_trainer.balancing.predict import received_columns, share_of, transfers
+from heterotp_trainer.balancing.predict import share_of, transfers
 from heterotp_trainer.balancing.work import Costs, Piece, WorkPlan
 
 
@@ -27,20 +26,19 @@ def effects(plan: WorkPlan, costs: Costs) -> tuple[Effect, ...]:
     """Return every rank's part of the plan."""
     if not plan.reliefs:
         return (Effect(),) * costs.ranks
-    received = received_columns(costs, plan.taken, plan.receivers) if plan.migrates else {}
     even = sum(c.operations(r, c.columns[r]) for c in costs.classes for r in range(costs.ranks)) / costs.ranks
-    return tuple(_effect(plan, costs, rank, received.get(rank, ()), even) for rank in range(costs.ranks))
+    return tuple(_effect(plan, costs, rank, even) for rank in range(costs.ranks))
 
 
-def _effect(plan: WorkPlan, costs: Costs, rank: int, received: Sequence[float], even: float) -> Effect:
+def _effect(plan: WorkPlan, costs: Costs, rank: int, even: float) -> Effect:
     taken = plan.taken.get(rank)
-    if taken is None and not received:
-        return Effect()
     coming = [(k, piece) for k in range(len(costs.classes)) for piece in plan.pieces(k) if piece.receiver == rank]
+    if taken is None and not coming:
+        return Effect()
     return Effect(
         pruned=share_of(costs, rank, taken, "pruned") if taken else 0.0,
         migrated=share_of(costs, rank, taken, "migrated") if taken else 0.0,
-        received=sum(costs.classes[k].operations(rank, columns) for k, columns in enumerate(received)) / even,
+        received=sum(costs.classes[k].operations(piece.sender, piece.columns) for k, piece in coming) / even,
         columns_out=sum(each.migrated * c.calls for each, c in zip(taken or (), costs.classes, strict=False)),
         columns_in=sum(piece.columns * costs.classes[k].calls for k, piece in coming),
         bytes_out=sum(_sent(plan, costs, k, rank) for k in range(len(costs.classes))) if taken else 0.0,

@@ -18,13 +18,20 @@ class Observation:
     unit: Array
     fixed: Array
     wait: Array
+    migrating: bool = False  # whether columns migrated meanwhile, so that `wait` holds their transfers
 
     @classmethod
     def of(
-        cls, full: Sequence[float], unit: Sequence[float], fixed: Sequence[float], wait: Sequence[float]
+        cls,
+        full: Sequence[float],
+        unit: Sequence[float],
+        fixed: Sequence[float],
+        wait: Sequence[float],
+        migrating: bool = False,
     ) -> "Observation":
         """Return the observation of plain numbers."""
-        return cls(*(np.asarray(values, dtype=np.float64) for values in (full, unit, fixed, wait)))
+        arrays = [np.asarray(values, dtype=np.float64) for values in (full, unit, fixed, wait)]
+        return cls(arrays[0], arrays[1], arrays[2], arrays[3], migrating)
 
     @property
     def total(self) -> Array:
@@ -38,16 +45,19 @@ class History:
     def __init__(self, window: int) -> None:
         self.window = window
         self._kept: deque[Array] = deque(maxlen=2 * window)
+        self._migrating: deque[bool] = deque(maxlen=2 * window)
 
     def add(self, observation: Observation) -> None:
         """Take one measured iteration."""
         seen = observation
         self._kept.append(np.stack([seen.full, seen.unit, seen.fixed, seen.wait]))
+        self._migrating.append(seen.migrating)
 
     def resized(self, window: int) -> "History":
         """Return a history of another window with what is known so far."""
         other = History(window)
         other._kept.extend(self._kept)
+        other._migrating.extend(self._migrating)
         return other
 
     def median(self, back: int = 0) -> Observation | None:
@@ -55,6 +65,8 @@ class History:
         end = len(self._kept) - back * self.window
         if end < self.window:
             return None
-        stack = np.sort(np.stack([self._kept[i] for i in range(end - self.window, end)]), axis=0)
+        chosen = range(end - self.window, end)
+        stack = np.sort(np.stack([self._kept[i] for i in chosen]), axis=0)
         low, high = stack[(self.window - 1) // 2], stack[self.window // 2]
-        return Observation(*((low + high) / 2))
+        full, unit, fixed, wait = (low + high) / 2
+        return Observation(full, unit, fixed, wait, any(self._migrating[i] for i in chosen))

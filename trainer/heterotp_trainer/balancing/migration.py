@@ -7,7 +7,7 @@ from heterotp_api.policy import Mig
 
 from heterotp_trainer.balancing.history import Observation
 from heterotp_trainer.balancing.predict import iteration_seconds
-from heterotp_trainer.balancing.work import Costs, Reliefs, Taken, in_turn
+from heterotp_trainer.balancing.work import Costs, Reliefs, Taken
 from heterotp_trainer.balancing.zero import columns_for, relief
 
 LEVELS = 32  # how finely the common finishing time is searched
@@ -23,14 +23,16 @@ class Priced:
     seconds: float
 
 
-def receivers_of(
-    seen: Observation, senders: Sequence[int], stragglers: Collection[int]
-) -> tuple[tuple[int, float], ...]:
-    """Return the ranks that are no stragglers with their speeds, in the paper's turn from the first sender on."""
-    free = [rank for rank in range(len(seen.full)) if rank not in stragglers and rank not in senders]
-    order = in_turn(free, senders[0] if senders else 0, len(seen.full))
-    fastest = min((float(seen.full[rank]) for rank in order), default=0.0)
-    return tuple((rank, fastest / float(seen.full[rank]) if seen.full[rank] > 0 else 1.0) for rank in order)
+def receivers_of(costs: Costs, seen: Observation, stragglers: Collection[int]) -> tuple[tuple[int, float], ...]:
+    """Return the ranks that are no stragglers, ascending, each with its speed (1: the fastest of them).
+
+    Speed is work by time: shards may be uneven. Of a rank without work nobody knows it; it counts as the fastest.
+    """
+    free = [rank for rank in range(len(seen.full)) if rank not in stragglers]
+    work = {rank: sum(c.operations(rank, c.columns[rank]) for c in costs.classes) for rank in free}
+    speeds = {rank: work[rank] / float(seen.full[rank]) for rank in free if work[rank] and seen.full[rank] > 0}
+    fastest = max(speeds.values(), default=1.0)
+    return tuple((rank, speeds.get(rank, fastest) / fastest) for rank in free)
 
 
 def slowest_first(seen: Observation, ranks: Collection[int]) -> list[int]:
@@ -43,7 +45,7 @@ def migrate(
 ) -> Priced | None:
     """Return the cheapest plan that brings all stragglers down to one common time; None: none beats doing nothing."""
     senders = slowest_first(seen, stragglers)
-    receivers = receivers_of(seen, senders, stragglers)
+    receivers = receivers_of(costs, seen, stragglers)
     if not senders or not receivers:
         return None
     lowest, highest = float(min(seen.total)), float(max(seen.total))

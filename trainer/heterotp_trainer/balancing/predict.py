@@ -1,11 +1,12 @@
 """What an iteration would take under a plan: the price by which plans are compared (eq. 2 and 3 of the paper)."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from heterotp_trainer.balancing.history import Observation
-from heterotp_trainer.balancing.work import Costs, LinearClass, Primitive, Reliefs, Taken, pieces
+from heterotp_trainer.balancing.work import Costs, LinearClass, Primitive, Reliefs, Taken, WorkPlan, pieces
 
+MOST_CORRECTION = 2.0  # of the price of transfers by one live sample
 Receivers = Sequence[tuple[int, float]]
 
 
@@ -118,6 +119,16 @@ def iteration_seconds(
         totals[rank] += executed * slower - full[rank] + _resizing(costs, rank, reliefs)
     moved = transfer_seconds(costs, reliefs, len(receivers), primitive) if migrated else 0.0
     return float(max(totals)) + moved + base_wait
+
+
+def refreshed(costs: Costs, plan: WorkPlan, measured_seconds: float) -> Costs:
+    """Return costs whose transfers explain what an iteration under the plan took; at most MOST_CORRECTION at once."""
+    moved = transfer_seconds(costs, plan.taken, len(plan.receivers), plan.primitive)
+    if not moved or plan.predicted_seconds is None:
+        return costs
+    factor = 1 + (measured_seconds - plan.predicted_seconds) / moved
+    factor = min(MOST_CORRECTION, max(1 / MOST_CORRECTION, factor))
+    return replace(costs, link=costs.link.scaled(factor))
 
 
 def _resizing(costs: Costs, rank: int, reliefs: Reliefs) -> float:

@@ -1,6 +1,7 @@
 """SEMI: migrate what time allows, prune the rest (algorithms, section 4; the paper's eq. 2 and 3)."""
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Collection, Iterable, Sequence
 
 from heterotp_api.policy import Semi
 
@@ -17,7 +18,7 @@ from heterotp_trainer.balancing.predict import (
 from heterotp_trainer.balancing.work import Costs, Reliefs, Taken, blocks, grain_for
 from heterotp_trainer.balancing.zero import prune, reference_seconds
 
-BETA_STEPS = 32  # blocks of a straggler's columns are hardly more
+BETAS = [step / 32 for step in range(33)]  # a straggler has hardly more blocks of columns
 BISECTIONS = 40
 MOST_SPLITS = 33  # of many stragglers not every x is priced, but as many, evenly spread
 
@@ -26,24 +27,49 @@ def semi(
     costs: Costs, seen: Observation, stragglers: Collection[int], settings: Semi, limit: float, base_wait: float
 ) -> Priced:
     """Return the plan that deletes least among those within timeTolerance of the fastest, at most `limit` deleted."""
-    order = slowest_first(seen, stragglers)
+    order, settings = slowest_first(seen, stragglers), _one_grain(settings)
     if settings.migrating_stragglers is not None:
-        split = [split_at(costs, seen, order, min(settings.migrating_stragglers, len(order)), settings, base_wait)]
-        return least_deletion(costs, split, settings.time_tolerance, 1.0)
+        least = min(settings.migrating_stragglers, len(order))
+        splits = (split_at(costs, seen, order, x, settings, base_wait) for x in range(least, len(order) + 1))
+        return _first_allowed(costs, splits, limit)
     if len(order) == 1 and settings.beta_rule == "costBalance":
-        beta = balanced_beta(costs, seen, order[0], settings)
-        return with_beta(costs, seen, order[0], beta, settings, base_wait)
+        least_beta = balanced_beta(costs, seen, order[0], settings)
+        betas = [least_beta, *(b for b in BETAS if b > least_beta)]
+        return _first_allowed(
+            costs, (with_beta(costs, seen, order[0], beta, settings, base_wait) for beta in betas), limit
+        )
     return least_deletion(costs, candidates(costs, seen, order, settings, base_wait), settings.time_tolerance, limit)
 
 
+def _one_grain(settings: Semi) -> Semi:
+    """Return settings with one grain for both: pruned and migrated columns are cut from the same blocks."""
+    grain = settings.zero.grain or settings.mig.grain
+    both = {"zero": settings.zero, "mig": settings.mig}
+    return settings.model_copy(update={name: each.model_copy(update={"grain": grain}) for name, each in both.items()})
+
+
+def _first_allowed(costs: Costs, plans: Iterable[Priced], limit: float) -> Priced:
+    """Return the first plan that deletes no more than allowed; they delete less and less, the last one least."""
+    plan = None
+    for plan in plans:
+        if pruned_share(costs, plan.reliefs) <= limit:
+            break
+    assert plan is not None
+    return plan
+
+
 def candidates(costs: Costs, seen: Observation, order: Sequence[int], settings: Semi, base_wait: float) -> list[Priced]:
-    """Return the plans to choose from: every beta of one straggler, every x of several."""
+    """Return the plans to choose from: every beta of one straggler; every x of several, whole or rows only."""
     if len(order) == 1:
-        betas = [step / BETA_STEPS for step in range(BETA_STEPS + 1)]
-        return [with_beta(costs, seen, order[0], beta, settings, base_wait) for beta in betas]
+        return [with_beta(costs, seen, order[0], beta, settings, base_wait) for beta in BETAS]
     count = min(len(order) + 1, MOST_SPLITS)
     splits = sorted({len(order) * step // (count - 1) for step in range(count)})
-    return [split_at(costs, seen, order, x, settings, base_wait) for x in splits]
+    return [
+        split_at(costs, seen, order, x, settings, base_wait, rows_only)
+        for x in splits
+        for rows_only in (False, True)
+        if x or not rows_only
+    ]
 
 
 def least_deletion(costs: Costs, plans: Sequence[Priced], tolerance: float, limit: float) -> Priced:
@@ -59,25 +85,57 @@ def least_deletion(costs: Costs, plans: Sequence[Priced], tolerance: float, limi
     return min(near, key=lambda plan: (pruned_share(costs, plan.reliefs), plan.seconds))
 
 
-def split_at(costs: Costs, seen: Observation, order: Sequence[int], x: int, settings: Semi, base_wait: float) -> Priced:
-    """Return the plan in which the x slowest migrate and the others prune, all down to T_min, and its price (eq. 3)."""
+def split_at(
+    costs: Costs,
+    seen: Observation,
+    order: Sequence[int],
+    x: int,
+    settings: Semi,
+    base_wait: float,
+    rows_only: bool = False,
+) -> Priced:
+    """Return the plan in which the x slowest migrate and the others prune, all down to T_min, and its price (eq. 3).
+
+    rows_only: those x migrate columns of row-parallel linears alone and prune the others.
+    """
     wanted = _down_to_minimum(costs, seen, order, settings)
-    moved = {r: tuple(Taken(0, t.pruned) for t in wanted[r]) for r in order[:x] if r in wanted}
-    reliefs = {rank: moved.get(rank, wanted[rank]) for rank in sorted(wanted)}
-    return _priced(costs, seen, reliefs, order, x, settings, base_wait)
+    reliefs = {}
+    for rank in sorted(wanted):
+        moves = rank in order[:x]
+        reliefs[rank] = tuple(
+            Taken(0, each.pruned) if moves and (linears.parallel == "row" or not rows_only) else each
+            for linears, each in zip(costs.classes, wanted[rank], strict=True)
+        )
+    return _priced(costs, seen, reliefs, order, settings, base_wait)
 
 
 def with_beta(costs: Costs, seen: Observation, rank: int, beta: float, settings: Semi, base_wait: float) -> Priced:
-    """Return the plan in which one straggler migrates beta of its surplus columns and prunes the rest."""
+    """Return the plan in which one straggler migrates beta of the work it gives up and prunes the rest.
+
+    Row-parallel linears migrate first: of those only columns travel, while a column-parallel linear sends its whole
+    dY and gets back its whole Y, however few columns migrate.
+    """
     wanted = _down_to_minimum(costs, seen, [rank], settings).get(rank, ())
-    grain = settings.mig.grain
     taken = []
-    for linears, each in zip(costs.classes, wanted, strict=False):
-        step = grain_for(grain, costs.grains[rank], linears.columns[rank])
-        moved = each.pruned if beta >= 1 else blocks(each.pruned * beta, step)
+    for linears, each, share in zip(costs.classes, wanted, _by_parallel(costs, rank, wanted, beta), strict=False):
+        step = grain_for(settings.mig.grain, costs.grains[rank], linears.columns[rank])
+        moved = each.pruned if share >= 1 else blocks(each.pruned * share, step)
         taken.append(Taken(each.pruned - moved, moved))
     reliefs: Reliefs = {rank: tuple(taken)} if any(t.pruned or t.migrated for t in taken) else {}
-    return _priced(costs, seen, reliefs, [rank], 1, settings, base_wait)
+    return _priced(costs, seen, reliefs, [rank], settings, base_wait)
+
+
+def _by_parallel(costs: Costs, rank: int, wanted: Sequence[Taken], beta: float) -> list[float]:
+    """Return per class the share of its columns that migrates, so that in all beta of the work does."""
+    work = [linears.operations(rank, each.pruned) for linears, each in zip(costs.classes, wanted, strict=False)]
+    rows = math.fsum(w for w, linears in zip(work, costs.classes, strict=False) if linears.parallel == "row")
+    columns = math.fsum(work) - rows
+    moving = beta * (rows + columns)
+    row_share = min(1.0, moving / rows) if rows else 0.0
+    column_share = max(0.0, moving - rows) / columns if columns else 0.0
+    if beta >= 1:
+        row_share = column_share = 1.0
+    return [row_share if linears.parallel == "row" else column_share for linears in costs.classes]
 
 
 def _down_to_minimum(costs: Costs, seen: Observation, ranks: Sequence[int], settings: Semi) -> Reliefs:
@@ -85,9 +143,9 @@ def _down_to_minimum(costs: Costs, seen: Observation, ranks: Sequence[int], sett
 
 
 def _priced(
-    costs: Costs, seen: Observation, reliefs: Reliefs, order: Sequence[int], x: int, settings: Semi, base_wait: float
+    costs: Costs, seen: Observation, reliefs: Reliefs, order: Sequence[int], settings: Semi, base_wait: float
 ) -> Priced:
-    receivers = receivers_of(seen, order[: max(1, x)], order)
+    receivers = receivers_of(costs, seen, order)
     if not receivers:  # nobody is left to take anything: all prune
         reliefs = {r: tuple(Taken(t.pruned + t.migrated) for t in classes) for r, classes in reliefs.items()}
     primitive = settings.mig.primitive
@@ -104,7 +162,8 @@ def balanced_beta(costs: Costs, seen: Observation, rank: int, settings: Semi) ->
         plan = with_beta(costs, seen, rank, beta, settings, 0.0)
         return _migration_cost(costs, seen, plan, settings) - _resizing_cost(costs, rank, plan)
 
-    if surplus(1.0) <= 0:
+    least = costs.allocation + costs.extraction.fixed  # however little is pruned
+    if surplus(1.0) <= least:
         return 1.0
     low, high = 0.0, 1.0
     for _ in range(BISECTIONS):

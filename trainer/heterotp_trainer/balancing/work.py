@@ -16,6 +16,7 @@ from heterotp_api.policy import BalancingSettings
 
 from heterotp_trainer.tensor_parallel.units import balanced_counts
 
+ROUNDING = 1e-6  # of a block: 27.999... blocks by floats are 28
 Parallel = Literal["column", "row"]
 Primitive = Literal["broadcastReduce", "scatterGather"]
 
@@ -51,15 +52,15 @@ class Curve:
         return 0.0 if columns <= 0 else _interpolate(self.columns, self.seconds, columns)
 
     def columns_at(self, seconds: float) -> float:
-        """Return the columns that fit into so many seconds; the curve never falls."""
+        """Return the most columns that fit into so many seconds; the curve never falls, but may be flat."""
         return _interpolate(self.seconds, self.columns, seconds)
 
 
 def _interpolate(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
-    """Return y at x on the line through the points; outside of them the last value, above them the last slope."""
-    if x <= xs[0]:
+    """Return y at x on the line through the points, of several the last; below them the first, above the last slope."""
+    if x < xs[0]:
         return ys[0]
-    right = min(bisect.bisect_left(xs, x), len(xs) - 1)
+    right = min(bisect.bisect_right(xs, x), len(xs) - 1)
     x0, x1, y0, y1 = xs[right - 1], xs[right], ys[right - 1], ys[right]
     return y1 if x1 <= x0 else y0 + (x - x0) * (y1 - y0) / (x1 - x0)
 
@@ -75,6 +76,10 @@ class Line:
         """Return the seconds of an amount; nothing costs nothing."""
         return self.fixed + self.slope * amount if amount > 0 else 0.0
 
+    def scaled(self, factor: float) -> "Line":
+        """Return the line of costs so many times as high."""
+        return Line(self.fixed * factor, self.slope * factor)
+
 
 @dataclass(frozen=True)
 class Link:
@@ -83,6 +88,10 @@ class Link:
     broadcast: Line = Line()
     reduce: Line = Line()
     piece: Line = Line()
+
+    def scaled(self, factor: float) -> "Link":
+        """Return the link that is so many times as dear."""
+        return Link(self.broadcast.scaled(factor), self.reduce.scaled(factor), self.piece.scaled(factor))
 
 
 @dataclass(frozen=True)
@@ -187,32 +196,29 @@ class WorkPlan:
 
 
 def pieces(counts: Mapping[int, int], receivers: Sequence[tuple[int, float]]) -> tuple[Piece, ...]:
-    """Cut all senders' columns, laid end to end, into one range per receiver in proportion to its weight."""
-    if not counts:
-        return ()
-    quotas = balanced_counts(sum(counts.values()), [weight for _, weight in receivers])
+    """Cut each sender's columns into one range per receiver, in proportion to its weight.
+
+    Receivers take their turn by virtual rank from the sender on, so that remainders of several senders spread.
+    """
     out: list[Piece] = []
-    queue = [(rank, count) for (rank, _), count in zip(receivers, quotas, strict=True) if count]
     for sender, columns in counts.items():
+        turn = in_turn(receivers, sender)
         start = 0
-        while start < columns:
-            receiver, room = queue.pop(0)
-            stop = min(columns, start + room)
-            out.append(Piece(sender, receiver, start, stop))
-            if room > stop - start:
-                queue.insert(0, (receiver, room - (stop - start)))
-            start = stop
+        for (receiver, _), count in zip(turn, balanced_counts(columns, [w for _, w in turn]), strict=True):
+            if count:
+                out.append(Piece(sender, receiver, start, start + count))
+            start += count
     return tuple(out)
 
 
-def in_turn(receivers: Sequence[int], first: int, ranks: int) -> list[int]:
-    """Return receivers by virtual rank r' = (r + e - r_k) mod e (the paper's section 4.2), r_k the first sender."""
-    return sorted(receivers, key=lambda rank: (rank + ranks - first) % ranks)
+def in_turn(receivers: Sequence[tuple[int, float]], sender: int) -> list[tuple[int, float]]:
+    """Return receivers by virtual rank r' = (r + e - r_k) mod e, r_k the sender (the paper's section 4.2)."""
+    return sorted(receivers, key=lambda receiver: (receiver[0] < sender, receiver[0]))
 
 
 def blocks(columns: float, grain: int) -> int:
     """Return columns rounded down to whole blocks."""
-    return int(columns / grain) * grain
+    return int(columns / grain + ROUNDING) * grain
 
 
 def grain_for(asked: int | None, auto: int, columns: int) -> int:

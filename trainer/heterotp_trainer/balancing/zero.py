@@ -36,7 +36,8 @@ def columns_for(costs: Costs, rank: int, share: float, most: float, grain: int |
     for k, linears in enumerate(costs.classes):
         whole = linears.columns[rank]
         curve = costs.curves[rank][k]
-        wanted = whole - curve.columns_at(curve.at(whole) * (1 - share)) if whole else 0.0
+        seconds = curve.at(whole)  # none where the rank has no such work
+        wanted = whole - curve.columns_at(seconds * (1 - share)) if seconds else 0.0
         step = grain_for(grain, costs.grains[rank], whole)
         found.append(blocks(max(0.0, min(wanted, most * whole)), step))
     return found
@@ -71,7 +72,7 @@ def prune(
 
 def _wanted(seen: Observation, rank: int, settings: Zero, reference: float) -> float:
     if settings.selection == "PriDiffE":
-        return PRIDIFF_E
+        return min(PRIDIFF_E, settings.gamma_max)
     return relief(float(seen.total[rank]), float(seen.full[rank]), reference)
 
 

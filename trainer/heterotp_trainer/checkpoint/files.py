@@ -1,8 +1,8 @@
 """Checkpoints on disk: one directory each, written aside, synced and renamed, so that it is whole or not there.
 
 step-000000120/tensors.bin     all tensors, one after the other, little-endian
-step-000000120/manifest.json   iteration, attempt, and per tensor name, dtype, shape, offset and SHA-256;
-                               its own digest is its last key
+step-000000120/manifest.json   iteration, attempt, what the session wants to keep, and per tensor name, dtype,
+                               shape, offset and SHA-256; its own digest is its last key
 owner.json                     the newest attempt that may write here
 """
 
@@ -12,7 +12,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -53,11 +53,13 @@ class Manifest:
     iteration: int
     attempt: int
     entries: tuple[Entry, ...]
+    session: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Return the manifest with its own digest."""
         entries = [vars(entry) | {"shape": list(entry.shape)} for entry in self.entries]
         body = {"schemaVersion": 1, "iteration": self.iteration, "attempt": self.attempt, "tensors": entries}
+        body["session"] = self.session
         return json.dumps({**body, "sha256": _digest(body)})
 
     @classmethod
@@ -67,7 +69,7 @@ class Manifest:
         if body.pop("sha256") != _digest(body):
             raise ValueError("its digest does not match")
         entries = tuple(Entry(**{**entry, "shape": tuple(entry["shape"])}) for entry in body["tensors"])
-        return cls(body["iteration"], body["attempt"], entries)
+        return cls(body["iteration"], body["attempt"], entries, body.get("session", {}))
 
 
 def _digest(body: dict[str, Any]) -> str:
@@ -132,15 +134,17 @@ class Writer:
         with self._keeping_errors():
             self._file.write(raw)
 
-    def commit(self, keep: int) -> Path:
+    def commit(self, keep: int, session: dict[str, Any] | None = None) -> Path:
         """Make the checkpoint visible and remove all but the newest `keep`; return its path.
+
+        session: JSON-ready facts beside the tensors.
 
         Raises WriteError when anything went wrong; no trace of this checkpoint is left then.
         """
         target = self._root / f"{PREFIX}{self._iteration:09d}"
         with self._keeping_errors():
             if self._error is None:
-                self._publish(target, keep)
+                self._publish(target, keep, session or {})
         if self._error is not None:
             if self._file is not None:
                 with suppress(OSError):
@@ -150,12 +154,12 @@ class Writer:
             raise WriteError(f"{words}: {self._error.strerror or self._error}")
         return target
 
-    def _publish(self, target: Path, keep: int) -> None:
+    def _publish(self, target: Path, keep: int, session: dict[str, Any]) -> None:
         assert self._file is not None
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
-        manifest = Manifest(self._iteration, self._attempt, tuple(self._entries))
+        manifest = Manifest(self._iteration, self._attempt, tuple(self._entries), session)
         write_atomically(self._aside / "manifest.json", manifest.to_json())
         if target.exists():  # the same iteration once more, after a restart
             shutil.rmtree(target)

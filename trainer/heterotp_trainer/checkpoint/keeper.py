@@ -43,9 +43,16 @@ class CheckpointKeeper:
         return True
 
     def save(
-        self, iteration: int, parameters: stream.Named, optimizer: torch.optim.Optimizer, tp: TPContext
+        self,
+        iteration: int,
+        parameters: stream.Named,
+        optimizer: torch.optim.Optimizer,
+        tp: TPContext,
+        session: dict[str, Any] | None = None,
     ) -> float | None:
         """Write a checkpoint (all ranks); return the seconds it took, None where there is nothing to write.
+
+        session: JSON-ready facts that `restore` gives back.
 
         Raises CheckpointError on rank 0 when it cannot be written, also when asked again for the same iteration;
         the one before stays.
@@ -68,31 +75,37 @@ class CheckpointKeeper:
         self._saved_at, self._failure = iteration, None
         if writer is not None:
             try:
-                writer.commit(self._keep)
+                writer.commit(self._keep, session)
             except files.WriteError as error:
                 self._failure = error
                 raise
         return self._clock() - started
 
-    def restore(self, parameters: stream.Named, optimizer: torch.optim.Optimizer, tp: TPContext) -> int:
-        """Fill model and optimizer from the newest whole checkpoint (all ranks); return its iteration, else 0."""
+    def restore(
+        self, parameters: stream.Named, optimizer: torch.optim.Optimizer, tp: TPContext
+    ) -> tuple[int, dict[str, Any]]:
+        """Fill model and optimizer from the newest whole checkpoint (all ranks).
+
+        Returns its iteration and what the session had kept with it; 0 where there is none.
+        """
         if not self.enabled:
-            return 0
+            return 0, {}
         root = self._environment.checkpoint_dir
         found: list[tuple[Path, files.Manifest] | None] = [None]
 
-        def find() -> int | None:
+        def find() -> tuple[int, dict[str, Any]] | None:
             assert root is not None
             found[0] = _newest(root)
-            return found[0][1].iteration if found[0] else None
+            return (found[0][1].iteration, found[0][1].session) if found[0] else None
 
-        iteration = self._from_rank_0(find)
-        if iteration is None:
-            return 0
+        newest = self._from_rank_0(find)
+        if newest is None:
+            return 0, {}
         read = files.read_tensors(*found[0]) if found[0] is not None else None
         stream.scatter(parameters, optimizer, tp, read)
-        self._saved_at = int(iteration)
-        return self._saved_at
+        iteration, session = newest
+        self._saved_at = iteration
+        return iteration, session
 
     def _from_rank_0(self, act: Callable[[], Any]) -> Any:
         """Return rank 0's result on all ranks, or raise its error on all of them together."""

@@ -46,7 +46,8 @@ class ColumnSet:
         """Return the chosen columns side by side: [n, L] -> [n, k]."""
         if self._blocks is None:
             return x.index_select(1, self.ids)
-        cut = x.reshape(len(x), -1, self.grain).index_select(1, self._blocks)
+        # sizes are given, not left to torch: a rank without units has a weight of no rows
+        cut = x.reshape(len(x), self.total // self.grain, self.grain).index_select(1, self._blocks)
         return cut.view(len(x), len(self))
 
     def put(self, whole: Tensor, values: Tensor) -> None:
@@ -54,8 +55,8 @@ class ColumnSet:
         if self._blocks is None:
             whole.index_copy_(1, self.ids, values)
             return
-        shaped = values.reshape(len(whole), -1, self.grain)
-        whole.view(len(whole), -1, self.grain).index_copy_(1, self._blocks, shaped)
+        shaped = values.reshape(len(whole), len(self._blocks), self.grain)
+        whole.view(len(whole), self.total // self.grain, self.grain).index_copy_(1, self._blocks, shaped)
 
     def add(self, whole: Tensor, values: Tensor) -> None:
         """Add values [n, k] to the chosen columns of whole [n, L]."""

@@ -15,7 +15,8 @@ class Importance:
     """How much the columns of one linear moved between two refreshes; every rank keeps it, not only a straggler.
 
     delta_i = mean over rows of |w_t - w_(t-1)|, [L]. A column pruned in most steps since the last refresh keeps
-    its old delta: without gradients it stood still, and would look unimportant for ever.
+    its old delta, at first the mean of the others: without gradients it stood still, and would look unimportant for
+    ever.
     """
 
     def __init__(self, linear: ParallelLinear) -> None:
@@ -24,6 +25,7 @@ class Importance:
         self._pruned_steps = torch.zeros(linear.weight.shape[1], device=linear.weight.device)
         self._steps = 0
         self.delta: Tensor | None = None
+        self.iterations = 0  # that delta was measured over
 
     def step(self, pruned: Tensor | None) -> None:
         """Count one optimizer step, in which the columns `pruned` were left out."""
@@ -36,12 +38,14 @@ class Importance:
         if not self._steps:
             return
         moved = (self._weight.detach() - self._before).abs().float().mean(0)
-        if self.delta is not None:
-            moved = torch.where(self._pruned_steps > self._steps / 2, self.delta, moved)
-        self.delta = moved
+        still = self._pruned_steps > self._steps / 2
+        before = self.delta
+        if before is None:
+            before = moved.masked_fill(still, 0.0).sum() / (~still).sum().clamp(min=1)
+        self.delta = torch.where(still, before, moved)
         self._before.copy_(self._weight.detach())
         self._pruned_steps.zero_()
-        self._steps = 0
+        self.iterations, self._steps = self._steps, 0
 
 
 def block_order(delta: Tensor | None, columns: int, grain: int, seed: Sequence[object]) -> Tensor:

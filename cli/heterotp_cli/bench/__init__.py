@@ -1,0 +1,1 @@
+"""`heterotp bench paper`: the paper's figures beside the paper's numbers."""

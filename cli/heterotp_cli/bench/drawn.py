@@ -1,0 +1,36 @@
+"""From results to figures."""
+
+import os
+from collections.abc import Callable, Sequence
+
+from heterotp_cli.bench.accuracy_figures import fixed_skew, homogeneous, imputation
+from heterotp_cli.bench.figure import Figure
+from heterotp_cli.bench.scenarios import Size
+from heterotp_cli.bench.statistics import Results
+from heterotp_cli.bench.time_figures import dynamic, one_straggler, periods, several, table1
+
+DRAWN: dict[str, Callable[[Results, Size], Figure]] = {
+    "imputation": imputation,
+    "homogeneous": homogeneous,
+    "fixed-skew": fixed_skew,
+    "dynamic": dynamic,
+    "table1": table1,
+    "one-straggler": one_straggler,
+    "several": several,
+    "periods": periods,
+}
+
+
+def drawn(figures: Sequence[str], results: Results, size: Size) -> list[Figure]:
+    """Return the figures asked for, in the paper's order."""
+    return [draw(results, size) for name, draw in DRAWN.items() if name in figures]
+
+
+def about(mode: str, seconds: float) -> str:
+    """Return what the page says of itself."""
+    return (
+        f"Measured by 'heterotp bench paper' ({mode}) on {os.cpu_count()} cores, {seconds / 60:.0f} min. The paper: "
+        "Accelerating Heterogeneous Tensor Parallelism via Flexible Workload Control. Times come from eight emulated "
+        "accelerators that keep the pace of the paper's machine (eight V100 on PCIe 3), accuracies from real trainings "
+        "of a small vision transformer on handwritten digits: compare orders and ratios, not absolute numbers."
+    )

@@ -1,0 +1,117 @@
+"""Runs a timing gang and takes it through its steps by editing its control document, as a user would."""
+
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from heterotp_cli.bench.scenarios import GangRun, Size, Step
+from heterotp_cli.errors import Failed
+from heterotp_cli.follow import History, read_history
+from heterotp_cli.gang import Gang
+from heterotp_cli.pods import free_ports, pod_commands
+from heterotp_cli.workdir import LOGS, read_json, write_json
+
+POLL_SECONDS = 0.2
+STEP_SECONDS = 300.0  # longest that one step may take
+WARM_UP = 3  # iterations after a change whose caches are cold
+DETECTION = 8  # iterations until a straggler of chi >= 2 is seen and relieved: a window and the exchange's lag
+END_SECONDS = 60.0
+MODULE = "heterotp_cli.bench.rank_time"
+Line = dict[str, Any]
+
+
+def document(generation: int, step: Step) -> dict[str, Any]:
+    """Return the control document of a step."""
+    injections = [
+        {"uid": f"chi-{rank}", "ranks": [rank], "slowdown": chi} for rank, chi in enumerate(step.chis) if chi > 1
+    ]
+    return {"schemaVersion": 1, "generation": generation, "balancing": step.policy, "injections": injections}
+
+
+def settled(lines: Sequence[Line], step: Step, samples: int) -> list[Line] | None:
+    """Return the last lines of a step when nothing changes any more, None while it must go on.
+
+    lines: those of the step's own generation.
+    """
+    wait = DETECTION if step.decides else WARM_UP
+    measured = [line for line in lines if line["measured"]]
+    last = measured[-samples:]
+    steady = len(last) == samples and len({line["plan"] for line in last}) == 1
+    return last if steady and len(lines) >= wait + samples else None
+
+
+def measured(lines: Sequence[Line], last: Sequence[Line], pace: float) -> dict[str, Any]:
+    """Return what a step comes to, in the paper's seconds: the steady state, and the iterations before it."""
+    seconds = [line["iterationSeconds"] / pace for line in last]
+    steady = statistics.median(seconds)
+    plan = last[0]["plan"]
+    moving = [line["iterationSeconds"] / pace for line in lines if line["plan"] != plan]
+    ranks = len(last[0]["ranks"])
+    matmul = [statistics.median(line["ranks"][rank]["matmul"] / pace for line in last) for rank in range(ranks)]
+    return {"steady": steady, "samples": seconds, "transition": moving, "matmul": matmul}
+
+
+class TimingGang:
+    """One gang, from its start to its end."""
+
+    def __init__(self, run: GangRun, size: Size, workdir: Path) -> None:
+        self._run, self._size, self._workdir, self._generation = run, size, workdir, 0
+        job = run.model.job(run.name, run.speeds, MODULE, size.pace)
+        gpus = [None] * len(job.spec.worker_groups)
+        commands = pod_commands(job, 1, workdir, free_ports(job), sys.executable, os.environ, gpus)
+        (workdir / LOGS).mkdir()
+        self._gang = Gang(commands, workdir / LOGS, 1)
+
+    def measure(self, step: Step) -> dict[str, Any]:
+        """Take the gang through one step and return what was measured, with the decision that was taken."""
+        self._generation += 1
+        write_json(self._workdir / "control.json", document(self._generation, step))
+        deadline = time.monotonic() + STEP_SECONDS
+        while time.monotonic() < deadline:
+            lines = self._lines()
+            last = settled(lines, step, self._size.samples)
+            if last is not None:
+                return measured(lines, last, self._size.pace) | self._decision()
+            if not self._gang.alive:
+                break
+            time.sleep(POLL_SECONDS)
+        raise Failed(f"bench: {self._run.name}: step '{step.name}' did not come to rest: {self._said()}")
+
+    def _lines(self) -> list[Line]:
+        history: History = read_history(self._workdir)
+        return [line for line in history.entries if line.get("generation") == self._generation]
+
+    def _decision(self) -> dict[str, Any]:
+        status = read_json(self._workdir / "status.json") or {}
+        ranks = status.get("ranks", [])
+        found = {key: [rank.get(key, 0.0) for rank in ranks] for key in ("prunedRatio", "migratedRatio", "share")}
+        return {**found, "reason": status.get("reason", ""), "predicted": status.get("predictedIterationSeconds")}
+
+    def _said(self) -> str:
+        logs = sorted((self._workdir / LOGS).glob("*.log"))
+        lines = [line for log in logs for line in log.read_text(errors="replace").splitlines() if "rror" in line]
+        return lines[-1] if lines else "no rank said why"
+
+    def close(self) -> None:
+        """Stop all ranks."""
+        self._gang.terminate()
+        deadline = time.monotonic() + END_SECONDS
+        while self._gang.alive and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+        self._gang.kill()
+
+
+def run_gang(run: GangRun, size: Size, keep: Callable[[Step, dict[str, Any]], None]) -> None:
+    """Measure all steps of a gang, handing over each as it comes."""
+    with tempfile.TemporaryDirectory(prefix="heterotp-bench-") as folder:
+        gang = TimingGang(run, size, Path(folder))
+        try:
+            for step in run.steps:
+                keep(step, gang.measure(step))
+        finally:
+            gang.close()

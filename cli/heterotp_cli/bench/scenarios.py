@@ -1,0 +1,193 @@
+"""What is measured: time on emulated devices, by steps in running gangs, and accuracy in trials of real training."""
+
+import hashlib
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from heterotp_cli.bench.emulation import RANKS, VIT_1B, VIT_3B, PaperModel
+
+FIGURES = ("imputation", "homogeneous", "fixed-skew", "dynamic", "table1", "one-straggler", "several", "periods")
+EVEN = (1.0,) * RANKS
+SEVERAL = (8.0, 6.0, 4.0, 2.0)  # chi of ranks 0..3 of the paper's last figure
+PLACES = (2, 5)  # the straggler wanders between these two
+EVICTED = 1e-4  # a declared speed so low that nothing but one hidden unit is left
+
+
+@dataclass(frozen=True)
+class Step:
+    """One setting of a running gang: a policy and chi per rank, held until the times are steady."""
+
+    name: str
+    policy: dict[str, Any]
+    chis: tuple[float, ...] = EVEN
+    figures: tuple[str, ...] = ()
+
+    @property
+    def decides(self) -> bool:
+        """Whether a decision must be waited for, or the policy says itself what is done."""
+        fixed = any("fixedRatio" in block for block in self.policy.values() if isinstance(block, dict))
+        return self.policy["strategy"] != "None" and not fixed and max(self.chis) > 1
+
+
+@dataclass(frozen=True)
+class GangRun:
+    """A gang of one model with given shares, and the steps that it goes through in turn."""
+
+    name: str
+    model: PaperModel
+    speeds: tuple[float, ...]
+    steps: tuple[Step, ...]
+
+    def without(self, names: Collection[str]) -> "GangRun":
+        """Return the run without steps that are measured already."""
+        return replace(self, steps=tuple(step for step in self.steps if step.name not in names))
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One real training: per epoch and rank the ratio pruned, by a selection; with `seed` as its pair."""
+
+    name: str
+    seed: int
+    zero: dict[str, Any]
+    ratios: tuple[tuple[float, ...], ...]  # [epoch][rank]
+    figures: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def content(self) -> str:
+        """16 hex digits that are equal when and only when the same is trained, whatever it is called."""
+        text = json.dumps([self.seed, self.zero, self.ratios], sort_keys=True)
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is measured: quick fits into 5 minutes on 2 cores, full into 60."""
+
+    chis: tuple[float, ...]
+    gammas: tuple[float, ...]
+    shares: tuple[float, ...]  # of Table I
+    seeds: int
+    epochs: int
+    models: tuple[PaperModel, ...]
+    samples: int  # iterations of a median
+    splits: tuple[int, ...]  # lambda of several stragglers
+    pace: float  # emulated seconds per second of the paper's machine
+    everything: bool
+
+
+QUICK = Size((2.0, 8.0), (0.5, 0.9), (0.5,), 5, 5, (VIT_1B,), 5, (0, 3), 0.6, False)
+FULL = Size(
+    chis=(2.0, 4.0, 6.0, 8.0),
+    gammas=(0.25, 0.5, 0.9),
+    shares=(0.25, 0.5, 0.75, 1.0),
+    seeds=8,
+    epochs=12,
+    models=(VIT_1B, VIT_3B),
+    samples=9,
+    splits=(0, 1, 2, 3, 4),
+    pace=1.0,
+    everything=True,
+)
+BASELINE: dict[str, Any] = {"strategy": "None"}
+
+
+def one(chi: float, place: int) -> tuple[float, ...]:
+    """Return chi for one rank, 1 for the others."""
+    return tuple(chi if rank == place else 1.0 for rank in range(RANKS))
+
+
+def zero(selection: str) -> dict[str, Any]:
+    """Return a ZERO policy of a selection."""
+    return {"strategy": "ZERO", "zero": {"selection": selection}}
+
+
+def gang_runs(size: Size, figures: Sequence[str]) -> list[GangRun]:
+    """Return the gangs to run for these figures."""
+    runs = [GangRun(model.name, model, EVEN, tuple(_steps(size, model))) for model in size.models]
+    runs += _static(size)
+    kept = [r.without({s.name for s in r.steps if not {*s.figures} & {*figures}}) for r in runs]
+    return [run for run in kept if run.steps]
+
+
+def _steps(size: Size, model: PaperModel) -> list[Step]:
+    every = FIGURES
+    steps = [Step("baseline", BASELINE, EVEN, every), *_homogeneous(size)]
+    if model is VIT_1B:
+        steps += [*_dynamic(size), *_table(size), *_several(size)]
+    return steps
+
+
+def _homogeneous(size: Size) -> list[Step]:
+    ranks = list(range(RANKS))
+    return [
+        Step(f"homogeneous {name} {gamma}", {"strategy": "ZERO", "zero": block}, EVEN, ("homogeneous",))
+        for gamma in size.gammas
+        for name in ("Rd", "Pri")
+        if size.everything or name == "Pri" or gamma == size.gammas[-1]
+        for block in [{"selection": name, "fixedRatio": gamma, "ranks": ranks}]
+    ]
+
+
+def _dynamic(size: Size) -> list[Step]:
+    """Return every strategy at every chi; the straggler changes its place from step to step."""
+    strategies = {
+        "Baseline": (BASELINE, ("dynamic", "one-straggler", "periods")),
+        "ZERO-Pri": (zero("Pri"), ("dynamic", "periods")),
+        "ZERO-PriDiffE": (zero("PriDiffE"), ("dynamic",)),
+        "ZERO-PriDiffR": (zero("PriDiffR"), ("dynamic", "one-straggler")),
+        "MIG": ({"strategy": "MIG"}, ("one-straggler", "periods")),
+        "SEMI": ({"strategy": "SEMI", "semi": {"zero": {"selection": "PriDiffR"}}}, ("one-straggler", "periods")),
+    }
+    return [
+        Step(f"{name} chi {chi:g}", policy, one(chi, PLACES[number % 2]), figures)
+        for name, (policy, figures) in strategies.items()
+        for number, chi in enumerate(size.chis)
+        if size.everything or chi == max(size.chis) or name in ("Baseline", "ZERO-Pri")
+    ]
+
+
+def _table(size: Size) -> list[Step]:
+    return [
+        Step(
+            f"{primitive} {count} {gamma}",
+            {"strategy": "MIG", "mig": {"primitive": primitive, "fixedRatio": gamma, "ranks": list(range(count))}},
+            EVEN,
+            ("table1",),
+        )
+        for count in (1, 4)
+        for primitive in ("broadcastReduce", "scatterGather")
+        for gamma in size.shares
+    ]
+
+
+def several_chis() -> tuple[float, ...]:
+    """Return chi of all ranks in the paper's last figure."""
+    return (*SEVERAL, *(1.0,) * (RANKS - len(SEVERAL)))
+
+
+def _several(size: Size) -> list[Step]:
+    chis = several_chis()
+    semi = {"selection": "PriDiffR"}
+    steps = [Step("several Baseline", BASELINE, chis, ("several",))]
+    for split in (*size.splits, None):
+        block: dict[str, Any] = {"zero": semi} | ({} if split is None else {"migratingStragglers": split})
+        name = "several SEMI" if split is None else f"several lambda {split}"
+        steps.append(Step(name, {"strategy": "SEMI", "semi": block}, chis, ("several",)))
+    return steps
+
+
+def _static(size: Size) -> list[GangRun]:
+    """Return the baselines that need shares of their own from the start: oracle and evicted."""
+    worst = max(size.chis)
+    cases = {"one": (one(worst, PLACES[0]), ("one-straggler", "dynamic")), "several": (several_chis(), ("several",))}
+    runs: list[GangRun] = []
+    for case, (chis, figures) in cases.items() if size.everything else ():
+        oracle = tuple(1 / chi for chi in chis)
+        evicted = tuple(EVICTED if chi > 1 else 1.0 for chi in chis)
+        for name, speeds in (("oracle", oracle), ("evict", evicted)):
+            step = Step(f"{name} {case}", BASELINE, chis, figures)
+            runs.append(GangRun(f"{name}-{case}", VIT_1B, speeds, (step,)))
+    return runs

@@ -1,0 +1,40 @@
+"""Results as they come, one JSON line each, so that a bench that was stopped goes on where it was."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+RESULTS = "results.jsonl"
+
+
+class Store:
+    """What was measured so far, by key."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._path = folder / RESULTS
+        self.results: dict[str, dict[str, Any]] = {}
+        if self._path.exists():
+            for line in self._path.read_text(encoding="utf-8").splitlines():
+                self._take(line)
+
+    def _take(self, line: str) -> None:
+        try:
+            entry = json.loads(line)
+            self.results[entry["key"]] = entry
+        except (ValueError, KeyError, TypeError):  # half a line of a bench that was killed
+            return
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.results
+
+    def get(self, key: str) -> dict[str, Any] | None:
+        """Return a result, None where it was not measured."""
+        return self.results.get(key)
+
+    def add(self, key: str, **result: Any) -> None:
+        """Keep a result."""
+        entry = {"key": key, **result}
+        self.results[key] = entry
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")

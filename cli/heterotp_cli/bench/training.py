@@ -1,0 +1,137 @@
+"""One trial: a real training on the digits, with the layers of all eight ranks in one process.
+
+The layers are the trainer's own, each rank's with its own shard and its own choice of columns. What all-reduces
+do in a gang, addition does here: the ranks' parts of one block are summed, and autograd sums their input gradients.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from heterotp_api.policy import BalancingSettings
+from heterotp_api.training import ModelShape, Training
+from heterotp_trainer.balancing.work import Costs, WorkPlan
+from heterotp_trainer.balancing.zero import fixed
+from heterotp_trainer.clock import NullClock
+from heterotp_trainer.data import Dataset, batches, load_dataset
+from heterotp_trainer.devices import Device
+from heterotp_trainer.lineages import Lineages
+from heterotp_trainer.model.vit import Block, VisionTransformer
+from heterotp_trainer.optimization import EagerAdamW, learning_rate, set_learning_rate
+from heterotp_trainer.tensor_parallel.attention import ParallelAttention
+from heterotp_trainer.tensor_parallel.context import TPContext
+from heterotp_trainer.tensor_parallel.linear import RowParallelLinear
+from heterotp_trainer.tensor_parallel.mlp import ParallelMLP
+from heterotp_trainer.tensor_parallel.units import Plan
+from torch import Tensor, nn
+
+from heterotp_cli.bench.emulation import RANKS
+
+SHAPE = ModelShape(hidden_size=64, depth=2, heads=16, patch_size=4, ffn_ratio=4)
+TRAINING = Training(learning_rate=0.003, schedule="cosine", warmup_iterations=20, batch_size=64)
+GRAIN = 16
+
+
+def contexts(ranks: int, shape: ModelShape) -> list[TPContext]:
+    """Return every rank's view of an even gang that needs no collectives."""
+    plan = Plan.even(ranks, shape.heads, shape.ffn_units)
+    device = Device(torch.device("cpu"), "cpu")
+    return [TPContext(None, rank, ranks, device, NullClock(), plan) for rank in range(ranks)]
+
+
+class AllRanksBlock(nn.Module):
+    """A transformer block as the sum of all ranks' parts of it."""
+
+    def __init__(self, block: Block, every: list[TPContext], shape: ModelShape, *, name: str, seed: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = block.norm1, block.norm2
+        width = shape.hidden_size
+        self.attentions = nn.ModuleList(
+            ParallelAttention(tp, width, shape.heads, name=f"{name}.attention", seed=seed) for tp in every
+        )
+        units = shape.ffn_units
+        self.mlps = nn.ModuleList(ParallelMLP(tp, width, units, name=f"{name}.mlp", seed=seed) for tp in every)
+        for part in [*self.attentions, *self.mlps]:
+            _count_bias_once(part)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, T, D] -> [B, T, D]."""
+        x = x + _sum(self.attentions, self.norm1(x))
+        return x + _sum(self.mlps, self.norm2(x))
+
+    def part(self, rank: int) -> nn.ModuleList:
+        """Return one rank's layers."""
+        return nn.ModuleList([self.attentions[rank], self.mlps[rank]])
+
+
+def _sum(parts: nn.ModuleList, x: Tensor) -> Tensor:
+    return torch.stack([part(x) for part in parts]).sum(0)
+
+
+def _count_bias_once(part: nn.Module) -> None:
+    """Leave the replicated bias of a row-parallel linear to rank 0."""
+    for module in part.modules():
+        if isinstance(module, RowParallelLinear) and module.tp.rank:
+            module.bias = None
+
+
+class AllRanks:
+    """A vision transformer whose blocks are cut over ranks, and each rank's lineages."""
+
+    def __init__(self, data: Dataset, seed: int, ranks: int = RANKS, shape: ModelShape = SHAPE) -> None:
+        alone, every = contexts(1, shape)[0], contexts(ranks, shape)
+        side, channels, classes = data.image_size, data.channels, data.classes
+        self.model = VisionTransformer(alone, shape, image_size=side, channels=channels, classes=classes, seed=seed)
+        plain = [block for block in self.model.blocks if isinstance(block, Block)]
+        blocks = [AllRanksBlock(b, every, shape, name=f"blocks.{i}", seed=seed) for i, b in enumerate(plain)]
+        self.model.blocks = nn.ModuleList(blocks)
+        self.lineages = [
+            Lineages(nn.ModuleList(block.part(rank) for block in blocks), tp) for rank, tp in enumerate(every)
+        ]
+        self.costs = Costs(self.lineages[0].classes(), ((),) * ranks, (GRAIN,) * ranks)
+
+    def choose(self, number: int, ratios: list[float], policy: BalancingSettings) -> None:
+        """Set what each rank prunes at its ratio from now on."""
+        reliefs = [(r, fixed(self.costs, ratio, [r], None, "pruned")[r]) for r, ratio in enumerate(ratios) if ratio]
+        for lineages in self.lineages:
+            lineages.apply(WorkPlan(number, reliefs=tuple(reliefs)), self.costs, policy)
+
+
+def run_trial(trial: dict[str, Any]) -> dict[str, float]:
+    """Train for as many epochs as the trial has ratios; return loss and accuracy on the held-out images."""
+    torch.set_num_threads(1)
+    data = load_dataset("digits", None, 0)
+    gang = AllRanks(data, trial["seed"])
+    policy = BalancingSettings.model_validate({"strategy": "ZERO", "zero": trial["zero"]})
+    optimizer = EagerAdamW(gang.model.parameters(), lr=TRAINING.learning_rate, weight_decay=0.0, fused=True)
+    for lineages in gang.lineages:
+        lineages.follow(policy)
+    for epoch, ratios in enumerate(trial["ratios"]):
+        for lineages in gang.lineages:
+            lineages.refresh()
+        gang.choose(epoch + 1, ratios, policy)
+        _epoch(gang, optimizer, data, trial, epoch)
+    return evaluate(gang.model, data)
+
+
+def _epoch(gang: AllRanks, optimizer: EagerAdamW, data: Dataset, trial: dict[str, Any], epoch: int) -> None:
+    per_epoch = len(data.train_labels) // TRAINING.batch_size
+    for number, (images, labels) in enumerate(batches(data, TRAINING.batch_size, trial["seed"], epoch)):
+        iteration, total = epoch * per_epoch + number, len(trial["ratios"]) * per_epoch
+        set_learning_rate(optimizer, learning_rate(TRAINING, iteration, total))
+        optimizer.zero_grad(set_to_none=True)
+        loss: Tensor = F.cross_entropy(gang.model(images), labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        for lineages in gang.lineages:
+            lineages.count_step()
+
+
+@torch.no_grad()
+def evaluate(model: VisionTransformer, data: Dataset) -> dict[str, float]:
+    """Return loss and accuracy on the held-out images."""
+    model.eval()
+    logits = model(data.test_images)
+    loss = float(F.cross_entropy(logits, data.test_labels))
+    accuracy = float((logits.argmax(1) == data.test_labels).float().mean())
+    return {"loss": loss, "accuracy": accuracy}
