@@ -115,6 +115,12 @@ class Semi(Model):
             lambda s: not s.zero.paired_units,
             "zero.pairedUnits",
         ),
+        Rule(
+            "criterion average belongs to strategy ZERO: SEMI relieves down to the minimum",
+            "self.zero.criterion == 'minimum'",
+            lambda s: s.zero.criterion == "minimum",
+            "zero.criterion",
+        ),
     )
 
 

@@ -17,9 +17,10 @@ class _Report(Model):
 class TrainerRank(_Report):
     """One rank's medians of the last window, seconds per iteration.
 
-    `full_matmul_seconds` is what the matrix products would take unpruned and at the even share. Of a straggler's
+    `full_matmul_seconds` is what the matrix products would take with nothing taken from the rank. Of a straggler's
     columns `pruned_ratio` are deleted and `migrated_ratio` computed by others. `columns_out` are migrated away and
-    `columns_in` computed for others, summed over all linears; `migrated_bytes` are sent for them in an iteration.
+    `columns_in` computed for others, summed over all linears; `migrated_bytes` travel for them in an iteration, there
+    and back.
     """
 
     rank: int

@@ -2,6 +2,7 @@
 
 import csv
 import math
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
@@ -83,9 +84,12 @@ def test_trials_are_paired_by_seed_and_twins_are_trained_once():
     names = {trial.name for trial in every}
     assert len(every) == len(names) * QUICK.seeds
     assert all(len({t.seed for t in every if t.name == name}) == QUICK.seeds for name in names)
-    zero, skew = (next(t for t in every if t.name == n and t.seed == 0) for n in ("imputation Zero", "fixed skew 0.5"))
-    assert (zero.zero, skew.zero) == ({"imputation": "Zero"}, {"selection": "Pri"})
-    assert len({trial.content for trial in every}) < len(every)
+    two = {"chis": (2.0, 8.0), "everything": True}
+    twins = [
+        t for t in trials(replace(QUICK, **two), FIGURES, {}) if t.name.startswith("dynamic PriDiffE") and not t.seed
+    ]
+    assert len(twins) == 2 and twins[0].content == twins[1].content  # one half, whatever chi
+    assert len({trial.content for trial in every if not trial.seed}) == len(names)
 
 
 def test_ratios_follow_from_the_decisions():

@@ -42,7 +42,7 @@ class Balancer:
         self.tp, self._workdir = tp, workdir
         self.lineages = Lineages(model, tp)
         self.policy = LOSSLESS_AUTO
-        self.plan = WorkPlan()
+        self.plan = WorkPlan(settings=self.policy)  # until the first document: nothing is decided
         self.costs = Costs((), ((),) * tp.ranks, (1,) * tp.ranks)
         self.history = History(self.policy.window)
         self._before = self.plan  # the one that the newest reports may still be of

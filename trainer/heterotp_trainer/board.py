@@ -176,7 +176,7 @@ class Board:
             predicted_iteration_seconds=self.work.predicted_seconds,
             reason=self.work.reason,
             plan_hash=self.plan_hash,
-            limit_iteration_seconds=fluid_limit(self.costs()),
+            limit_iteration_seconds=fluid_limit(self.costs(), self.work.base_wait if self.work.migrates else None),
             emulated=self.emulated,
             ranks=self.ranks(),
         )

@@ -24,12 +24,6 @@ def zero_settings(policy: BalancingSettings) -> Zero:
     return policy.zero or Zero()
 
 
-def migration_grain(policy: BalancingSettings) -> int | None:
-    """Return the grain that a policy asks for its migrations; None: by device."""
-    block = policy.mig or (policy.semi.mig if policy.semi else None)
-    return block.grain if block else None
-
-
 @dataclass(frozen=True)
 class _Group:
     """The linears of one class, in the order of the model."""
@@ -102,7 +96,7 @@ class Lineages:
         """Set every linear's lineage by the plan (all ranks, at the same boundary, when anything migrates)."""
         settings = zero_settings(policy)
         grain = costs.grains[self.tp.rank] if costs.grains else 1
-        chosen = [self._choose(k, plan, settings, grain, migration_grain(policy)) for k in range(len(self.groups))]
+        chosen = [self._choose(k, plan, settings, grain) for k in range(len(self.groups))]
         given = self._told(chosen, plan)
         for k, group in enumerate(self.groups):
             for number, linear in enumerate(group.linears):
@@ -112,13 +106,13 @@ class Lineages:
             self._pair()
 
     def _choose(
-        self, k: int, plan: WorkPlan, settings: Zero, auto: int, moving: int | None
+        self, k: int, plan: WorkPlan, settings: Zero, auto: int
     ) -> list[tuple[ColumnSet | None, ColumnSet | None]]:
         """Return per linear of class k what this rank prunes and gives away."""
         linears = self.groups[k].linears
         taken = plan.taken.get(self.tp.rank, (Taken(),) * len(self.groups))[k]
         columns = linears[0].weight.shape[1]
-        grain = grain_for(settings.grain or moving, auto, columns)
+        grain = grain_for(settings.grain, auto, columns)
         deltas = [self._delta(linear) for linear in linears]
         room = columns - taken.migrated
         iterations = next((importance.iterations for importance in self._importance.values()), 0)
@@ -185,7 +179,8 @@ class Lineages:
             ]
             ids = torch.empty(sum(counts), dtype=torch.int64)
             if sender == self.tp.rank:
-                ids = torch.cat([given.ids.cpu() for k in self._column_groups() for _, given in chosen[k] if given])
+                mine = [given.ids.cpu() for k in self._column_groups() for _, given in chosen[k] if given is not None]
+                ids = torch.cat([ids[:0], *mine])  # none where only row-parallel linears migrate
             dist.broadcast(ids, src=sender)
             told[sender] = ids
         return told

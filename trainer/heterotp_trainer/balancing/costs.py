@@ -22,15 +22,16 @@ def speeds(costs: Sequence[RankCost]) -> list[float | None]:
     return [cost.share / cost.matmul if cost.share > 0 and cost.matmul > 0 else None for cost in costs]
 
 
-def fluid_limit(costs: Sequence[RankCost]) -> float | None:
+def fluid_limit(costs: Sequence[RankCost], wait: float | None = None) -> float | None:
     """Return seconds of an iteration with the fractional optimum of shares: 1 / sum_i v_i + F + min W.
 
-    v_i = share_i / (M_i + U_i). A rank without work counts as absent; None while nothing was measured.
+    v_i = share_i / (M_i + U_i). wait: what an iteration waits at least, where the costs cannot tell.
+    A rank without work counts as absent; None while nothing was measured.
     """
     rates = [c.share / (c.matmul + c.unit) for c in costs if c.share > 0 and c.matmul + c.unit > 0]
     if not rates:
         return None
-    return 1 / sum(rates) + max(c.fixed for c in costs) + min(c.wait for c in costs)
+    return 1 / sum(rates) + max(c.fixed for c in costs) + (min(c.wait for c in costs) if wait is None else wait)
 
 
 def whole_heads_penalty(relative_speeds: Sequence[float], heads: int) -> float:

@@ -8,7 +8,7 @@ from heterotp_trainer.balancing.work import Costs, Piece, WorkPlan
 
 @dataclass(frozen=True)
 class Effect:
-    """One rank's part of a plan: shares of its own work, 0..1; columns and bytes per iteration.
+    """One rank's part of a plan: shares of its own work, 0..1; columns and bytes (there and back) per iteration.
 
     pruned = gamma (1 - beta), migrated = gamma beta; received: work done for others, in even shards.
     """
@@ -42,7 +42,7 @@ def _effect(plan: WorkPlan, costs: Costs, rank: int, even: float) -> Effect:
         columns_out=sum(each.migrated * c.calls for each, c in zip(taken or (), costs.classes, strict=False)),
         columns_in=sum(piece.columns * costs.classes[k].calls for k, piece in coming),
         bytes_out=sum(_sent(plan, costs, k, rank) for k in range(len(costs.classes))) if taken else 0.0,
-        bytes_in=sum(_taken_over(costs, k, piece) for k, piece in coming),
+        bytes_in=sum(_part(plan, k, piece) * _sent(plan, costs, k, piece.sender) for k, piece in coming),
     )
 
 
@@ -54,8 +54,6 @@ def _sent(plan: WorkPlan, costs: Costs, k: int, sender: int) -> float:
     return float(sum(each.elements for each in moved) * linears.calls * costs.item_bytes)
 
 
-def _taken_over(costs: Costs, k: int, piece: Piece) -> float:
-    """Return the bytes of a receiver's piece: weights and, of a row-parallel linear, inputs; there and back."""
-    linears = costs.classes[k]
-    height = linears.outputs[piece.sender] + (linears.rows if linears.parallel == "row" else 0)
-    return float(2 * height * piece.columns * linears.calls * costs.item_bytes)
+def _part(plan: WorkPlan, k: int, piece: Piece) -> float:
+    """Return the share of a sender's columns that a piece is."""
+    return piece.columns / plan.taken[piece.sender][k].migrated

@@ -106,7 +106,7 @@ def iteration_seconds(
 ) -> float:
     """Return max_i T_i under the plan + transfers + the least that an iteration waits in its own collectives.
 
-    M_i = M^_i t(executed) / t(full); a pruning rank pays allocation and extraction (Omega1, Omega2) on top.
+    M_i = M^_i t(executed) / t(full); a relieved rank pays allocation and extraction (Omega1, Omega2) on top.
     """
     migrated = any(taken.migrated for classes in reliefs.values() for taken in classes)
     received = received_columns(costs, reliefs, receivers) if migrated else {}
@@ -132,10 +132,12 @@ def refreshed(costs: Costs, plan: WorkPlan, measured_seconds: float) -> Costs:
 
 
 def _resizing(costs: Costs, rank: int, reliefs: Reliefs) -> float:
+    """Return what cutting the rank's matrices costs, whoever computes the rest or nobody."""
     taken = reliefs.get(rank)
-    if not taken or not any(t.pruned for t in taken):
+    if not taken:
         return 0.0
-    return costs.allocation + costs.extraction.at(share_of(costs, rank, taken, "pruned"))
+    share = share_of(costs, rank, taken, "pruned") + share_of(costs, rank, taken, "migrated")
+    return costs.allocation + costs.extraction.at(share)
 
 
 def share_of(costs: Costs, rank: int, taken: Sequence[Taken], what: str) -> float:

@@ -118,7 +118,9 @@ def with_beta(costs: Costs, seen: Observation, rank: int, beta: float, settings:
     wanted = _down_to_minimum(costs, seen, [rank], settings).get(rank, ())
     taken = []
     for linears, each, share in zip(costs.classes, wanted, _by_parallel(costs, rank, wanted, beta), strict=False):
-        step = grain_for(settings.mig.grain, costs.grains[rank], linears.columns[rank])
+        # of both grains, so that what is left to prune is whole blocks again
+        grains = (settings.zero.grain, settings.mig.grain)
+        step = math.lcm(*(grain_for(grain, costs.grains[rank], linears.columns[rank]) for grain in grains))
         moved = each.pruned if share >= 1 else blocks(each.pruned * share, step)
         taken.append(Taken(each.pruned - moved, moved))
     reliefs: Reliefs = {rank: tuple(taken)} if any(t.pruned or t.migrated for t in taken) else {}
@@ -180,11 +182,12 @@ def _resizing_cost(costs: Costs, rank: int, plan: Priced) -> float:
 
 
 def _migration_cost(costs: Costs, seen: Observation, plan: Priced, settings: Semi) -> float:
-    """Return Phi1 + the longest Phi2 over the receivers, seconds an iteration."""
+    """Return sendCost + Phi1 + the longest Phi2 over the receivers, seconds an iteration."""
     received = received_columns(costs, plan.reliefs, plan.receivers)
     longest = 0.0
     for rank, columns in received.items():
         whole = costs.full_seconds(rank)
         more = executed_seconds(costs, rank, {}, columns) - whole
         longest = max(longest, more * float(seen.full[rank]) / whole if whole else 0.0)
-    return transfer_seconds(costs, plan.reliefs, len(plan.receivers), settings.mig.primitive) + longest
+    packing = sum(costs.extraction.at(share_of(costs, r, taken, "migrated")) for r, taken in plan.reliefs.items())
+    return packing + transfer_seconds(costs, plan.reliefs, len(plan.receivers), settings.mig.primitive) + longest
