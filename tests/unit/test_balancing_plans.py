@@ -48,29 +48,24 @@ def packed(each):
 # -- feasible ---------------------------------------------------------------------------------------------
 
 
-def grain_asked(settings):
-    blocks = [settings.zero, settings.mig]
-    blocks += [settings.semi.zero, settings.semi.mig] if settings.semi else []
-    return next((block.grain for block in blocks if block is not None and block.grain is not None), None)
-
-
-def gamma_max(settings):
-    zero = settings.semi.zero if settings.semi else settings.zero
-    return (zero or Zero()).gamma_max
+def halves(settings):
+    """Return how a policy prunes and how it migrates."""
+    semi = settings.semi or Semi()
+    return (settings.zero or semi.zero, semi.zero if settings.strategy == "SEMI" else settings.mig or Mig())
 
 
 def check_feasible(plan, costs, settings):
-    receivers = [rank for rank, _ in plan.receivers]
+    receivers, (zero, mig) = [rank for rank, _ in plan.receivers], halves(settings)
     assert set(plan.taken) <= set(plan.stragglers)
     assert len(set(receivers)) == len(receivers) and not set(receivers) & set(plan.stragglers)
     assert pruned_share(costs, plan.taken) <= settings.pruned_share_limit
     for rank, classes in plan.reliefs:
         for linears, taken in zip(costs.classes, classes, strict=True):
             whole = linears.columns[rank]
-            grain = grain_for(grain_asked(settings), costs.grains[rank], whole)
             assert taken.pruned >= 0 and taken.migrated >= 0 and taken.pruned + taken.migrated <= whole
-            assert taken.pruned % grain == taken.migrated % grain == 0
-            assert taken.pruned <= gamma_max(settings) * whole
+            assert taken.pruned % grain_for(zero.grain, costs.grains[rank], whole) == 0
+            assert taken.migrated % grain_for(mig.grain, costs.grains[rank], whole) == 0
+            assert taken.pruned <= zero.gamma_max * whole
     for k in range(len(costs.classes)):
         cut = plan.pieces(k)
         assert {piece.receiver for piece in cut} <= set(receivers) and all(piece.columns > 0 for piece in cut)
@@ -143,15 +138,16 @@ def test_a_straggler_is_relieved_as_the_strategy_says(strategy):
 
 
 @pytest.mark.parametrize(
-    ("zero", "mig", "grain"), [(None, 24, 24), (40, None, 40), (40, 24, 40), (None, None, 16)], ids=str
+    ("zero", "mig", "pruned", "migrated"),
+    [(None, 24, 304, 192), (40, None, 80, 400), (40, 24, 120, 360), (None, None, 304, 192)],
+    ids=["16-24", "40-16", "40-24", "16-16"],
 )
-@pytest.mark.parametrize("tolerance", [0.0, 0.05, 5.0])
-def test_semi_prunes_and_migrates_in_blocks_of_one_size(zero, mig, grain, tolerance):
-    semi = Semi(zero=Zero(grain=zero), mig=Mig(grain=mig), time_tolerance=tolerance)
-    plan = followed(even_costs(8, columns=1000, grain=16), policy("SEMI", semi=semi), [seen([2.0] + [1.0] * 7)] * 2)[-1]
-    ((_, (taken,)),) = plan.reliefs
-    assert taken.pruned + taken.migrated == 500 // grain * grain
-    assert taken.pruned % grain == taken.migrated % grain == 0
+def test_what_semi_leaves_to_prune_is_whole_blocks(zero, mig, pruned, migrated):
+    costs, observed = even_costs(8, columns=1000, grain=16), seen([2.0] + [1.0] * 7)
+    for tolerance, split in ((0.02, (pruned, migrated)), (1.0, (0, pruned + migrated))):
+        semi = Semi(zero=Zero(grain=zero), mig=Mig(grain=mig), time_tolerance=tolerance)
+        plan = followed(costs, policy("SEMI", semi=semi), [observed] * 2)[-1]
+        assert plan.reliefs == ((0, (Taken(*split),)),)
 
 
 # -- when to plan again -----------------------------------------------------------------------------------
@@ -252,11 +248,11 @@ def test_an_iteration_takes_as_long_as_its_slowest_rank_and_its_transfers():
     costs = replace(even, curves=((bent,), even.curves[1], even.curves[2]))
     observed = seen([4.0, 1.0, 2.0], unit=[0.1, 0.2, 0.3], fixed=0.5)
     receivers = ((1, 1.0), (2, 0.5))
-    pruned, moved = {0: (Taken(480),)}, {0: (Taken(0, 480),)}
+    pruned, moved, cutting = {0: (Taken(480),)}, {0: (Taken(0, 480),)}, 0.01 + 0.02 + 0.2 * 0.5
     assert iteration_seconds(costs, observed, {}, base_wait=0.25) == pytest.approx(4.6 + 0.25)
-    assert iteration_seconds(costs, observed, pruned) == pytest.approx(4 * 0.8 + 0.6 + 0.01 + 0.02 + 0.2 * 0.5)
+    assert iteration_seconds(costs, observed, pruned) == pytest.approx(4 * 0.8 + 0.6 + cutting)
     transfers = transfer_seconds(costs, moved, 2, "broadcastReduce")
-    assert iteration_seconds(costs, observed, moved, receivers) == pytest.approx(4 * 0.8 + 0.6 + transfers)
+    assert iteration_seconds(costs, observed, moved, receivers) == pytest.approx(4 * 0.8 + 0.6 + cutting + transfers)
     all_moved = {0: (Taken(0, 960),)}  # 320 and so a third of its work more for rank 2, of speed 1/2
     transfers = transfer_seconds(costs, all_moved, 2, "broadcastReduce")
     assert iteration_seconds(costs, observed, all_moved, receivers) == pytest.approx(2 * 4 / 3 + 0.8 + transfers)

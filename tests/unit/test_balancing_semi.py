@@ -195,7 +195,8 @@ OMEGA = {"allocation": 0.01, "extraction": Line(0.0, 0.2)}
 def test_beta_balances_what_pruning_and_migration_cost(slope):
     costs = even_costs(8, parallel="row", link=Link(broadcast=Line(0.0, slope)), **OMEGA)
     beta = balanced_beta(costs, seen(ONE_OF_8), 0, Semi())
-    columns = (0.01 + 0.2 * 840 / 960) / (160 * slope + 1 / 6720 + 0.2 / 960)
+    # Omega1 + Omega2 of what is pruned = Omega2 of what is packed + Phi1 + Phi2
+    columns = (0.01 + 0.2 * 840 / 960) / (2 * 0.2 / 960 + 160 * slope + 1 / 6720)
     assert beta * 840 == pytest.approx(columns, abs=8)
     pruned, migrated = found(ONE_OF_8, costs, beta_rule="costBalance")
     assert migrated == [int(beta * 840)] and pruned == [840 - int(beta * 840)]
@@ -207,7 +208,7 @@ def test_beta_balances_what_pruning_and_migration_cost(slope):
         ({"link": link(fixed=10.0), **OMEGA}, ([840], [0])),
         ({"link": link(slope=1.0), **OMEGA}, ([840], [0])),
         ({}, ([840], [0])),
-        ({"link": link(fixed=0.01, slope=1e-9), "allocation": 1.0, "extraction": Line(0.0, 1.0)}, ([0], [840])),
+        ({"link": link(fixed=0.01, slope=1e-9), "allocation": 1.0, "extraction": Line(0.0, 0.5)}, ([0], [840])),
         ({"link": link(), "allocation": 1.0}, ([0], [840])),
     ],
     ids=["dear-fixed-part", "dear-bytes", "pruning-is-free", "pruning-is-dear", "allocation-is-dear"],

@@ -70,7 +70,8 @@ class PaperModel:
     def job(self, name: str, speeds: tuple[float, ...], module: str, pace: float) -> HeteroTPJob:
         """Return a job of eight such devices that runs `module`, shares by the speeds declared."""
         sizes = {"width": self.tiny_width, "heads": self.heads, "rows": self.tiny_rows, "depth": DEPTH}
-        environment = [{"name": SIZES, "value": json.dumps({**sizes, "ffnRatio": FFN_RATIO})}]
+        seconds = {"iterationSeconds": self.iteration_seconds * pace, "matmulSeconds": self.matmul_seconds * pace}
+        environment = [{"name": SIZES, "value": json.dumps({**sizes, "ffnRatio": FFN_RATIO, **seconds})}]
         container = {"name": CONTAINER, "command": ["python3", "-m", module], "env": environment}
         template = {"spec": {"containers": [container]}}
         even = len(set(speeds)) == 1

@@ -2,39 +2,56 @@
 
 import json
 import os
+import statistics
 import time
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
 from heterotp_api.training import ModelShape
 from heterotp_trainer import Session, run_rank
-from heterotp_trainer.devices import EmulatedDevice
+from heterotp_trainer.devices import EmulatedDevice, settled
 from heterotp_trainer.model.vit import Block
 from heterotp_trainer.optimization import EagerAdamW
+from heterotp_trainer.tensor_parallel.context import TPContext
+from heterotp_trainer.tensor_parallel.units import Family
 from torch import nn
 
-from heterotp_cli.bench.emulation import SIZES
+from heterotp_cli.bench.emulation import DEPTH, FFN_RATIO, SIZES
 
-ROUNDS, BUFFER = 30, 8192  # of the all-reduce that is timed, its elements
+ROUNDS, ITERATIONS = 3, 7  # of the calibration
 EPOCH = 25  # iterations after which importance is measured anew
 
 
-def subtract_real_transfers(session: Session) -> None:
-    """Let the emulated link's time include what a transfer between these processes takes anyway (all ranks).
+def calibrate(session: Session, step: Callable[[], None], wanted_seconds: float) -> None:
+    """Let the emulated link's time include what these processes need beside it (all ranks).
 
-    Eight processes on a few cores take milliseconds for what a link is emulated to do in as many.
+    Eight processes on a few cores wait for one another's cores, mostly in collectives: without this an iteration
+    would take longer than the one that it stands for, and matmul would have too small a share of it.
     """
-    assert isinstance(session.device, EmulatedDevice)
-    buffer = torch.ones(BUFFER)
-    seconds = []
+    device = session.device
+    assert isinstance(device, EmulatedDevice)
     for _ in range(ROUNDS):
-        dist.barrier(group=session.gang.tp_group)
-        started = time.perf_counter()
-        dist.all_reduce(buffer, group=session.gang.tp_group)
-        seconds.append(time.perf_counter() - started)
-    measured = torch.tensor([min(seconds)])  # the least: what is longer was waiting for a core
-    dist.all_reduce(measured, op=dist.ReduceOp.MIN)
-    session.device.real_transfer_seconds = float(measured)
+        seconds = [timed(session, step) for _ in range(ITERATIONS)]
+        over = torch.tensor([statistics.median(seconds[1:]) - wanted_seconds])
+        dist.all_reduce(over)
+        device.real_transfer_seconds += float(over) / session.tp.ranks / (4 * DEPTH)
+
+
+def longer(tp: TPContext, matmul_seconds: float) -> float:
+    """Return what uneven shares add to an iteration of equal ranks: each family has a barrier of its own."""
+    attention = 4 / (4 + 2 * FFN_RATIO)  # share of the products' operations
+    shares: dict[Family, float] = {"heads": attention, "ffn": 1 - attention}
+    most = {family: max(tp.plan.counts(family)) * tp.ranks / tp.plan.total(family) for family in shares}
+    return matmul_seconds * sum(share * (most[family] - 1) for family, share in shares.items())
+
+
+def timed(session: Session, step: Callable[[], None]) -> float:
+    """Return the seconds of an iteration, the device's fixed part included."""
+    started = time.perf_counter()
+    step()
+    settled(session.clock, session.device)
+    return time.perf_counter() - started
 
 
 def main(session: Session) -> None:
@@ -45,13 +62,23 @@ def main(session: Session) -> None:
     shape = ModelShape(width, sizes["depth"], heads, 1, sizes["ffnRatio"])
     tp = session.shard(heads=heads, ffn=shape.ffn_units, width=width, rows=rows)
     stack = nn.Sequential(*(Block(tp, shape, name=f"blocks.{i}", seed=0) for i in range(shape.depth)))
-    session.watch(stack, EagerAdamW(stack.parameters(), lr=1e-4))
-    subtract_real_transfers(session)
+    optimizer = EagerAdamW(stack.parameters(), lr=1e-4)
     batch = torch.randn(1, rows, width, generator=torch.Generator().manual_seed(0))
+
+    def forward_and_backward() -> None:
+        stack.zero_grad(set_to_none=True)
+        loss: torch.Tensor = stack(batch).square().mean()
+        loss.backward()  # type: ignore[no-untyped-call]
+
+    def iterate() -> None:
+        forward_and_backward()
+        optimizer.step()
+
+    calibrate(session, iterate, sizes["iterationSeconds"] + longer(tp, sizes["matmulSeconds"]))
+    session.watch(stack, optimizer)
     iteration = 0
     while True:
-        stack.zero_grad(set_to_none=True)
-        stack(batch).square().mean().backward()
+        forward_and_backward()
         session.step()
         iteration += 1
         if session.boundary(iteration, epoch=iteration // EPOCH).stop:

@@ -27,7 +27,7 @@ def semi(
     costs: Costs, seen: Observation, stragglers: Collection[int], settings: Semi, limit: float, base_wait: float
 ) -> Priced:
     """Return the plan that deletes least among those within timeTolerance of the fastest, at most `limit` deleted."""
-    order, settings = slowest_first(seen, stragglers), _one_grain(settings)
+    order = slowest_first(seen, stragglers)
     if settings.migrating_stragglers is not None:
         least = min(settings.migrating_stragglers, len(order))
         splits = (split_at(costs, seen, order, x, settings, base_wait) for x in range(least, len(order) + 1))
@@ -39,13 +39,6 @@ def semi(
             costs, (with_beta(costs, seen, order[0], beta, settings, base_wait) for beta in betas), limit
         )
     return least_deletion(costs, candidates(costs, seen, order, settings, base_wait), settings.time_tolerance, limit)
-
-
-def _one_grain(settings: Semi) -> Semi:
-    """Return settings with one grain for both: pruned and migrated columns are cut from the same blocks."""
-    grain = settings.zero.grain or settings.mig.grain
-    both = {"zero": settings.zero, "mig": settings.mig}
-    return settings.model_copy(update={name: each.model_copy(update={"grain": grain}) for name, each in both.items()})
 
 
 def _first_allowed(costs: Costs, plans: Iterable[Priced], limit: float) -> Priced:

@@ -13,7 +13,9 @@ back to the sender instead. dY is the sender's own dY_s in a column-parallel lin
 row-parallel one.
 """
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
@@ -35,20 +37,29 @@ class Resizable(Protocol):
     lineage: Lineage | None
 
 
+@contextmanager
+def copying(tp: TPContext) -> Iterator[None]:
+    """Run copies of columns in phase "migrate", settled by the device (Omega of the paper's section 4)."""
+    started = time.perf_counter()
+    with phase(tp.clock, "migrate"):
+        yield
+    tp.device.settle_copy(started)
+
+
 def _packed(columns: ColumnSet, tensors: Sequence[Tensor], tp: TPContext) -> Tensor:
     """Return the chosen columns of several matrices, one below the other, in the type that is computed in."""
-    with phase(tp.clock, "migrate"):
+    with copying(tp):
         return torch.cat([columns.gather(tensor).to(tp.dtype) for tensor in tensors])
 
 
 def _kept(lineage: Lineage, matrix: Tensor, tp: TPContext) -> Tensor:
-    """Return the kept columns in the type that is computed in (Omega of the paper's section 4)."""
-    with phase(tp.clock, "migrate"):
+    """Return the kept columns in the type that is computed in."""
+    with copying(tp):
         return lineage.kept.gather(matrix).to(tp.dtype)
 
 
 def _imputed(lineage: Lineage, name: str, gradient: Tensor, tp: TPContext) -> Tensor:
-    with phase(tp.clock, "migrate"):
+    with copying(tp):
         return lineage.impute(name, gradient)
 
 
@@ -132,7 +143,7 @@ def _outgoing(each: Courier, lineage: Lineage, tensors: Sequence[Tensor], tp: TP
 def _selected(each: Courier, x: Tensor, tp: TPContext) -> Tensor:
     """Return X[:, C], this rank's piece of the columns given: X is the same on all ranks."""
     assert each.piece is not None and each.migration.ids is not None
-    with phase(tp.clock, "migrate"):
+    with copying(tp):
         return x.index_select(1, each.migration.ids[each.piece.start : each.piece.stop])
 
 
@@ -145,7 +156,7 @@ def _give_dx(each: Courier, dy: Tensor | None, w: Tensor | None, dx: Tensor, lin
     if each.merges:
         if part is not None:
             assert each.piece is not None and each.migration.ids is not None
-            with phase(tp.clock, "migrate"):
+            with copying(tp):
                 dx.index_add_(1, each.migration.ids[each.piece.start : each.piece.stop], part)
         return
     returned = each.return_columns(part, len(dx))
