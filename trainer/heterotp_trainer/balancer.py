@@ -46,6 +46,7 @@ class Balancer:
         self.costs = Costs((), ((),) * tp.ranks, (1,) * tp.ranks)
         self.history = History(self.policy.window)
         self._before = self.plan  # the one that the newest reports may still be of
+        self._executed: float | None = None  # seconds of this rank's products by its curves under the plan
         self._seconds: list[float] = []  # of the iterations measured under the plan in force
         self._pretested = False
         self._refresh_epoch = 0
@@ -55,13 +56,13 @@ class Balancer:
 
         M t(full) / t(executed) by the measured curves; M itself where nothing was executed.
         """
-        whole = self.costs.full_seconds(self.tp.rank)
-        plan = self.plan
-        if not whole or not plan.reliefs:
+        if not self.plan.reliefs or not self.costs.classes:
             return matmul
-        received = received_columns(self.costs, plan.taken, plan.receivers).get(self.tp.rank)
-        executed = executed_seconds(self.costs, self.tp.rank, plan.taken, received)
-        return matmul * whole / executed if executed else matmul
+        whole = self.costs.full_seconds(self.tp.rank)
+        if self._executed is None:
+            received = received_columns(self.costs, self.plan.taken, self.plan.receivers)
+            self._executed = float(executed_seconds(self.costs, self.plan.taken, received)[self.tp.rank])
+        return matmul * whole / self._executed if whole and self._executed else matmul
 
     def optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Step the optimizer, around pruned columns where the policy says so."""
@@ -88,7 +89,8 @@ class Balancer:
         plan = decide(self.history, self.policy, self.plan, self.costs)
         changed = plan.hash != self.plan.hash
         self._before, self.plan = (self.plan, plan) if changed else (self._before, plan)
-        self._seconds = [] if changed else self._seconds
+        if changed:
+            self._seconds, self._executed = [], None
         if changed or (refreshed and plan.reliefs):
             self.lineages.apply(plan, self.costs, self.policy)
         self.lineages.forget_calls()

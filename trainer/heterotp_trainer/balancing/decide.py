@@ -9,10 +9,11 @@ from dataclasses import replace
 
 from heterotp_api.policy import BalancingSettings, Mig, Semi, Zero
 
+from heterotp_trainer.balancing.arrays import Relieved
 from heterotp_trainer.balancing.detect import detect, slowdowns
 from heterotp_trainer.balancing.history import History, Observation
 from heterotp_trainer.balancing.migration import migrate, receivers_of
-from heterotp_trainer.balancing.predict import iteration_seconds, pruned_share, share_of
+from heterotp_trainer.balancing.predict import iteration_seconds, pruned_share, shares
 from heterotp_trainer.balancing.semi import semi
 from heterotp_trainer.balancing.work import Costs, Reliefs, WorkPlan
 from heterotp_trainer.balancing.zero import fixed, prune, reference_seconds
@@ -167,8 +168,10 @@ def _why(
     if not plan.reliefs:
         return f"{slow}; {policy.strategy} finds no plan that is faster than {untouched:.3g} s an iteration"
     done = []
-    for rank, taken in plan.reliefs[:NAMED]:
-        parts = [(share_of(costs, rank, taken, what), what) for what in ("pruned", "migrated")]
+    relieved = Relieved.of(plan.taken, len(costs.classes), costs.ranks)
+    gone = {"pruned": shares(costs, relieved.pruned), "migrated": shares(costs, relieved.migrated)}
+    for rank, _ in plan.reliefs[:NAMED]:
+        parts = [(float(each[rank]), what) for what, each in gone.items()]
         done.append(f"rank {rank} " + ", ".join(f"{share:.0%} {what}" for share, what in parts if share))
     deleted = pruned_share(costs, plan.taken)
     lossy = f", {deleted:.1%} of all work deleted" if deleted else ", lossless"

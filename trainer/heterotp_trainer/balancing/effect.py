@@ -1,8 +1,10 @@
 """What a plan means for each rank, in the shares and sums that status and metrics show."""
 
+import math
 from dataclasses import dataclass
 
-from heterotp_trainer.balancing.predict import share_of, transfers
+from heterotp_trainer.balancing.arrays import Relieved, added
+from heterotp_trainer.balancing.predict import shares, transfers, weights_of
 from heterotp_trainer.balancing.work import Costs, Piece, WorkPlan
 
 
@@ -26,32 +28,42 @@ def effects(plan: WorkPlan, costs: Costs) -> tuple[Effect, ...]:
     """Return every rank's part of the plan."""
     if not plan.reliefs:
         return (Effect(),) * costs.ranks
-    even = sum(c.operations(r, c.columns[r]) for c in costs.classes for r in range(costs.ranks)) / costs.ranks
-    return tuple(_effect(plan, costs, rank, even) for rank in range(costs.ranks))
-
-
-def _effect(plan: WorkPlan, costs: Costs, rank: int, even: float) -> Effect:
-    taken = plan.taken.get(rank)
-    coming = [(k, piece) for k in range(len(costs.classes)) for piece in plan.pieces(k) if piece.receiver == rank]
-    if taken is None and not coming:
-        return Effect()
-    return Effect(
-        pruned=share_of(costs, rank, taken, "pruned") if taken else 0.0,
-        migrated=share_of(costs, rank, taken, "migrated") if taken else 0.0,
-        received=sum(costs.classes[k].operations(piece.sender, piece.columns) for k, piece in coming) / even,
-        columns_out=sum(each.migrated * c.calls for each, c in zip(taken or (), costs.classes, strict=False)),
-        columns_in=sum(piece.columns * costs.classes[k].calls for k, piece in coming),
-        bytes_out=sum(_sent(plan, costs, k, rank) for k in range(len(costs.classes))) if taken else 0.0,
-        bytes_in=sum(_part(plan, k, piece) * _sent(plan, costs, k, piece.sender) for k, piece in coming),
+    tables, relieved = costs.tables, Relieved.of(plan.taken, len(costs.classes), costs.ranks)
+    given = math.fsum((tables.operations * relieved.migrated).ravel().tolist())
+    work = added(tables.operations * tables.columns, costs.ranks)
+    even = math.fsum(work.tolist()) / costs.ranks
+    pruned, migrated = shares(costs, relieved.pruned), shares(costs, relieved.migrated)
+    taken_over = given / even * weights_of(plan.receivers, costs.ranks)
+    sent = [[_sent(plan, costs, k, rank) for k in range(len(costs.classes))] for rank in range(costs.ranks)]
+    return tuple(
+        Effect(
+            pruned=float(pruned[rank]),
+            migrated=float(migrated[rank]),
+            received=float(taken_over[rank]),
+            columns_out=int(sum(relieved.migrated[k, rank] * c.calls for k, c in enumerate(costs.classes))),
+            columns_in=sum(piece.columns * costs.classes[k].calls for k, piece in _coming(plan, costs, rank)),
+            bytes_out=sum(sent[rank]),
+            bytes_in=sum(_part(plan, k, piece) * sent[piece.sender][k] for k, piece in _coming(plan, costs, rank)),
+        )
+        for rank in range(costs.ranks)
     )
 
 
+def _coming(plan: WorkPlan, costs: Costs, rank: int) -> list[tuple[int, Piece]]:
+    """Return the pieces that a rank computes for others, each with the number of its class."""
+    return [(k, piece) for k in range(len(costs.classes)) for piece in plan.pieces(k) if piece.receiver == rank]
+
+
 def _sent(plan: WorkPlan, costs: Costs, k: int, sender: int) -> float:
-    """Return the bytes that a sender's migration of class k moves, there and back."""
-    linears, columns = costs.classes[k], plan.taken[sender][k].migrated
-    count = len([piece for piece in plan.pieces(k) if piece.sender == sender])
-    moved = transfers(linears, sender, columns, count, plan.primitive) if columns else ()
-    return float(sum(each.elements for each in moved) * linears.calls * costs.item_bytes)
+    """Return the bytes that a sender's migration of class k moves in an iteration, there and back."""
+    taken = plan.taken.get(sender)
+    if taken is None or not taken[k].migrated:
+        return 0.0
+    linears, columns = costs.classes[k], float(taken[k].migrated)
+    count = float(len([piece for piece in plan.pieces(k) if piece.sender == sender]))
+    outputs = float(linears.outputs[sender])
+    moved = transfers(linears.parallel, linears.rows, outputs, columns, count, plan.primitive)
+    return sum(each.elements for each in moved) * linears.calls * costs.item_bytes
 
 
 def _part(plan: WorkPlan, k: int, piece: Piece) -> float:

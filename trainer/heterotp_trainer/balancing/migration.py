@@ -1,16 +1,19 @@
 """MIG: how many columns a straggler gives away, lossless and every iteration anew (algorithms, section 3)."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 
+import numpy as np
 from heterotp_api.policy import Mig
 
+from heterotp_trainer.balancing.arrays import Relieved, added
 from heterotp_trainer.balancing.history import Observation
 from heterotp_trainer.balancing.predict import iteration_seconds
-from heterotp_trainer.balancing.work import Costs, Reliefs, Taken
-from heterotp_trainer.balancing.zero import columns_for, relief
+from heterotp_trainer.balancing.work import Costs, Reliefs
+from heterotp_trainer.balancing.zero import columns_for, reliefs_to
 
-LEVELS = 32  # how finely the common finishing time is searched
+LEVELS, FEW_LEVELS = 16, 8  # how finely the common finishing time is searched, and for
+MANY = 32  # stragglers and more, who are as many different ways to finish
 MOST = 0.9  # of a rank's columns: some stay, or its speed could not be seen any more
 
 
@@ -28,8 +31,9 @@ def receivers_of(costs: Costs, seen: Observation, stragglers: Collection[int]) -
 
     Speed is work by time: shards may be uneven. Of a rank without work nobody knows it; it counts as the fastest.
     """
-    free = [rank for rank in range(len(seen.full)) if rank not in stragglers]
-    work = {rank: sum(c.operations(rank, c.columns[rank]) for c in costs.classes) for rank in free}
+    slow = set(stragglers)
+    free = [rank for rank in range(len(seen.full)) if rank not in slow]
+    work = added(costs.tables.operations * costs.tables.columns, costs.ranks).tolist()
     speeds = {rank: work[rank] / float(seen.full[rank]) for rank in free if work[rank] and seen.full[rank] > 0}
     fastest = max(speeds.values(), default=1.0)
     return tuple((rank, speeds.get(rank, fastest) / fastest) for rank in free)
@@ -44,13 +48,13 @@ def migrate(
     costs: Costs, seen: Observation, stragglers: Collection[int], settings: Mig, base_wait: float
 ) -> Priced | None:
     """Return the cheapest plan that brings all stragglers down to one common time; None: none beats doing nothing."""
-    senders = slowest_first(seen, stragglers)
     receivers = receivers_of(costs, seen, stragglers)
-    if not senders or not receivers:
+    if not stragglers or not receivers:
         return None
-    lowest, highest = float(min(seen.total)), float(max(seen.total))
-    levels = [lowest + (highest - lowest) * step / LEVELS for step in range(LEVELS)]
-    priced = [_at_level(costs, seen, senders, receivers, settings, level, base_wait) for level in levels]
+    lowest, highest = float(seen.total.min()), float(seen.total.max())
+    count = FEW_LEVELS if len(stragglers) > MANY else LEVELS
+    levels = [lowest + (highest - lowest) * step / count for step in range(count)]
+    priced = [_at_level(costs, seen, stragglers, receivers, settings, level, base_wait) for level in levels]
     best = min(priced, key=lambda plan: plan.seconds)
     nothing = iteration_seconds(costs, seen, {}, base_wait=base_wait)
     return best if best.seconds < nothing and best.reliefs else None
@@ -59,17 +63,14 @@ def migrate(
 def _at_level(
     costs: Costs,
     seen: Observation,
-    senders: Sequence[int],
+    stragglers: Collection[int],
     receivers: tuple[tuple[int, float], ...],
     settings: Mig,
     level: float,
     base_wait: float,
 ) -> Priced:
-    reliefs = {}
-    for rank in senders:
-        share = relief(float(seen.total[rank]), float(seen.full[rank]), level)
-        counts = columns_for(costs, rank, share, MOST, settings.grain)
-        if any(counts):
-            reliefs[rank] = tuple(Taken(0, count) for count in counts)
+    """Return the plan in which all stragglers come down to a level of seconds, and its price."""
+    counts = columns_for(costs, reliefs_to(seen, stragglers, level), MOST, settings.grain)
+    reliefs = Relieved(np.zeros_like(counts), counts)
     seconds = iteration_seconds(costs, seen, reliefs, receivers, settings.primitive, base_wait)
     return Priced(reliefs, receivers, seconds)

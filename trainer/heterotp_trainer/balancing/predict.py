@@ -1,99 +1,103 @@
 """What an iteration would take under a plan: the price by which plans are compared (eq. 2 and 3 of the paper)."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
+import numpy as np
+
+from heterotp_trainer.balancing.arrays import Array, Relieved, added
 from heterotp_trainer.balancing.history import Observation
-from heterotp_trainer.balancing.work import Costs, LinearClass, Primitive, Reliefs, Taken, WorkPlan, pieces
+from heterotp_trainer.balancing.work import Costs, Line, Primitive, Reliefs, WorkPlan
 
 MOST_CORRECTION = 2.0  # of the price of transfers by one live sample
+Amount = TypeVar("Amount", float, Array)
 Receivers = Sequence[tuple[int, float]]
 
 
 @dataclass(frozen=True)
-class Transfer:
-    """Bytes that one sender's migration moves in one call, in `count` pieces; reduce: summed on the way back."""
+class Transfer(Generic[Amount]):
+    """Elements that one sender's migration moves in one call, in `pieces` transfers, one after the other."""
 
-    how: str  # broadcast, reduce or piece
-    elements: int
-    count: int = 1
+    how: str  # broadcast, reduce (summed on the way back) or piece
+    elements: Amount
+    pieces: Amount | int = 1
 
 
-def transfers(linears: LinearClass, sender: int, columns: int, count: int, primitive: Primitive) -> Iterator[Transfer]:
-    """Yield the transfers of one forward and one backward call that migrates columns to `count` receivers.
+def transfers(
+    parallel: str, rows: int, outputs: Amount, columns: Amount, receivers: Amount, primitive: Primitive
+) -> Iterator[Transfer[Amount]]:
+    """Yield the transfers of one forward and one backward call that migrates columns to so many receivers.
 
     Column-parallel: W[:, C] and dY go out, Y and dW[:, C] come back. Row-parallel: X[:, C] and W[:, C] go out,
     dX[:, C] and dW[:, C] come back. What flows into an all-reduce anyway is merged there by broadcastReduce and
     comes back by itself in scatterGather (dX of a column-parallel, Y of a row-parallel linear).
     """
-    rows, outputs = linears.rows, linears.outputs[sender]
     merged = primitive == "broadcastReduce"
-    out = "broadcast" if merged else "piece"
-    if linears.parallel == "column":
-        yield Transfer(out, outputs * columns, 1 if merged else count)
-        whole = 1 if merged else count
-        for how in ("reduce" if merged else "piece", out):  # Y back, dY out
-            for _ in range(whole):
-                yield Transfer(how, rows * outputs)
-        yield Transfer("piece", outputs * columns, count)
+    out, times = ("broadcast", 1) if merged else ("piece", receivers)
+    if parallel == "column":
+        yield Transfer(out, outputs * columns, times)
+        yield Transfer("reduce" if merged else "piece", rows * outputs * times, times)  # Y back
+        yield Transfer(out, rows * outputs * times, times)  # dY out
+        yield Transfer("piece", outputs * columns, receivers)
         if not merged:
-            yield Transfer("piece", rows * columns, count)
+            yield Transfer("piece", rows * columns, receivers)
         return
-    yield Transfer(out, (rows + outputs) * columns, 1 if merged else count)
-    yield Transfer("piece", (rows + outputs) * columns, count)
+    yield Transfer(out, (rows + outputs) * columns, times)
+    yield Transfer("piece", (rows + outputs) * columns, receivers)
     if not merged:
-        for _ in range(count):
-            yield Transfer("piece", rows * outputs)
+        yield Transfer("piece", rows * outputs * receivers, receivers)
 
 
 def transfer_seconds(costs: Costs, reliefs: Reliefs, receivers: int, primitive: Primitive) -> float:
     """Return Phi1: the seconds an iteration that the transfers of all senders take."""
-    total = 0.0
-    for sender, columns, linears in _migrating(costs, reliefs):
-        for transfer in transfers(linears, sender, columns, min(receivers, columns), primitive):
-            line = getattr(costs.link, transfer.how)
-            seconds = line.fixed * transfer.count + line.slope * transfer.elements * costs.item_bytes
-            total += seconds * linears.calls
-    return total
-
-
-def _migrating(costs: Costs, reliefs: Reliefs) -> Iterator[tuple[int, int, LinearClass]]:
-    """Yield sender, columns and class of all that migrates."""
-    for sender, classes in reliefs.items():
-        for linears, taken in zip(costs.classes, classes, strict=True):
-            if taken.migrated:
-                yield sender, taken.migrated, linears
-
-
-def executed_seconds(costs: Costs, rank: int, reliefs: Reliefs, received: Sequence[float] | None = None) -> float:
-    """Return what the rank's products take by its curves under a plan; `received`: columns per class, full outputs."""
-    taken = reliefs.get(rank)
-    total = 0.0
+    relieved = Relieved.of(reliefs, len(costs.classes), costs.ranks)
+    terms: list[float] = []
     for k, linears in enumerate(costs.classes):
-        own = linears.columns[rank] - (taken[k].pruned + taken[k].migrated if taken else 0)
-        total += linears.calls * costs.curves[rank][k].at(own)
-        if received is not None and received[k]:
-            total += linears.calls * _received_seconds(costs, rank, k, received[k])
-    return total
+        senders = np.flatnonzero(relieved.migrated[k])
+        columns, outputs = relieved.migrated[k, senders], costs.tables.outputs[k, senders]
+        count = np.minimum(float(receivers), columns)
+        for each in transfers(linears.parallel, linears.rows, outputs, columns, count, primitive):
+            line: Line = getattr(costs.link, each.how)
+            seconds = line.fixed * each.pieces + line.slope * each.elements * costs.item_bytes
+            terms += (seconds * linears.calls).tolist()
+    return math.fsum(terms)
 
 
-def _received_seconds(costs: Costs, rank: int, k: int, columns: float) -> float:
-    """Return the seconds of one call on received columns; a rank without such work of its own goes by the others."""
-    if costs.classes[k].outputs[rank] and costs.classes[k].columns[rank]:
-        return costs.curves[rank][k].at(columns)
-    return max(curves[k].at(columns) for curves in costs.curves)
+def received_columns(costs: Costs, reliefs: Reliefs, receivers: Receivers) -> Array:
+    """Return the columns that each rank computes for others, scaled to its own outputs (the most, if it has none).
+
+    By weight, not yet rounded to whole columns: [K, e].
+    """
+    relieved = Relieved.of(reliefs, len(costs.classes), costs.ranks)
+    outputs = costs.tables.outputs
+    work = [math.fsum(row) for row in (relieved.migrated * outputs).tolist()]
+    own = np.where(outputs > 0, outputs, outputs.max(axis=1, keepdims=True, initial=0.0))
+    parts = np.array(work).reshape(-1, 1) * weights_of(receivers, costs.ranks)
+    return np.divide(parts, own, out=np.zeros_like(parts), where=own > 0)
 
 
-def received_columns(costs: Costs, reliefs: Reliefs, receivers: Receivers) -> dict[int, list[float]]:
-    """Return per receiver and class the columns that it computes for others, scaled to its own outputs."""
-    found: dict[int, list[float]] = {rank: [0.0] * len(costs.classes) for rank, _ in receivers}
-    for k, linears in enumerate(costs.classes):
-        counts = {rank: classes[k].migrated for rank, classes in reliefs.items() if classes[k].migrated}
-        for piece in pieces(counts, receivers):
-            own = linears.outputs[piece.receiver]
-            scale = linears.outputs[piece.sender] / own if own else 1.0
-            found[piece.receiver][k] += piece.columns * scale
-    return found
+def weights_of(receivers: Receivers, ranks: int) -> Array:
+    """Return each rank's share, 0..1, of what migrates: [e]."""
+    weights = np.zeros(ranks)
+    weights[[rank for rank, _ in receivers]] = [weight for _, weight in receivers]
+    whole = math.fsum(weights.tolist())
+    return weights / whole if whole else weights
+
+
+def executed_seconds(costs: Costs, reliefs: Reliefs, received: Array | None = None) -> Array:
+    """Return what each rank's products take by its curves under a plan; received: as received_columns. [e]"""
+    relieved = Relieved.of(reliefs, len(costs.classes), costs.ranks)
+    tables = costs.tables
+    terms = tables.seconds(tables.columns - relieved.pruned - relieved.migrated)
+    if received is not None:
+        strange = (tables.outputs == 0) | (tables.columns == 0)  # a rank without such work goes by the slowest other
+        theirs = tables.seconds(received)
+        for k, rank in zip(*np.nonzero(strange & (received > 0)), strict=True):
+            theirs[k, rank] = max(curves[k].at(float(received[k, rank])) for curves in costs.curves)
+        terms = terms + theirs
+    return added(tables.calls * terms, costs.ranks)
 
 
 def iteration_seconds(
@@ -108,17 +112,19 @@ def iteration_seconds(
 
     M_i = M^_i t(executed) / t(full); a relieved rank pays allocation and extraction (Omega1, Omega2) on top.
     """
-    migrated = any(taken.migrated for classes in reliefs.values() for taken in classes)
-    received = received_columns(costs, reliefs, receivers) if migrated else {}
-    totals = seen.total.tolist()
-    full = seen.full.tolist()
-    for rank in {*reliefs, *received}:
-        whole = costs.full_seconds(rank)
-        executed = executed_seconds(costs, rank, reliefs, received.get(rank))
-        slower = full[rank] / whole if whole else 1.0
-        totals[rank] += executed * slower - full[rank] + _resizing(costs, rank, reliefs)
-    moved = transfer_seconds(costs, reliefs, len(receivers), primitive) if migrated else 0.0
-    return float(max(totals)) + moved + base_wait
+    relieved = Relieved.of(reliefs, len(costs.classes), costs.ranks)
+    if not relieved:
+        return float(seen.total.max()) + base_wait
+    received = received_columns(costs, relieved, receivers) if relieved.migrates else None
+    whole = costs.tables.full
+    slower = np.divide(seen.full, whole, out=np.ones(costs.ranks), where=whole > 0)
+    changed = executed_seconds(costs, relieved, received) * slower - seen.full
+    touched = (relieved.pruned + relieved.migrated > 0).any(axis=0)
+    if received is not None:
+        touched |= (received > 0).any(axis=0)
+    totals = seen.total + np.where(touched, changed, 0.0) + _resizing(costs, relieved)
+    moved = transfer_seconds(costs, relieved, len(receivers), primitive) if relieved.migrates else 0.0
+    return float(totals.max()) + moved + base_wait
 
 
 def refreshed(costs: Costs, plan: WorkPlan, measured_seconds: float) -> Costs:
@@ -131,30 +137,23 @@ def refreshed(costs: Costs, plan: WorkPlan, measured_seconds: float) -> Costs:
     return replace(costs, link=costs.link.scaled(factor))
 
 
-def _resizing(costs: Costs, rank: int, reliefs: Reliefs) -> float:
-    """Return what cutting the rank's matrices costs, whoever computes the rest or nobody."""
-    taken = reliefs.get(rank)
-    if not taken:
-        return 0.0
-    share = share_of(costs, rank, taken, "pruned") + share_of(costs, rank, taken, "migrated")
-    return costs.allocation + costs.extraction.at(share)
+def _resizing(costs: Costs, relieved: Relieved) -> Array:
+    """Return what cutting each rank's matrices costs, whoever computes the rest or nobody: [e]."""
+    gone = shares(costs, relieved.pruned + relieved.migrated)
+    line = costs.extraction
+    return np.where(gone > 0, costs.allocation + line.fixed + line.slope * gone, 0.0)
 
 
-def share_of(costs: Costs, rank: int, taken: Sequence[Taken], what: str) -> float:
-    """Return the share, 0..1, of one rank's work that is `what` (pruned or migrated), by operations."""
-    gone = whole = 0.0
-    for linears, each in zip(costs.classes, taken, strict=True):
-        gone += linears.operations(rank, getattr(each, what))
-        whole += linears.operations(rank, linears.columns[rank])
-    return gone / whole if whole else 0.0
+def shares(costs: Costs, columns: Array) -> Array:
+    """Return which share of each rank's work, by operations, these columns [K, e] are: [e]."""
+    tables = costs.tables
+    gone, whole = (added(tables.operations * each, costs.ranks) for each in (columns, tables.columns))
+    return np.divide(gone, whole, out=np.zeros(costs.ranks), where=whole > 0)
 
 
 def pruned_share(costs: Costs, reliefs: Reliefs) -> float:
     """Return the share, 0..1, of all ranks' work that is deleted."""
-    gone = sum(
-        linears.operations(rank, taken.pruned)
-        for rank, classes in reliefs.items()
-        for linears, taken in zip(costs.classes, classes, strict=True)
-    )
-    whole = sum(c.operations(rank, c.columns[rank]) for c in costs.classes for rank in range(costs.ranks))
+    relieved = Relieved.of(reliefs, len(costs.classes), costs.ranks)
+    operations = costs.tables.operations
+    gone, whole = (math.fsum((operations * each).ravel().tolist()) for each in (relieved.pruned, costs.tables.columns))
     return gone / whole if whole else 0.0

@@ -3,24 +3,26 @@
 import math
 from collections.abc import Collection, Iterable, Sequence
 
+import numpy as np
 from heterotp_api.policy import Semi
 
+from heterotp_trainer.balancing.arrays import Array, Relieved
 from heterotp_trainer.balancing.history import Observation
-from heterotp_trainer.balancing.migration import Priced, receivers_of, slowest_first
+from heterotp_trainer.balancing.migration import MANY, Priced, receivers_of, slowest_first
 from heterotp_trainer.balancing.predict import (
     executed_seconds,
     iteration_seconds,
     pruned_share,
     received_columns,
-    share_of,
+    shares,
     transfer_seconds,
 )
-from heterotp_trainer.balancing.work import Costs, Reliefs, Taken, blocks, grain_for
+from heterotp_trainer.balancing.work import Costs, blocks, grain_for
 from heterotp_trainer.balancing.zero import prune, reference_seconds
 
 BETAS = [step / 32 for step in range(33)]  # a straggler has hardly more blocks of columns
 BISECTIONS = 40
-MOST_SPLITS = 33  # of many stragglers not every x is priced, but as many, evenly spread
+MOST_SPLITS, FEW_SPLITS = 33, 3  # of very many stragglers not every x is priced, but as many, evenly spread
 
 
 def semi(
@@ -55,10 +57,11 @@ def candidates(costs: Costs, seen: Observation, order: Sequence[int], settings: 
     """Return the plans to choose from: every beta of one straggler; every x of several, whole or rows only."""
     if len(order) == 1:
         return [with_beta(costs, seen, order[0], beta, settings, base_wait) for beta in BETAS]
-    count = min(len(order) + 1, MOST_SPLITS)
+    count = min(len(order) + 1, MOST_SPLITS if len(order) <= MANY else FEW_SPLITS)
     splits = sorted({len(order) * step // (count - 1) for step in range(count)})
+    wanted, receivers = _down_to_minimum(costs, seen, order, settings), receivers_of(costs, seen, order)
     return [
-        split_at(costs, seen, order, x, settings, base_wait, rows_only)
+        _split(costs, seen, wanted, order[:x], receivers, settings, base_wait, rows_only)
         for x in splits
         for rows_only in (False, True)
         if x or not rows_only
@@ -78,28 +81,28 @@ def least_deletion(costs: Costs, plans: Sequence[Priced], tolerance: float, limi
     return min(near, key=lambda plan: (pruned_share(costs, plan.reliefs), plan.seconds))
 
 
-def split_at(
+def split_at(costs: Costs, seen: Observation, order: Sequence[int], x: int, settings: Semi, base_wait: float) -> Priced:
+    """Return the plan in which the x slowest migrate and the others prune, all down to T_min, and its price (eq. 3)."""
+    wanted, receivers = _down_to_minimum(costs, seen, order, settings), receivers_of(costs, seen, order)
+    return _split(costs, seen, wanted, order[:x], receivers, settings, base_wait, False)
+
+
+def _split(
     costs: Costs,
     seen: Observation,
-    order: Sequence[int],
-    x: int,
+    wanted: Relieved,
+    migrating: Sequence[int],
+    receivers: tuple[tuple[int, float], ...],
     settings: Semi,
     base_wait: float,
-    rows_only: bool = False,
+    rows_only: bool,
 ) -> Priced:
-    """Return the plan in which the x slowest migrate and the others prune, all down to T_min, and its price (eq. 3).
-
-    rows_only: those x migrate columns of row-parallel linears alone and prune the others.
-    """
-    wanted = _down_to_minimum(costs, seen, order, settings)
-    reliefs = {}
-    for rank in sorted(wanted):
-        moves = rank in order[:x]
-        reliefs[rank] = tuple(
-            Taken(0, each.pruned) if moves and (linears.parallel == "row" or not rows_only) else each
-            for linears, each in zip(costs.classes, wanted[rank], strict=True)
-        )
-    return _priced(costs, seen, reliefs, order, settings, base_wait)
+    """See split_at; rows_only: they migrate columns of row-parallel linears alone and prune the others."""
+    senders = np.zeros(costs.ranks, dtype=bool)
+    senders[list(migrating)] = True
+    moves = senders & (costs.tables.rows | (not rows_only))
+    reliefs = Relieved(np.where(moves, 0.0, wanted.pruned), np.where(moves, wanted.pruned, 0.0))
+    return _priced(costs, seen, reliefs, receivers, settings, base_wait)
 
 
 def with_beta(costs: Costs, seen: Observation, rank: int, beta: float, settings: Semi, base_wait: float) -> Priced:
@@ -108,23 +111,21 @@ def with_beta(costs: Costs, seen: Observation, rank: int, beta: float, settings:
     Row-parallel linears migrate first: of those only columns travel, while a column-parallel linear sends its whole
     dY and gets back its whole Y, however few columns migrate.
     """
-    wanted = _down_to_minimum(costs, seen, [rank], settings).get(rank, ())
-    taken = []
-    for linears, each, share in zip(costs.classes, wanted, _by_parallel(costs, rank, wanted, beta), strict=False):
+    wanted = _down_to_minimum(costs, seen, [rank], settings).pruned
+    moved = np.zeros_like(wanted)
+    for k, share in enumerate(_by_parallel(costs, wanted[:, rank] * costs.tables.operations[:, rank], beta)):
         # of both grains, so that what is left to prune is whole blocks again
         grains = (settings.zero.grain, settings.mig.grain)
-        step = math.lcm(*(grain_for(grain, costs.grains[rank], linears.columns[rank]) for grain in grains))
-        moved = each.pruned if share >= 1 else blocks(each.pruned * share, step)
-        taken.append(Taken(each.pruned - moved, moved))
-    reliefs: Reliefs = {rank: tuple(taken)} if any(t.pruned or t.migrated for t in taken) else {}
-    return _priced(costs, seen, reliefs, [rank], settings, base_wait)
+        step = math.lcm(*(grain_for(g, costs.grains[rank], costs.classes[k].columns[rank]) for g in grains))
+        moved[k, rank] = wanted[k, rank] if share >= 1 else blocks(float(wanted[k, rank]) * share, step)
+    receivers = receivers_of(costs, seen, [rank])
+    return _priced(costs, seen, Relieved(wanted - moved, moved), receivers, settings, base_wait)
 
 
-def _by_parallel(costs: Costs, rank: int, wanted: Sequence[Taken], beta: float) -> list[float]:
-    """Return per class the share of its columns that migrates, so that in all beta of the work does."""
-    work = [linears.operations(rank, each.pruned) for linears, each in zip(costs.classes, wanted, strict=False)]
-    rows = math.fsum(w for w, linears in zip(work, costs.classes, strict=False) if linears.parallel == "row")
-    columns = math.fsum(work) - rows
+def _by_parallel(costs: Costs, work: Array, beta: float) -> list[float]:
+    """Return per class the share of its columns that migrates, so that in all beta of the work [K] does."""
+    rows = math.fsum(float(w) for w, linears in zip(work, costs.classes, strict=True) if linears.parallel == "row")
+    columns = math.fsum(work.tolist()) - rows
     moving = beta * (rows + columns)
     row_share = min(1.0, moving / rows) if rows else 0.0
     column_share = max(0.0, moving - rows) / columns if columns else 0.0
@@ -133,16 +134,20 @@ def _by_parallel(costs: Costs, rank: int, wanted: Sequence[Taken], beta: float) 
     return [row_share if linears.parallel == "row" else column_share for linears in costs.classes]
 
 
-def _down_to_minimum(costs: Costs, seen: Observation, ranks: Sequence[int], settings: Semi) -> Reliefs:
+def _down_to_minimum(costs: Costs, seen: Observation, ranks: Sequence[int], settings: Semi) -> Relieved:
     return prune(costs, seen, ranks, settings.zero, reference_seconds(seen, "minimum"), 1.0)
 
 
 def _priced(
-    costs: Costs, seen: Observation, reliefs: Reliefs, order: Sequence[int], settings: Semi, base_wait: float
+    costs: Costs,
+    seen: Observation,
+    reliefs: Relieved,
+    receivers: tuple[tuple[int, float], ...],
+    settings: Semi,
+    base_wait: float,
 ) -> Priced:
-    receivers = receivers_of(costs, seen, order)
     if not receivers:  # nobody is left to take anything: all prune
-        reliefs = {r: tuple(Taken(t.pruned + t.migrated) for t in classes) for r, classes in reliefs.items()}
+        reliefs = Relieved(reliefs.pruned + reliefs.migrated, np.zeros_like(reliefs.migrated))
     primitive = settings.mig.primitive
     return Priced(reliefs, receivers, iteration_seconds(costs, seen, reliefs, receivers, primitive, base_wait))
 
@@ -155,7 +160,7 @@ def balanced_beta(costs: Costs, seen: Observation, rank: int, settings: Semi) ->
 
     def surplus(beta: float) -> float:
         plan = with_beta(costs, seen, rank, beta, settings, 0.0)
-        return _migration_cost(costs, seen, plan, settings) - _resizing_cost(costs, rank, plan)
+        return _migration_cost(costs, seen, rank, plan, settings) - _resizing_cost(costs, rank, plan)
 
     least = costs.allocation + costs.extraction.fixed  # however little is pruned
     if surplus(1.0) <= least:
@@ -168,19 +173,20 @@ def balanced_beta(costs: Costs, seen: Observation, rank: int, settings: Semi) ->
 
 
 def _resizing_cost(costs: Costs, rank: int, plan: Priced) -> float:
-    taken = plan.reliefs.get(rank)
-    if taken is None or not any(t.pruned for t in taken):
-        return 0.0
-    return costs.allocation + costs.extraction.at(share_of(costs, rank, taken, "pruned"))
+    share = _share(costs, rank, plan, "pruned")
+    return costs.allocation + costs.extraction.at(share) if share else 0.0
 
 
-def _migration_cost(costs: Costs, seen: Observation, plan: Priced, settings: Semi) -> float:
+def _share(costs: Costs, rank: int, plan: Priced, what: str) -> float:
+    return float(shares(costs, getattr(Relieved.of(plan.reliefs, len(costs.classes), costs.ranks), what))[rank])
+
+
+def _migration_cost(costs: Costs, seen: Observation, rank: int, plan: Priced, settings: Semi) -> float:
     """Return sendCost + Phi1 + the longest Phi2 over the receivers, seconds an iteration."""
     received = received_columns(costs, plan.reliefs, plan.receivers)
-    longest = 0.0
-    for rank, columns in received.items():
-        whole = costs.full_seconds(rank)
-        more = executed_seconds(costs, rank, {}, columns) - whole
-        longest = max(longest, more * float(seen.full[rank]) / whole if whole else 0.0)
-    packing = sum(costs.extraction.at(share_of(costs, r, taken, "migrated")) for r, taken in plan.reliefs.items())
-    return packing + transfer_seconds(costs, plan.reliefs, len(plan.receivers), settings.mig.primitive) + longest
+    whole = costs.tables.full
+    slower = np.divide(seen.full, whole, out=np.ones(costs.ranks), where=whole > 0)
+    more = (executed_seconds(costs, {}, received) - whole) * slower
+    packing = costs.extraction.at(_share(costs, rank, plan, "migrated"))
+    moved = transfer_seconds(costs, plan.reliefs, len(plan.receivers), settings.mig.primitive)
+    return packing + moved + float(more.max())

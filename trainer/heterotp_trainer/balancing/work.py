@@ -14,6 +14,7 @@ from typing import Literal
 
 from heterotp_api.policy import BalancingSettings
 
+from heterotp_trainer.balancing.arrays import Tables
 from heterotp_trainer.tensor_parallel.units import balanced_counts
 
 ROUNDING = 1e-6  # of a block: 27.999... blocks by floats are 28
@@ -111,9 +112,14 @@ class Costs:
         """Number of ranks."""
         return len(self.curves)
 
+    @cached_property
+    def tables(self) -> Tables:
+        """Classes and curves as arrays over the ranks."""
+        return Tables.of(self.classes, self.curves)
+
     def full_seconds(self, rank: int) -> float:
         """Return what the rank's products take by its curves with nothing taken from it."""
-        return sum(c.calls * self.curves[rank][k].at(c.columns[rank]) for k, c in enumerate(self.classes))
+        return float(self.tables.full[rank])
 
 
 @dataclass(frozen=True)

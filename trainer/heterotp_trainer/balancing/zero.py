@@ -3,14 +3,16 @@
 import math
 from collections.abc import Collection, Sequence
 
+import numpy as np
 from heterotp_api.policy import Zero
 
+from heterotp_trainer.balancing.arrays import Array, Relieved, grains_of, interpolated
 from heterotp_trainer.balancing.history import Observation
 from heterotp_trainer.balancing.predict import pruned_share
-from heterotp_trainer.balancing.work import Costs, Reliefs, Taken, blocks, grain_for
+from heterotp_trainer.balancing.work import ROUNDING, Costs, blocks
 
 PRIDIFF_E = 0.5  # the paper's empirical ratio of PriDiffE
-SHRINK_STEPS = 40  # halvings: below the resolution of a block
+SHRINK_STEPS = 20  # halvings: below the resolution of a block
 
 
 def relief(total: float, matmul: float, reference: float) -> float:
@@ -27,65 +29,65 @@ def reference_seconds(seen: Observation, criterion: str) -> float:
     return min(totals) if criterion == "minimum" else math.fsum(totals) / len(totals)
 
 
-def columns_for(costs: Costs, rank: int, share: float, most: float, grain: int | None) -> list[int]:
-    """Return per class the columns whose absence takes `share` of the matmul time, at most `most` of them.
+def columns_for(costs: Costs, share: Array, most: float, grain: int | None) -> Array:
+    """Return the columns whose absence takes `share` [e] of each rank's matmul time, at most `most` of them: [K, e].
 
     Whole blocks, rounded down: rather a little slower than more deleted.
     """
-    found = []
-    for k, linears in enumerate(costs.classes):
-        whole = linears.columns[rank]
-        curve = costs.curves[rank][k]
-        seconds = curve.at(whole)  # none where the rank has no such work
-        wanted = whole - curve.columns_at(seconds * (1 - share)) if seconds else 0.0
-        step = grain_for(grain, costs.grains[rank], whole)
-        found.append(blocks(max(0.0, min(wanted, most * whole)), step))
-    return found
+    tables = costs.tables
+    whole = tables.columns
+    seconds = tables.seconds(whole)  # none where the rank has no such work
+    kept = interpolated(tables.ys, tables.xs, seconds * (1 - share))
+    wanted = np.where((seconds > 0) & (share > 0), np.minimum(whole - kept, most * whole), 0.0)
+    return in_blocks(np.maximum(0.0, wanted), grains_of(grain, costs.grains, whole))
 
 
-def fixed(costs: Costs, ratio: float, ranks: Collection[int], grain: int | None, what: str) -> Reliefs:
+def in_blocks(columns: Array, grains: Array) -> Array:
+    """Return columns rounded down to whole blocks (see work.blocks)."""
+    return np.floor(columns / grains + ROUNDING) * grains
+
+
+def fixed(costs: Costs, ratio: float, ranks: Collection[int], grain: int | None, what: str) -> Relieved:
     """Return the given ratio taken from the given ranks, whatever their speed; what: pruned or migrated."""
-    reliefs = {}
-    for rank in sorted(ranks):
-        steps = [grain_for(grain, costs.grains[rank], c.columns[rank]) for c in costs.classes]
-        whole = [c.columns[rank] for c in costs.classes]
-        counts = [n if ratio >= 1 else blocks(ratio * n, step) for n, step in zip(whole, steps, strict=True)]
-        reliefs[rank] = tuple(Taken(**{what: count}) for count in counts)
-    return reliefs
+    whole = costs.tables.columns
+    chosen = np.zeros(costs.ranks, dtype=bool)
+    chosen[list(ranks)] = True
+    counts = whole if ratio >= 1 else in_blocks(ratio * whole, grains_of(grain, costs.grains, whole))
+    taken, nothing = np.where(chosen, counts, 0.0), np.zeros_like(whole)
+    return Relieved(taken, nothing) if what == "pruned" else Relieved(nothing, taken)
 
 
 def prune(
     costs: Costs, seen: Observation, stragglers: Collection[int], settings: Zero, reference: float, limit: float
-) -> Reliefs:
+) -> Relieved:
     """Return what the stragglers prune to come down to the reference, within the deleted share allowed."""
-    shares = {rank: _wanted(seen, rank, settings, reference) for rank in sorted(stragglers)}
-    reliefs = _pruned(costs, shares, settings)
+    wanted = reliefs_to(seen, stragglers, reference)
+    reliefs = _pruned(costs, wanted, 1.0, settings)
     if pruned_share(costs, reliefs) <= limit:
         return reliefs
     low, high = 0.0, 1.0
     for _ in range(SHRINK_STEPS):
         middle = (low + high) / 2
-        smaller = _pruned(costs, {rank: share * middle for rank, share in shares.items()}, settings)
-        low, high = (middle, high) if pruned_share(costs, smaller) <= limit else (low, middle)
-    return _pruned(costs, {rank: share * low for rank, share in shares.items()}, settings)
+        within = pruned_share(costs, _pruned(costs, wanted, middle, settings)) <= limit
+        low, high = (middle, high) if within else (low, middle)
+    return _pruned(costs, wanted, low, settings)
 
 
-def _wanted(seen: Observation, rank: int, settings: Zero, reference: float) -> float:
-    if settings.selection == "PriDiffE":
-        return min(PRIDIFF_E, settings.gamma_max)
-    return relief(float(seen.total[rank]), float(seen.full[rank]), reference)
+def reliefs_to(seen: Observation, stragglers: Collection[int], level: float) -> Array:
+    """Return r of each straggler down to a level of seconds, 0 of the others: [e] (see relief)."""
+    chosen = np.zeros(len(seen.full), dtype=bool)
+    chosen[list(stragglers)] = True
+    share = np.divide(seen.total - level, seen.full, out=np.zeros_like(seen.full), where=seen.full > 0)
+    return np.where(chosen, np.maximum(0.0, share), 0.0)
 
 
-def _pruned(costs: Costs, shares: dict[int, float], settings: Zero) -> Reliefs:
-    reliefs = {}
-    for rank, share in shares.items():
-        if settings.selection == "PriDiffE":  # a share of columns, not of time
-            counts = [Taken(t.pruned) for t in fixed(costs, share, [rank], settings.grain, "pruned")[rank]]
-        else:
-            counts = [Taken(n) for n in columns_for(costs, rank, share, settings.gamma_max, settings.grain)]
-        if any(taken.pruned for taken in counts):
-            reliefs[rank] = tuple(counts)
-    return reliefs
+def _pruned(costs: Costs, wanted: Array, part: float, settings: Zero) -> Relieved:
+    """Return what is pruned for a part, 0..1, of the relief wanted [e]."""
+    if settings.selection == "PriDiffE":  # a share of columns, not of time, whatever is wanted
+        ratio = part * min(PRIDIFF_E, settings.gamma_max)
+        return fixed(costs, ratio, np.flatnonzero(wanted > 0).tolist(), settings.grain, "pruned")
+    counts = columns_for(costs, part * wanted, settings.gamma_max, settings.grain)
+    return Relieved(counts, np.zeros_like(counts))
 
 
 def by_layer(columns: int, candidates: Sequence[float], settings: Zero, layers_columns: int, grain: int) -> list[int]:
