@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from balancing_world import POLICIES, even_costs, history_of, seen, situations
+from balancing_world import POLICIES, all_costs, even_costs, history_of, seen, situations
 from heterotp_api.policy import BalancingSettings, Mig, Semi, Zero
 from heterotp_trainer.balancer import observation
+from heterotp_trainer.balancing.arrays import interpolated
 from heterotp_trainer.balancing.decide import decide
 from heterotp_trainer.balancing.effect import effects
 from heterotp_trainer.balancing.history import Observation
@@ -220,6 +221,19 @@ def test_a_fixed_share_migrates_from_the_first_iteration_on():
 
 
 # -- prices -----------------------------------------------------------------------------------------------
+
+@given(data=st.data())
+@settings(max_examples=50, deadline=None)
+def test_the_tables_hold_the_curves(data):
+    costs = data.draw(all_costs())
+    columns = costs.tables.columns * data.draw(st.sampled_from([0.0, 0.3, 0.5, 1.0, 1.7])) + 1
+    seconds = costs.tables.seconds(columns)
+    fitting = interpolated(costs.tables.ys, costs.tables.xs, seconds)
+    for k in range(len(costs.classes)):
+        for rank, curves in enumerate(costs.curves):
+            assert seconds[k, rank] == pytest.approx(curves[k].at(columns[k, rank]))
+            assert fitting[k, rank] == pytest.approx(curves[k].columns_at(seconds[k, rank]))
+
 
 LINK = Link(broadcast=Line(1.0, 0.1), reduce=Line(10.0, 0.01), piece=Line(100.0, 0.001))
 

@@ -24,16 +24,16 @@ def matrix(rows, columns, first=0):
 
 
 @given(choices(), st.integers(0, 3), st.booleans())
-def test_gather_put_and_add_are_plain_indexing(chosen, rows, strided):
+def test_gather_put_and_fill_are_plain_indexing(chosen, rows, strided):
     x = matrix(chosen.total, rows).t() if strided else matrix(rows, chosen.total)
     values = matrix(rows, len(chosen), first=1000)
     assert torch.equal(chosen.gather(x), x[:, chosen.ids])
-    put, added, x_put, x_added = (x.contiguous().clone() for _ in range(4))
+    put, filled, x_put, x_filled = (x.contiguous().clone() for _ in range(4))
     chosen.put(put, values)
-    chosen.add(added, values)
+    chosen.fill(filled, -1.0)
     x_put[:, chosen.ids] = values
-    x_added[:, chosen.ids] += values
-    assert torch.equal(put, x_put) and torch.equal(added, x_added)
+    x_filled[:, chosen.ids] = -1
+    assert torch.equal(put, x_put) and torch.equal(filled, x_filled)
 
 
 @given(choices())

@@ -84,7 +84,8 @@ def interpolated(xs: Array, ys: Array, x: Array) -> Array:
         x0, x1, y0, y1 = xs[..., p - 1], xs[..., p], ys[..., p - 1], ys[..., p]
         rising = x1 > x0
         slope = np.divide(y1 - y0, x1 - x0, out=np.zeros_like(y0), where=rising)
-        y = np.where((x >= x0) & rising, y0 + (x - x0) * slope, np.where((x >= x1) & ~rising, y1, y))
+        flat = ~rising & (y1 != y0)  # a point that repeats the last one only fills up the table
+        y = np.where((x >= x0) & rising, y0 + (x - x0) * slope, np.where((x >= x1) & flat, y1, y))
     return y
 
 

@@ -58,9 +58,12 @@ class ColumnSet:
         shaped = values.reshape(len(whole), len(self._blocks), self.grain)
         whole.view(len(whole), self.total // self.grain, self.grain).index_copy_(1, self._blocks, shaped)
 
-    def add(self, whole: Tensor, values: Tensor) -> None:
-        """Add values [n, k] to the chosen columns of whole [n, L]."""
-        whole.index_add_(1, self.ids, values)
+    def fill(self, whole: Tensor, value: float) -> None:
+        """Set the chosen columns of whole [n, L] to one value."""
+        if self._blocks is None:
+            whole.index_fill_(1, self.ids, value)
+        else:
+            whole.view(len(whole), self.total // self.grain, self.grain).index_fill_(1, self._blocks, value)
 
     def part(self, start: int, stop: int) -> "ColumnSet":
         """Return the chosen columns number start to stop."""

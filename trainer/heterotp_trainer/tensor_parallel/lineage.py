@@ -67,15 +67,23 @@ class Lineage:
         """
         if len(self.kept) == self.kept.total:
             return kept
-        whole = kept.new_zeros(len(kept), self.kept.total)
+        whole = kept.new_empty(len(kept), self.kept.total)  # every column is written once
         self.kept.put(whole, kept)
-        if self.pruned is not None and self.imputation == "Average" and len(self.kept):
-            self.pruned.put(whole, kept.mean(1, keepdim=True).expand(-1, len(self.pruned)).contiguous())
-        if self.pruned is not None and self.imputation == "Same":
-            before = self.memory.values.get(name)
-            if before is not None and before.shape == whole.shape:
-                self.pruned.put(whole, self.pruned.gather(before))
+        if self.given is not None:
+            self.given.fill(whole, 0.0)
+        if self.pruned is not None:
+            self._fill_pruned(name, whole, kept)
         return whole
+
+    def _fill_pruned(self, name: str, whole: Tensor, kept: Tensor) -> None:
+        assert self.pruned is not None
+        before = self.memory.values.get(name)
+        if self.imputation == "Average" and len(self.kept):
+            self.pruned.put(whole, kept.mean(1, keepdim=True).expand(-1, len(self.pruned)).contiguous())
+        elif self.imputation == "Same" and before is not None and before.shape == whole.shape:
+            self.pruned.put(whole, self.pruned.gather(before))
+        else:
+            self.pruned.fill(whole, 0.0)
 
     def remember(self, name: str, gradient: Tensor) -> None:
         """Keep a full gradient for the next iteration, where Same needs it."""
