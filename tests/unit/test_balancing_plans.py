@@ -222,6 +222,7 @@ def test_a_fixed_share_migrates_from_the_first_iteration_on():
 
 # -- prices -----------------------------------------------------------------------------------------------
 
+
 @given(data=st.data())
 @settings(max_examples=50, deadline=None)
 def test_the_tables_hold_the_curves(data):

@@ -11,7 +11,7 @@ from typing import Any
 
 from heterotp_cli.bench.scenarios import GangRun, Size, Step
 from heterotp_cli.errors import Failed
-from heterotp_cli.follow import History, read_history
+from heterotp_cli.follow import History, read_history, tail
 from heterotp_cli.gang import Gang
 from heterotp_cli.pods import free_ports, pod_commands
 from heterotp_cli.workdir import LOGS, read_json, write_json
@@ -93,9 +93,9 @@ class TimingGang:
         return {**found, "reason": status.get("reason", ""), "predicted": status.get("predictedIterationSeconds")}
 
     def _said(self) -> str:
-        logs = sorted((self._workdir / LOGS).glob("*.log"))
-        lines = [line for log in logs for line in log.read_text(errors="replace").splitlines() if "rror" in line]
-        return lines[-1] if lines else "no rank said why"
+        self._gang.kill()  # so that all is written
+        logs = sorted((self._workdir / LOGS).glob("rank-*.log"))
+        return next((line for log in logs for line in tail(log, 1)), "no rank said why")
 
     def close(self) -> None:
         """Stop all ranks."""

@@ -1,0 +1,78 @@
+"""`heterotp bench paper` for real, at its smallest: a timing gang, trainings, the page, and going on after a stop."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from heterotp_api.policy import BalancingSettings
+from heterotp_cli.bench.scenarios import QUICK
+from heterotp_cli.bench.store import Store
+from heterotp_cli.bench.training import SHAPE, AllRanks, contexts
+from heterotp_cli.bench_command import Bench, measure
+from heterotp_trainer.data import load_dataset
+from heterotp_trainer.model.vit import VisionTransformer
+
+SMALLEST = replace(QUICK, chis=(8.0,), gammas=(0.5,), seeds=2, epochs=1, samples=2, pace=0.1, splits=())
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_dataset("digits", None, 0)
+
+
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_all_ranks_in_one_process_are_the_model_itself(digits, ranks):
+    alone = contexts(1, SHAPE)[0]
+    sizes = {"image_size": digits.image_size, "channels": digits.channels, "classes": digits.classes}
+    images = digits.train_images[:8]
+    whole, cut = VisionTransformer(alone, SHAPE, **sizes, seed=3), AllRanks(digits, 3, ranks).model
+    assert torch.allclose(whole(images), cut(images), atol=1e-5)
+    for model in (whole, cut):
+        model(images).square().mean().backward()
+    assert torch.allclose(whole.patch_weight.grad, cut.patch_weight.grad, atol=1e-5)
+    assert sum(p.numel() for p in whole.parameters()) == sum(p.numel() for p in cut.parameters())
+
+
+def test_ratios_reach_the_ranks_that_they_are_for(digits):
+    gang = AllRanks(digits, 0, 4)
+    gang.choose(1, [0.0, 0.5, 0.0, 0.25], BalancingSettings(strategy="ZERO"))
+    kept = [
+        {len(linear.lineage.kept) / linear.lineage.kept.total for linear in lineages.linears if linear.lineage}
+        for lineages in gang.lineages
+    ]
+    assert kept == [set(), {0.5}, set(), {0.75}]
+
+
+def test_a_bench_measures_draws_and_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
+    figures = ("homogeneous",)
+    measure(figures, SMALLEST, "quick", tmp_path)
+    folder = tmp_path / "quick"
+    assert str(folder / "index.html") in capsys.readouterr().out.replace("\n", "")
+    assert "holds" in (folder / "index.html").read_text()
+    assert {path.name for path in folder.iterdir()} == {
+        "index.html", "homogeneous.csv", "homogeneous.png", "results.jsonl"
+    }  # fmt: skip
+    found = Store(folder).results
+    times = {name: result["steady"] for name, result in found.items() if name.startswith("time/")}
+    assert len(times) == 3 and all(0.1 < seconds < 5 for seconds in times.values())
+    assert len([name for name in found if name.startswith("content/")]) == 3 * SMALLEST.seeds
+
+    def nothing_runs(*arguments):
+        raise AssertionError("measured once more")
+
+    monkeypatch.setattr("heterotp_cli.bench.live.run_gang", nothing_runs)
+    monkeypatch.setattr("heterotp_cli.bench.training.run_trial", nothing_runs)
+    measure(figures, SMALLEST, "quick", tmp_path)
+    assert Store(folder).results == found
+
+
+def test_a_gang_that_cannot_run_says_why(tmp_path, monkeypatch):
+    from heterotp_cli.errors import Failed
+    from rich.progress import Progress
+
+    monkeypatch.setattr("heterotp_cli.bench.live.MODULE", "heterotp_cli.bench.absent")
+    with (
+        pytest.raises(Failed, match=r"step 'baseline' did not come to rest: .*No module named"),
+        Progress() as progress,
+    ):
+        Bench(Store(tmp_path), SMALLEST, ("homogeneous",), progress).run()
