@@ -331,8 +331,9 @@ def test_pieces_cover_every_column_once_in_proportion_to_speed(counts, weights):
         ([9.0, 1, 2, 4], (960,) * 4, ((1, 1.0), (2, 0.5), (3, 0.25))),
         ([9.0, 1, 1, 2], (960, 480, 960, 960), ((1, 0.5), (2, 1.0), (3, 0.5))),
         ([9.0, 1, 0, 2], (960, 960, 0, 960), ((1, 1.0), (2, 1.0), (3, 0.5))),
+        ([9.0, 1, 0, 2], (960,) * 4, ((1, 1.0), (2, 1.0), (3, 0.5))),
     ],
-    ids=["by-time", "by-work-a-second", "one-without-work"],
+    ids=["by-time", "by-work-a-second", "one-without-work", "one-without-time"],
 )
 def test_receivers_are_the_others_by_their_speed(full, columns, receivers):
     even = even_costs(4, parallel="row")

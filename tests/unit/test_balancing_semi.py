@@ -9,7 +9,7 @@ from heterotp_trainer.balancing.migration import Priced, receivers_of
 from heterotp_trainer.balancing.predict import iteration_seconds, pruned_share
 from heterotp_trainer.balancing.semi import balanced_beta, least_deletion, semi
 from heterotp_trainer.balancing.work import Line, Link, Taken, grain_for
-from heterotp_trainer.balancing.zero import prune
+from heterotp_trainer.balancing.zero import prune, reference_seconds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -90,7 +90,8 @@ def best_of(costs, observed, slow, chosen, limit, plans):
 @settings(max_examples=100, deadline=None)
 def test_of_all_plans_the_one_that_deletes_least_in_time(count, data):
     costs, observed, slow, chosen, limit = data.draw(choices(count))
-    wanted = prune(costs, observed, slow, chosen.zero, min(observed.total), UNLIMITED)
+    least = reference_seconds(costs, observed, "minimum")
+    wanted = prune(costs, observed, slow, chosen.zero, least, UNLIMITED)
     if count > 1:
         plans = splits_of_several(costs, observed, wanted)
     else:

@@ -2,11 +2,13 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from balancing_world import all_costs, even_costs, history_of, observations, seen
 from heterotp_api.policy import BalancingSettings, Zero
+from heterotp_trainer.balancing.arrays import grains_of
 from heterotp_trainer.balancing.decide import decide
 from heterotp_trainer.balancing.predict import iteration_seconds, pruned_share
 from heterotp_trainer.balancing.work import Costs, Curve, LinearClass, Taken, WorkPlan, blocks, grain_for
@@ -22,7 +24,7 @@ def pruned(chis, costs=None, limit=UNLIMITED, **fields):
     costs = costs or even_costs(len(chis))
     zero, observed = Zero(**fields), seen([float(chi) for chi in chis])
     stragglers = [rank for rank, chi in enumerate(chis) if chi > 1]
-    reference = reference_seconds(observed, zero.criterion)
+    reference = reference_seconds(costs, observed, zero.criterion)
     return costs, observed, prune(costs, observed, stragglers, zero, reference, limit)
 
 
@@ -59,8 +61,8 @@ def test_the_average_cannot_go_below_1_875():
 
 
 def test_other_work_counts_in_the_time_but_cannot_be_taken():
-    observed = seen([4.0, 2.0], unit=[1.0, 0.5], fixed=0.5)
-    taken = prune(even_costs(2), observed, [0], Zero(), reference_seconds(observed, "minimum"), UNLIMITED)
+    even, observed = even_costs(2), seen([4.0, 2.0], unit=[1.0, 0.5], fixed=0.5)
+    taken = prune(even, observed, [0], Zero(), reference_seconds(even, observed, "minimum"), UNLIMITED)
     assert taken == {0: (Taken(600),)}  # r = (5.5 - 3) / 4
 
 
@@ -135,6 +137,11 @@ def test_columns_are_rounded_down_to_blocks(chis, fields, columns):
 )
 def test_the_grain(asked, auto, columns, grain):
     assert grain_for(asked, auto, columns) == grain
+    assert grains_of(asked, [auto], np.array([[columns]])).tolist() == [[grain]]
+
+
+def test_a_block_is_not_lost_to_the_rounding_of_floats():
+    assert pruned([1.5, 1], even_costs(2, columns=480), grain=8)[2] == {0: (Taken(160),)}  # 480 / 3 is 159.999...
 
 
 @pytest.mark.parametrize("selection", ["PriDiffR", "PriDiffE"])
@@ -151,7 +158,7 @@ def test_the_deleted_share_is_bounded_whatever_it_costs(data, limit):
     costs = data.draw(all_costs())
     observed = data.draw(observations(costs))
     slow = [rank for rank in range(costs.ranks) if data.draw(st.booleans())]
-    reliefs = prune(costs, observed, slow, Zero(), reference_seconds(observed, "minimum"), limit)
+    reliefs = prune(costs, observed, slow, Zero(), reference_seconds(costs, observed, "minimum"), limit)
     assert pruned_share(costs, reliefs) <= limit
     assert set(reliefs) <= set(slow)
 
@@ -180,6 +187,14 @@ def test_pridiff_e_prunes_half_of_a_straggler(chi, gamma_max, columns):
     assert pruned([chi, 1, 1], selection="PriDiffE", gamma_max=gamma_max)[2] == {0: (Taken(columns),)}
 
 
+def test_a_rank_with_hardly_any_work_is_no_example_to_come_down_to():
+    even = even_costs(3)
+    costs = replace(even, classes=(replace(even.classes[0], outputs=(32, 32, 1)),))
+    observed = seen([4.0, 1.0, 0.03])
+    assert reference_seconds(costs, observed, "minimum") == 1.0
+    assert reference_seconds(costs, observed, "average") == 2.5
+
+
 # -- full-work times --------------------------------------------------------------------------------------
 
 
@@ -189,7 +204,7 @@ def gammas(criterion, chi=8.0, ranks=8, executed=True, steps=8):
     for _ in range(steps):
         matmul = chi * (1 - gamma) if executed else chi
         observed = seen([matmul] + [1.0] * (ranks - 1))
-        gamma = relief(matmul, matmul, reference_seconds(observed, criterion))
+        gamma = relief(matmul, matmul, reference_seconds(even_costs(len(observed.full)), observed, criterion))
         found.append(gamma)
     return found
 

@@ -17,7 +17,7 @@ class Injector:
         self._device, self._rank, self._ranks = device, rank, ranks
         self.injections: Sequence[ControlInjection] | None = None  # before the first document nothing ages or ends
         self.ages: Ages = {}
-        self._refused: tuple[float, Mode | None] | None = None
+        self._made: tuple[float, Mode | None] = (1.0, None)  # what the device's slow-down was made for
         self.asked: tuple[float, ...] = (1.0,) * ranks
 
     def state(self) -> dict[str, Any]:
@@ -38,17 +38,14 @@ class Injector:
         self._set(*every[self._rank])
 
     def _set(self, chi: float, mode: Mode | None) -> None:
-        now = self._device.slowdown
-        if chi == 1:
-            self._device.slowdown = None
-        elif (chi, mode) != self._refused and (now is None or now.chi != chi or mode not in (None, now.mode)):
-            self._make(chi, mode)
-
-    def _make(self, chi: float, mode: Mode | None) -> None:
+        """Slow the device by chi; one that stays the same keeps its object, and a refusal is said once."""
+        if (chi, mode) == self._made:
+            return
+        self._made = (chi, mode)
         try:
-            self._device.slowdown, self._refused = make_slowdown(chi, mode, self._device.kind), None
+            self._device.slowdown = make_slowdown(chi, mode, self._device.kind) if chi > 1 else None
         except ValueError as error:  # shown as a slow-down asked for and not measured
-            self._device.slowdown, self._refused = None, (chi, mode)
+            self._device.slowdown = None
             print(f"injection refused on rank {self._rank}: {error}", flush=True)
 
     def spent(self) -> float:

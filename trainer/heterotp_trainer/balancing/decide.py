@@ -68,12 +68,19 @@ def _next(seen: Observation, policy: BalancingSettings, plan: WorkPlan, costs: C
         return replace(fresh, predicted_seconds=untouched, reason=words)
     made = strategy(seen, policy, fresh, costs)
     predicted = iteration_seconds(costs, seen, made.taken, made.receivers, made.primitive, wait)
+    if predicted >= untouched and not _asked_for(policy):
+        made, predicted = fresh, untouched
     return replace(made, predicted_seconds=predicted, reason=_why(seen, policy, made, costs, untouched, predicted))
+
+
+def _asked_for(policy: BalancingSettings) -> bool:
+    """Return whether the policy says itself who migrates, for a sweep, whatever it costs."""
+    return policy.semi is not None and policy.semi.migrating_stragglers is not None
 
 
 def _zero(seen: Observation, policy: BalancingSettings, plan: WorkPlan, costs: Costs) -> WorkPlan:
     settings = policy.zero or Zero()
-    reference = reference_seconds(seen, settings.criterion)
+    reference = reference_seconds(costs, seen, settings.criterion)
     reliefs = prune(costs, seen, plan.stragglers, settings, reference, policy.pruned_share_limit)
     return replace(plan, reliefs=_listed(reliefs))
 

@@ -135,7 +135,7 @@ def _by_parallel(costs: Costs, work: Array, beta: float) -> list[float]:
 
 
 def _down_to_minimum(costs: Costs, seen: Observation, ranks: Sequence[int], settings: Semi) -> Relieved:
-    return prune(costs, seen, ranks, settings.zero, reference_seconds(seen, "minimum"), 1.0)
+    return prune(costs, seen, ranks, settings.zero, reference_seconds(costs, seen, "minimum"), 1.0)
 
 
 def _priced(

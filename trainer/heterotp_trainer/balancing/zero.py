@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 from heterotp_api.policy import Zero
 
-from heterotp_trainer.balancing.arrays import Array, Relieved, grains_of, interpolated
+from heterotp_trainer.balancing.arrays import Array, Relieved, added, grains_of, interpolated
 from heterotp_trainer.balancing.history import Observation
 from heterotp_trainer.balancing.predict import pruned_share
 from heterotp_trainer.balancing.work import ROUNDING, Costs, blocks
@@ -23,9 +23,14 @@ def relief(total: float, matmul: float, reference: float) -> float:
     return max(0.0, (total - reference) / matmul) if matmul > 0 else 0.0
 
 
-def reference_seconds(seen: Observation, criterion: str) -> float:
-    """Return T_ref: the minimum of T over the ranks, or the paper's average, which cannot go as far."""
-    totals = seen.total.tolist()
+def reference_seconds(costs: Costs, seen: Observation, criterion: str) -> float:
+    """Return T_ref: the minimum of T over the ranks, or the paper's average, which cannot go as far.
+
+    A rank with less than half of the mean work is no example: others cannot come down to it.
+    """
+    work = added(costs.tables.operations * costs.tables.columns, costs.ranks)
+    holds = work >= math.fsum(work.tolist()) / costs.ranks / 2
+    totals = seen.total[holds].tolist()
     return min(totals) if criterion == "minimum" else math.fsum(totals) / len(totals)
 
 
