@@ -12,7 +12,6 @@ memory    resident memory of a rank after 2,000 iterations over that after 200, 
 
 import argparse
 import os
-import statistics
 import time
 from collections.abc import Callable
 
@@ -201,14 +200,12 @@ def rank(part: str, iterations: int) -> None:
     document = ControlDocument.model_validate_json(documents()[part])
     session.balancer.apply(document.balancing)
     session._injector.injections = document.injections
-    resident, shares = [], []
+    resident = []
     for iteration in range(1, iterations + 1):
         stack.zero_grad(set_to_none=True)
         stack(batch).square().mean().backward()
         session.step()
-        started = time.perf_counter()
         session.boundary(iteration, epoch=iteration // 25)
-        shares.append(time.perf_counter() - started)
         if iteration in POINTS:
             resident.append(resident_bytes())
     every: list = [None] * tp.ranks
@@ -216,8 +213,15 @@ def rank(part: str, iterations: int) -> None:
     session.finish()
     if session.environment.rank == 0:
         assert session.observer is not None
-        median = statistics.median(session.observer.board.step_seconds)
-        gang.say(every if part == "memory" else [seconds / median for seconds in shares[10:]])
+        gang.say(every if part == "memory" else control_shares(session.environment.workdir))
+
+
+def control_shares(workdir) -> list[float]:  # type: ignore[no-untyped-def]
+    """Return the control phase's share of every measured iteration, as rank 0 wrote it down."""
+    import json
+
+    lines = [json.loads(line) for line in (workdir / "history.jsonl").read_text().splitlines()]
+    return [line["ranks"][0]["control"] / line["iterationSeconds"] for line in lines if line["measured"]]
 
 
 def documents() -> dict[str, str]:

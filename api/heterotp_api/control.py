@@ -31,7 +31,7 @@ class ControlDocument(Model):
     """File `control.json`; `leaseSeconds` absent means that injections need no renewal."""
 
     schema_version: Literal[1] = 1
-    generation: int = Field(ge=0)
+    generation: int = Field(ge=0, le=2**53)  # travels as a float64
     lease_seconds: float | None = Field(None, gt=0)
     balancing: BalancingSettings = LOSSLESS_AUTO
     injections: list[ControlInjection] = Field([], max_length=1000)

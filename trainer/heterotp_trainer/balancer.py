@@ -6,6 +6,7 @@ Everything in here happens at a boundary, on all ranks at the same one, and foll
 import json
 import statistics
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -94,7 +95,7 @@ class Balancer:
         if changed or (refreshed and plan.reliefs):
             self.lineages.apply(plan, self.costs, self.policy)
         self.lineages.forget_calls()
-        return busy or changed or refreshed
+        return busy or changed  # what a refresh takes is control time, which nothing is decided on
 
     def _pretest(self) -> bool:
         """Measure costs once, before the first decision that needs them; return whether that was now."""
@@ -105,7 +106,8 @@ class Balancer:
             return False
         self.costs, self._pretested = pretest(self.tp, classes), True
         if self._workdir is not None:
-            (self._workdir / "pretest.json").write_text(json.dumps(asdict(self.costs)), encoding="utf-8")
+            with suppress(OSError):  # a full disk must not cost the gang
+                (self._workdir / "pretest.json").write_text(json.dumps(asdict(self.costs)), encoding="utf-8")
         return True
 
     def _migrated(self, report: Report) -> bool:
@@ -114,6 +116,8 @@ class Balancer:
     def _refresh_link(self, report: Report) -> None:
         """Correct the transfers' price by what an iteration really took, once per plan that migrates."""
         if report.decision != self.plan.serial:
+            return
+        if len(self._seconds) >= self.policy.window:
             return
         self._seconds.append(sum(report.seconds[phase] for phase in PREDICTED))
         if len(self._seconds) == self.policy.window and self.plan.migrates:

@@ -66,7 +66,6 @@ class Board:
     effects: tuple[Effect, ...] = ()
     asked: tuple[float, ...] = ()  # slow-down of each rank, as injected
     step_seconds: list[float] = field(default_factory=list)  # measured iterations only
-    _stale: bool = False
     _recent: deque[tuple[Report, ...]] = field(default_factory=deque)
 
     def take(self, reports: tuple[Report, ...]) -> None:
@@ -74,16 +73,14 @@ class Board:
         if not reports[0].measured:
             return
         self.step_seconds.append(sum(reports[0].seconds.values()))
-        if self._stale:
-            self._recent.clear()
-            self._stale = False
+        if self._recent and reports[0].decision != self._recent[-1][0].decision:
+            self._recent.clear()  # medians are of one plan
         self._recent.append(reports)
         if len(self._recent) > self.window:
             self._recent.popleft()
 
     def decided(self, plan: WorkPlan, costs: Costs) -> None:
-        """Take the plan of the next iteration; the medians begin anew with what is measured under it."""
-        self._stale = self._stale or plan.serial != self.work.serial
+        """Take the plan of the next iteration."""
         self.effects, self.work = effects(plan, costs), plan
 
     def effect(self, rank: int) -> Effect:

@@ -26,7 +26,7 @@ def parse_document(text: str) -> ControlDocument:
     """Return the document; raise ControlError: malformed, newer or invalid."""
     try:
         body = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also a number of thousands of digits, or nesting without end
         raise ControlError("malformed", f"{CONTROL_FILE}: is not JSON: {error}") from None
     if not isinstance(body, dict):
         raise ControlError("malformed", f"{CONTROL_FILE}: must be an object, not {type(body).__name__}")
@@ -72,15 +72,15 @@ class ControlFile:
             signature = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
             if signature == self._seen:
                 return
-            text = self._path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError):
+            raw = self._path.read_bytes()
+        except OSError:
             return  # absent, or swapped this very moment: the next check sees it
         self._seen = signature
-        self._take(text)
+        self._take(raw)
 
-    def _take(self, text: str) -> None:
+    def _take(self, raw: bytes) -> None:
         try:
-            document = parse_document(text)
+            document = parse_document(raw.decode("utf-8", errors="replace"))
             check_ranks(document, self._ranks)
             known = self.document.generation if self.document else -1
             if document.generation < known:

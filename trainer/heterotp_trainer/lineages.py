@@ -71,6 +71,8 @@ class Lineages:
 
     def follow(self, policy: BalancingSettings) -> None:
         """Keep importance where the policy selects by it, and only there: it costs a copy of the weights."""
+        if zero_settings(policy).imputation != "Same":
+            self._memories = {linear: Memory() for linear in self.linears}
         wanted = policy.strategy in ("ZERO", "SEMI", "AUTO") and policy.pruned_share_limit > 0
         if not wanted or zero_settings(policy).selection == "Rd":
             self._importance = {}

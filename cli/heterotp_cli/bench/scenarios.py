@@ -141,11 +141,15 @@ def _dynamic(size: Size) -> list[Step]:
         "MIG": ({"strategy": "MIG"}, ("one-straggler", "periods")),
         "SEMI": ({"strategy": "SEMI", "semi": {"zero": {"selection": "PriDiffR"}}}, ("one-straggler", "periods")),
     }
-    return [
-        Step(f"{name} chi {chi:g}", policy, one(chi, PLACES[number % 2]), figures)
-        for name, (policy, figures) in strategies.items()
-        for number, chi in enumerate(size.chis)
+    wanted = [
+        (name, chi)
+        for name in strategies
+        for chi in size.chis
         if size.everything or chi == max(size.chis) or name in ("Baseline", "ZERO-Pri")
+    ]
+    return [
+        Step(f"{name} chi {chi:g}", strategies[name][0], one(chi, PLACES[number % 2]), strategies[name][1])
+        for number, (name, chi) in enumerate(wanted)
     ]
 
 

@@ -1,7 +1,7 @@
 """Long periods, simulated: the trainer's own decision on computed times, with a straggler that wanders.
 
 Nothing is run: an iteration takes what `iteration_seconds` says of the plan in force at the true speeds. A decision
-sees an iteration one boundary later and takes effect at the boundary after that, as in the trainer.
+sees an iteration one boundary later and takes effect at once, as in the trainer.
 """
 
 from typing import Any
@@ -57,7 +57,7 @@ def mean_seconds(model: PaperModel, policy: dict[str, Any], chi: float, period: 
     from heterotp_trainer.balancing.work import WorkPlan
 
     settings = BalancingSettings.model_validate(policy)
-    costs, history, plan, coming = costs_of(model), History(settings.window), WorkPlan(), WorkPlan()
+    costs, history, plan = costs_of(model), History(settings.window), WorkPlan()
     wait = (model.iteration_seconds - model.matmul_seconds) * 0.9
     count = max(LEAST_ITERATIONS, STEPS * period)
     total, newest = 0.0, None
@@ -66,8 +66,9 @@ def mean_seconds(model: PaperModel, policy: dict[str, Any], chi: float, period: 
         total += iteration_seconds(costs, seen, plan.taken, plan.receivers, plan.primitive, wait)
         if newest is not None:
             history.add(newest)
-        plan, coming = coming, decide(history, settings, coming, costs)
-        newest = seen
+        decided = decide(history, settings, plan, costs)
+        newest = None if decided.serial != plan.serial else seen  # the first iteration of a plan is left out
+        plan = decided
     return total / count
 
 

@@ -14,8 +14,11 @@ class Store:
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / RESULTS
         self.results: dict[str, dict[str, Any]] = {}
+        self._torn = False  # whether the last line was never finished
         if self._path.exists():
-            for line in self._path.read_text(encoding="utf-8").splitlines():
+            text = self._path.read_text(encoding="utf-8")
+            self._torn = bool(text) and not text.endswith("\n")
+            for line in text.splitlines():
                 self._take(line)
 
     def _take(self, line: str) -> None:
@@ -37,4 +40,5 @@ class Store:
         entry = {"key": key, **result}
         self.results[key] = entry
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+            file.write(("\n" if self._torn else "") + json.dumps(entry) + "\n")
+        self._torn = False

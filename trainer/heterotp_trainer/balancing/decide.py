@@ -34,8 +34,12 @@ def decide(history: History, policy: BalancingSettings, plan: WorkPlan, costs: C
     flagged = detect(history, policy, known)
     if not _due(plan, flagged, seen, policy):
         return plan
-    wait = plan.base_wait if seen.migrating else float(min(seen.wait))  # transfers of a migration are waiting, too
-    return _next(seen, policy, replace(plan, stragglers=flagged, base_wait=wait), costs)
+    return _next(seen, policy, replace(plan, stragglers=flagged, base_wait=_least_wait(seen, plan)), costs)
+
+
+def _least_wait(seen: Observation | None, plan: WorkPlan) -> float | None:
+    """Return what an iteration waits at least, without the transfers of a migration, which are waiting, too."""
+    return plan.base_wait if seen is None or seen.migrating else float(min(seen.wait))
 
 
 def _due(plan: WorkPlan, flagged: Sequence[int], seen: Observation, policy: BalancingSettings) -> bool:
@@ -137,8 +141,9 @@ def _fixed_plan(
     receivers = receivers_of(costs, seen or even, ranks) if what == "migrated" else ()
     primitive = policy.mig.primitive if policy.mig is not None else "broadcastReduce"
     words = f"{policy.strategy}: {ratio:.0%} of the columns of {_ranks(ranks)} {what}, as the policy fixes it"
-    made = replace(plan, reliefs=_listed(reliefs), receivers=receivers, primitive=primitive)
-    wait = plan.base_wait or 0.0
+    least = _least_wait(seen, plan)
+    made = replace(plan, reliefs=_listed(reliefs), receivers=receivers, primitive=primitive, base_wait=least)
+    wait = _least_wait(seen, plan) or 0.0
     price = iteration_seconds(costs, seen, reliefs, receivers, primitive, wait) if seen is not None else None
     return replace(made, predicted_seconds=price, reason=words)
 

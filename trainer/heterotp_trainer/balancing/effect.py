@@ -34,6 +34,10 @@ def effects(plan: WorkPlan, costs: Costs) -> tuple[Effect, ...]:
     even = math.fsum(work.tolist()) / costs.ranks
     pruned, migrated = shares(costs, relieved.pruned), shares(costs, relieved.migrated)
     taken_over = given / even * weights_of(plan.receivers, costs.ranks)
+    coming: dict[int, list[tuple[int, Piece]]] = {rank: [] for rank in range(costs.ranks)}
+    for k in range(len(costs.classes)) if plan.migrates else ():
+        for piece in plan.pieces(k):
+            coming[piece.receiver].append((k, piece))
     sent = [[_sent(plan, costs, k, rank) for k in range(len(costs.classes))] for rank in range(costs.ranks)]
     return tuple(
         Effect(
@@ -41,17 +45,12 @@ def effects(plan: WorkPlan, costs: Costs) -> tuple[Effect, ...]:
             migrated=float(migrated[rank]),
             received=float(taken_over[rank]),
             columns_out=int(sum(relieved.migrated[k, rank] * c.calls for k, c in enumerate(costs.classes))),
-            columns_in=sum(piece.columns * costs.classes[k].calls for k, piece in _coming(plan, costs, rank)),
+            columns_in=sum(piece.columns * costs.classes[k].calls for k, piece in coming[rank]),
             bytes_out=sum(sent[rank]),
-            bytes_in=sum(_part(plan, k, piece) * sent[piece.sender][k] for k, piece in _coming(plan, costs, rank)),
+            bytes_in=sum(_part(plan, k, piece) * sent[piece.sender][k] for k, piece in coming[rank]),
         )
         for rank in range(costs.ranks)
     )
-
-
-def _coming(plan: WorkPlan, costs: Costs, rank: int) -> list[tuple[int, Piece]]:
-    """Return the pieces that a rank computes for others, each with the number of its class."""
-    return [(k, piece) for k in range(len(costs.classes)) for piece in plan.pieces(k) if piece.receiver == rank]
 
 
 def _sent(plan: WorkPlan, costs: Costs, k: int, sender: int) -> float:

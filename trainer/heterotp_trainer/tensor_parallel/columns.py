@@ -44,6 +44,8 @@ class ColumnSet:
 
     def gather(self, x: Tensor) -> Tensor:
         """Return the chosen columns side by side: [n, L] -> [n, k]."""
+        if len(self) == self.total:
+            return x
         if self._blocks is None:
             return x.index_select(1, self.ids)
         # sizes are given, not left to torch: a rank without units has a weight of no rows

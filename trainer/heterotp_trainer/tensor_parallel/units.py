@@ -7,6 +7,7 @@ same for all layers. Pure: the same inputs give the same plan on every rank.
 import hashlib
 import heapq
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -93,7 +94,7 @@ def balanced_counts(total: int, speeds: Sequence[float], least: int = 0) -> list
         raise ValueError(f"{total} units cannot give {len(speeds)} ranks {least} each")
     if any(not speed > 0 for speed in speeds):
         raise ValueError(f"speeds must be > 0, got {list(speeds)}")
-    whole = sum(speeds)
+    whole = math.fsum(speeds)  # the same on every host and Python
     counts = [max(least, int(total * speed / whole)) for speed in speeds]
     _trim(counts, speeds, total, least)
     queue = [((count + 1) / speed, rank) for rank, (count, speed) in enumerate(zip(counts, speeds, strict=True))]
