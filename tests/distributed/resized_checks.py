@@ -145,8 +145,8 @@ def check_bit_equal(parallel: str, group, rank: int, ranks: int) -> dict[str, fl
     for balanced in (False, True):
         linear = linear_of(parallel, float64_context(group, rank, plan_of(ranks)))
         if balanced:
-            taken = tuple((r, (Taken(0, 0),)) for r in range(ranks))
-            Lineages(linear, linear.tp).apply(WorkPlan(1, reliefs=taken), costs(ranks), BalancingSettings())
+            total = dense.columns[rank]
+            linear.lineage = Lineage(ColumnSet(torch.arange(total), total))
         x = dense.x(rank).requires_grad_()
         out = linear(x)
         out.backward(dense.dy(rank))
@@ -170,15 +170,22 @@ def migrations(linear, senders: dict[int, int], primitive: str, ranks: int) -> t
     return tuple(found)
 
 
-def check_migrated(parallel: str, primitive: str, senders: dict[int, int], group, rank: int, ranks: int) -> dict:
-    """Compare output, dX and dW under migration with the dense formula on all columns."""
+def check_migrated(
+    parallel: str, primitive: str, senders: dict[int, int], group, rank: int, ranks: int, pruned: int = 0
+) -> dict[str, float]:
+    """Compare output, dX and dW under migration with the dense formula on all columns but the senders' first ones."""
     dense = Dense(parallel, ranks, 0)
     linear = linear_of(parallel, float64_context(group, rank, plan_of(ranks)))
     total = dense.columns[rank]
     every = ColumnSet(torch.arange(total), total)
-    given = every.part(total - senders[rank], total) if rank in senders else None
-    linear.lineage = Lineage(given.rest if given else every, None, given, migrations(linear, senders, primitive, ranks))
-    dense.kept = [ColumnSet(torch.arange(columns), columns) for columns in dense.columns]
+    moved = migrations(linear, senders, primitive, ranks)
+    linear.lineage = Lineage(every, migrations=moved)
+    if rank in senders:  # as SEMI does: some columns pruned, some given away, the rest kept
+        first_given = total - senders[rank]
+        gone = every.part(0, pruned) if pruned else None
+        linear.lineage = Lineage(every.part(pruned, first_given), gone, every.part(first_given, total), moved)
+    firsts = [pruned if r in senders else 0 for r in range(ranks)]
+    dense.kept = [ColumnSet(torch.arange(f, n), n) for f, n in zip(firsts, dense.columns, strict=True)]
     x = dense.x(rank).requires_grad_()
     out = linear(x)
     out.backward(dense.dy(rank))
@@ -279,8 +286,9 @@ def main(rank: int, ranks: int, folder: Path) -> None:
                 results[name] = check_pruned(parallel, how, draw, group, rank, ranks)
         for primitive in ("broadcastReduce", "scatterGather") if ranks > 1 else ():
             for name, senders in sender_cases(ranks).items():
-                key = f"migrated {parallel} {primitive} {name}"
-                results[key] = check_migrated(parallel, primitive, senders, group, rank, ranks)
+                key = f"{parallel} {primitive} {name}"
+                results[f"migrated {key}"] = check_migrated(parallel, primitive, senders, group, rank, ranks)
+                results[f"both {key}"] = check_migrated(parallel, primitive, senders, group, rank, ranks, pruned=3)
     for primitive in ("broadcastReduce", "scatterGather") if ranks > 1 else ():
         for name, senders in sender_cases(ranks).items():
             key = f"ten steps {primitive} {name}"

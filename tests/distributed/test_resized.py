@@ -46,6 +46,14 @@ def test_migrated_equals_not_migrated(gang, ranks, case, parallel, primitive, qu
     assert worst(gang, ranks, f"migrated {parallel} {primitive} {case}", quantity) < TOLERANCE
 
 
+@pytest.mark.parametrize("quantity", ["output", "dX", "dW"])
+@pytest.mark.parametrize("primitive", PRIMITIVES)
+@pytest.mark.parametrize("parallel", ["column", "row"])
+@pytest.mark.parametrize(("ranks", "case"), CASES)
+def test_one_linear_may_prune_and_migrate(gang, ranks, case, parallel, primitive, quantity):
+    assert worst(gang, ranks, f"both {parallel} {primitive} {case}", quantity) < TOLERANCE
+
+
 @pytest.mark.parametrize("primitive", PRIMITIVES)
 @pytest.mark.parametrize(("ranks", "case"), CASES)
 def test_ten_optimizer_steps_under_migration_equal_ten_without(gang, ranks, case, primitive):

@@ -34,7 +34,7 @@ def test_help_lists_all_commands_and_imports_nothing_heavy():
 def test_every_command_exists_and_helps(name):
     result = CliRunner().invoke(group, [name, "--help"])
     assert result.exit_code == 0
-    assert "MANIFEST" in result.output
+    assert ("paper" if name == "bench" else "MANIFEST") in result.output
 
 
 def write(path, *bodies):

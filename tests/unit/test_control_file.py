@@ -23,6 +23,9 @@ def test_an_injection_needs_uid_ranks_and_slowdown_only():
     [
         ("{", "malformed", "is not JSON"),
         ("[]", "malformed", "must be an object, not list"),
+        ("[" * 100_000, "malformed", "is not JSON"),
+        ('{"generation": ' + "9" * 5000 + "}", "malformed", "is not JSON"),
+        ('{"generation": 9007199254740993}', "invalid", "generation: 9007199254740993"),
         ('{"schemaVersion": 2, "generation": 1}', "newer", "schemaVersion: 2 is newer than 1"),
         ('{"schemaVersion": "x", "generation": 1}', "newer", "'x'"),
         ('{"generation": -1}', "invalid", "generation: -1"),
@@ -103,6 +106,12 @@ def test_ranks_that_the_job_does_not_have_are_refused(control, tmp_path, more, w
     control.check()
     assert control.document is None and words in control.error
     assert control.reasons == ["invalid"]
+
+
+def test_bytes_that_are_no_text_are_reported(control, tmp_path):
+    (tmp_path / "control.json").write_bytes(b"\xff\xfe{}")
+    control.check()
+    assert control.document is None and control.reasons == ["malformed"]
 
 
 def test_an_older_generation_is_refused(control, tmp_path):
