@@ -96,8 +96,9 @@ def test_of_all_plans_the_one_that_deletes_least_in_time(count, data):
         plans = splits_of_several(costs, observed, wanted)
     else:
         plans = splits_of_one(costs, wanted, slow[0], chosen.zero.grain) if wanted else [{}]
+    bounded = [prune(costs, observed, slow, chosen.zero, least, limit)] if limit < 1 else []
     plan = semi(costs, observed, slow, chosen, limit, 0.25)
-    share, seconds = best_of(costs, observed, slow, chosen, limit, plans)
+    share, seconds = best_of(costs, observed, slow, chosen, limit, [*plans, *bounded])
     assert pruned_share(costs, plan.reliefs) == pytest.approx(share)
     assert plan.seconds == pytest.approx(seconds)
 
@@ -110,6 +111,15 @@ def test_of_all_plans_the_one_that_deletes_least_in_time(count, data):
 def test_more_time_is_less_deletion(tolerance, pruned, migrated):
     # a seventh of what migrates comes to each of the others: 315 columns take them 1.047, 341 take 1.051
     assert found(ONE_OF_8, time_tolerance=tolerance) == ([pruned], [migrated])
+
+
+@pytest.mark.parametrize("chis", [ONE_OF_8, FOUR_OF_8], ids=["one", "four"])
+def test_a_bound_and_a_dear_link_prune_what_the_bound_allows(chis):
+    costs, observed = even_costs(8, link=link(slope=1.0)), seen(chis)
+    slow = [rank for rank, chi in enumerate(chis) if chi > 1]
+    plan = semi(costs, observed, slow, Semi(), 0.03, 0.0)
+    assert 0.02 < pruned_share(costs, plan.reliefs) <= 0.03  # and nothing migrates
+    assert plan.seconds < iteration_seconds(costs, observed, {})
 
 
 @pytest.mark.parametrize("chis", [ONE_OF_8, FOUR_OF_8], ids=["one", "four"])
@@ -169,7 +179,7 @@ def test_least_deletion(plans, tolerance, limit, chosen):
     ids=["least-deletion", "cost-balance", "lambda-0", "lambda-1"],
 )
 def test_the_limit_bounds_whatever_else_decides(fields, chis, limit):
-    pruned, migrated = found(chis, even_costs(8, link=link(fixed=1.0)), limit, **fields)
+    pruned, migrated = found(chis, even_costs(8, link=link(fixed=1e-4)), limit, **fields)
     assert sum(pruned) <= limit * 8 * 960
     assert any(migrated)
 

@@ -40,7 +40,12 @@ def semi(
         return _first_allowed(
             costs, (with_beta(costs, seen, order[0], beta, settings, base_wait) for beta in betas), limit
         )
-    return least_deletion(costs, candidates(costs, seen, order, settings, base_wait), settings.time_tolerance, limit)
+    plans = candidates(costs, seen, order, settings, base_wait)
+    if limit < 1:  # as far down as the bound allows, with nothing that migrates
+        least_seconds = reference_seconds(costs, seen, "minimum")
+        bounded = prune(costs, seen, order, settings.zero, least_seconds, limit)
+        plans.append(_priced(costs, seen, bounded, receivers_of(costs, seen, order), settings, base_wait))
+    return least_deletion(costs, plans, settings.time_tolerance, limit)
 
 
 def _first_allowed(costs: Costs, plans: Iterable[Priced], limit: float) -> Priced:
