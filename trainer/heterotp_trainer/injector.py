@@ -5,7 +5,7 @@ from typing import Any
 
 from heterotp_api.control import ControlInjection
 
-from heterotp_trainer.balancing.injection import Age, Ages, Mode, older, slowdown
+from heterotp_trainer.balancing.injection import Age, Ages, Mode, older, slowdowns
 from heterotp_trainer.devices import Device
 from heterotp_trainer.slowdown import make_slowdown
 
@@ -32,7 +32,7 @@ class Injector:
         """Set the slow-down of iteration `iteration`; seconds: rank 0's of the last iteration that is known of."""
         if self.injections is None or not (self.injections or self.ages):
             return
-        every = [slowdown(self.injections, self.ages, iteration, epoch, rank) for rank in range(self._ranks)]
+        every = slowdowns(self.injections, self.ages, iteration, epoch, self._ranks)
         self.ages = older(self.ages, self.injections, seconds)
         self.asked = tuple(chi for chi, _ in every)
         self._set(*every[self._rank])

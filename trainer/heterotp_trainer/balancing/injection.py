@@ -35,20 +35,21 @@ def older(ages: Ages, injections: Sequence[ControlInjection], seconds: float) ->
     return grown
 
 
-def slowdown(
-    injections: Sequence[ControlInjection], ages: Ages, iteration: int, epoch: int, rank: int
-) -> tuple[float, Mode | None]:
-    """Return chi, the product of all that hold for this rank in iteration `iteration`, and how to do it.
+def slowdowns(
+    injections: Sequence[ControlInjection], ages: Ages, iteration: int, epoch: int, ranks: int
+) -> list[tuple[float, Mode | None]]:
+    """Return, per rank, chi in iteration `iteration`, the product of all that hold for it, and how to do it.
 
     The mode is that of the first that holds; None: by device.
     """
-    chi, mode = 1.0, None
+    found: list[tuple[float, Mode | None]] = [(1.0, None)] * ranks
     for each in injections:
         age = ages.get(each.uid, Age())
-        if is_active(each, age, iteration) and rank in struck(each, age, epoch):
-            mode = mode if chi > 1 else each.mode
-            chi *= each.slowdown
-    return chi, mode
+        if is_active(each, age, iteration):
+            for rank in struck(each, age, epoch):
+                chi, mode = found[rank]
+                found[rank] = (chi * each.slowdown, mode if chi > 1 else each.mode)
+    return found
 
 
 def is_active(injection: ControlInjection, age: Age, iteration: int) -> bool:
