@@ -19,7 +19,7 @@ def chis(injections, count, seconds=1.0, per_epoch=1000, rank=4):
     """Return chi of a rank in iterations 1 .. count, each of so many seconds."""
     ages, out = {}, []
     for iteration in range(1, count + 1):
-        out.append(slowdowns(injections, ages, iteration, iteration // per_epoch, 7)[rank][0])
+        out.append(slowdowns(injections, ages, iteration, iteration // per_epoch, 10)[rank][0])
         ages = older(ages, injections, seconds)
     return out
 
@@ -103,7 +103,7 @@ def test_what_is_gone_is_forgotten_and_begins_anew():
 
 def test_injections_on_one_rank_multiply():
     two = [injection("a", chi=2.0), injection("b", ranks=[4], chi=1.5)]
-    assert [chi for chi, _ in slowdowns(two, {}, 1, 0, 7)][3:6] == [1, 3, 2]
+    assert [chi for chi, _ in slowdowns(two, {}, 1, 0, 10)][3:6] == [1, 3, 2]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_injections_on_one_rank_multiply():
     ids=["both", "first-by-device", "first-paused", "first-elsewhere", "first-does-nothing"],
 )
 def test_the_mode_is_the_first_ones_that_holds(first, second, mode):
-    assert slowdowns([injection("a", **first), injection("b", **second)], {}, 1, 0, 7)[4][1] == mode
+    assert slowdowns([injection("a", **first), injection("b", **second)], {}, 1, 0, 10)[4][1] == mode
 
 
 # -- on the device ----------------------------------------------------------------------------------------
