@@ -133,7 +133,9 @@ def test_ctrl_c_checkpoints_and_resume_goes_on_from_there(tmp_path, workdir):
     run.send_signal(signal.SIGINT)
     code, out, err = finish(run)
     assert code == 130, err + out
-    assert "small · attempt 1 · stopping · emulated · iteration" in out  # what rank 0 says is shown as it comes
+    assert (
+        "small · attempt 1 · stopping · emulated · strategy AUTO · iteration" in out
+    )  # what rank 0 says is shown as it comes
     assert gone(workdir)
     stopped = json.loads((workdir / "report.json").read_text())
     assert stopped["state"] == "stopped"

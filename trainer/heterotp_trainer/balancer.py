@@ -89,13 +89,14 @@ class Balancer:
         refreshed = self._refresh(iteration, epoch)
         plan = decide(self.history, self.policy, self.plan, self.costs)
         changed = plan.hash != self.plan.hash
+        moved = (plan.reliefs, plan.receivers) != (self.plan.reliefs, self.plan.receivers)
         self._before, self.plan = (self.plan, plan) if changed else (self._before, plan)
         if changed:
             self._seconds, self._executed = [], None
         if changed or (refreshed and plan.reliefs):
             self.lineages.apply(plan, self.costs, self.policy)
         self.lineages.forget_calls()
-        return busy or changed  # what a refresh takes is control time, which nothing is decided on
+        return busy or moved  # what a refresh takes is control time, which nothing is decided on
 
     def _pretest(self) -> bool:
         """Measure costs once, before the first decision that needs them; return whether that was now."""
