@@ -72,7 +72,7 @@ def report_gradients(session):
 
 
 PLACES = {  # where a rank may die
-    "forward": (resized, "product"),
+    "forward": (resized, "multiply"),
     "backward": (resized.Lineage, "impute"),
     "sum": (resized, "start_sum"),
     "broadcast": (couriers.BroadcastReduce, "_broadcast"),

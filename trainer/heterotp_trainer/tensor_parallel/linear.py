@@ -11,11 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from heterotp_trainer.balancing.work import Parallel
-from heterotp_trainer.clock import phase
 from heterotp_trainer.tensor_parallel.collectives import start_sum
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.lineage import Lineage
-from heterotp_trainer.tensor_parallel.product import product, rows_of
+from heterotp_trainer.tensor_parallel.product import multiply, rows_of
 from heterotp_trainer.tensor_parallel.regions import enter_unit, leave_unit
 from heterotp_trainer.tensor_parallel.resized import ResizedColumn, ResizedRow
 from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec, draw, sharded_parameter
@@ -25,22 +24,19 @@ INIT_STD = 0.02
 
 def _forward(x: Tensor, weight: Tensor, tp: TPContext) -> Tensor:
     """Return X W^T in the context's precision: [..., K] -> [..., N]."""
-    with phase(tp.clock, "matmul"):
-        out = product(rows_of(x), weight.to(tp.dtype).t(), tp)
+    out = multiply(rows_of(x), weight.to(tp.dtype).t(), tp)
     return out.view(*x.shape[:-1], weight.shape[0])
 
 
 def _input_gradient(grad: Tensor, weight: Tensor, tp: TPContext) -> Tensor:
     """Return dX = dY W."""
-    with phase(tp.clock, "matmul"):
-        out = product(rows_of(grad), weight.to(tp.dtype), tp)
+    out = multiply(rows_of(grad), weight.to(tp.dtype), tp)
     return out.view(*grad.shape[:-1], weight.shape[1])
 
 
 def _weight_gradient(grad: Tensor, x: Tensor, weight: Tensor, tp: TPContext) -> Tensor:
     """Return dW = dY^T X in the weight's own precision."""
-    with phase(tp.clock, "matmul"):
-        return product(rows_of(grad).t(), rows_of(x), tp).to(weight.dtype)
+    return multiply(rows_of(grad).t(), rows_of(x), tp).to(weight.dtype)
 
 
 class _ColumnLinear(torch.autograd.Function):

@@ -27,7 +27,7 @@ from heterotp_trainer.tensor_parallel.columns import ColumnSet
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.couriers import Courier, courier
 from heterotp_trainer.tensor_parallel.lineage import Lineage
-from heterotp_trainer.tensor_parallel.product import product, rows_of
+from heterotp_trainer.tensor_parallel.product import multiply, rows_of
 
 
 class Resizable(Protocol):
@@ -79,15 +79,13 @@ class ResizedColumn(torch.autograd.Function):
         flat = rows_of(x)
         arriving = [c.send_columns(_outgoing(c, lineage, [weight], tp), c.migration.outputs) for c in ctx.couriers]
         own_x, own_w = _kept(lineage, flat, tp), _kept(lineage, weight, tp)
-        with phase(tp.clock, "matmul"):
-            out = product(own_x, own_w.t(), tp)
+        out = multiply(own_x, own_w.t(), tp)
         saved = [own_x, own_w]
         for each, arrives in zip(ctx.couriers, arriving, strict=True):
             theirs, part = arrives(), None
             if each.piece is not None and theirs is not None:
                 their_x = _selected(each, flat, tp)
-                with phase(tp.clock, "matmul"):
-                    part = product(their_x, theirs.t(), tp)
+                part = multiply(their_x, theirs.t(), tp)
                 saved += [their_x, theirs]
             total = each.return_sum(out if each.sends else part, len(flat), each.migration.outputs)
             out = total if total is not None else out
@@ -101,16 +99,14 @@ class ResizedColumn(torch.autograd.Function):
         arriving = [
             each.send_whole(dy if each.sends else None, len(dy), each.migration.outputs) for each in ctx.couriers
         ]
-        with phase(tp.clock, "matmul"):
-            dx = product(dy, own_w, tp)
+        dx = multiply(dy, own_w, tp)
         dx = _imputed(lineage, "input", dx, tp)
         received = _received(ctx.couriers, arriving, theirs)
         for each, (dy_s, _, w_s) in received:
             _give_dx(each, dy_s, w_s, dx, lineage, tp)
         lineage.remember("input", dx)
         finish = start_sum(dx, tp)
-        with phase(tp.clock, "matmul"):
-            dw = product(dy.t(), own_x, tp)
+        dw = multiply(dy.t(), own_x, tp)
         dw = _imputed(lineage, "weight", dw, tp)
         for each, (dy_s, x_s, _) in received:
             _give_dw(each, dy_s, x_s, dw, lineage, tp)
@@ -151,8 +147,7 @@ def _give_dx(each: Courier, dy: Tensor | None, w: Tensor | None, dx: Tensor, lin
     """Bring dX[:, C] into the coming all-reduce: by the receiver itself, else by way of the sender."""
     part = None
     if dy is not None and w is not None:
-        with phase(tp.clock, "matmul"):
-            part = product(dy, w, tp)
+        part = multiply(dy, w, tp)
     if each.merges:
         if part is not None:
             assert each.piece is not None and each.migration.ids is not None
@@ -168,8 +163,7 @@ def _give_dw(each: Courier, dy: Tensor | None, x: Tensor | None, dw: Tensor, lin
     """Return dW[:, C] to the sender, whose columns they are."""
     part = None
     if dy is not None and x is not None:
-        with phase(tp.clock, "matmul"):
-            part = product(dy.t(), x, tp)
+        part = multiply(dy.t(), x, tp)
     returned = each.return_columns(part, each.migration.outputs)
     if returned is not None and lineage.given is not None:
         lineage.given.put(dw, returned)
@@ -189,15 +183,13 @@ class ResizedRow(torch.autograd.Function):
             c.send_columns(_outgoing(c, lineage, [flat, weight], tp), len(flat) + outputs) for c in ctx.couriers
         ]
         own_x, own_w = _kept(lineage, flat, tp), _kept(lineage, weight, tp)
-        with phase(tp.clock, "matmul"):
-            out = product(own_x, own_w.t(), tp)
+        out = multiply(own_x, own_w.t(), tp)
         saved = [own_x, own_w]
         for each, arrives in zip(ctx.couriers, arriving, strict=True):
             theirs, part = arrives(), None
             if each.piece is not None and theirs is not None:
                 their_x, their_w = theirs[: len(flat)], theirs[len(flat) :]
-                with phase(tp.clock, "matmul"):
-                    part = product(their_x, their_w.t(), tp)
+                part = multiply(their_x, their_w.t(), tp)
                 saved += [their_x, their_w]
             out = _merged(each, out, part, tp)
         ctx.save_for_backward(*saved)
@@ -208,16 +200,14 @@ class ResizedRow(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None]:
         own_x, own_w, *theirs = ctx.saved_tensors
         tp, lineage, dy = ctx.tp, ctx.lineage, rows_of(grad).contiguous()
-        with phase(tp.clock, "matmul"):
-            dx, dw = product(dy, own_w, tp), product(dy.t(), own_x, tp)
+        dx, dw = multiply(dy, own_w, tp), multiply(dy.t(), own_x, tp)
         dx, dw = _imputed(lineage, "input", dx, tp), _imputed(lineage, "weight", dw, tp)
         pairs = iter(zip(theirs[::2], theirs[1::2], strict=True))
         for each in ctx.couriers:
             piece = None
             if each.piece is not None:
                 x, w = next(pairs)
-                with phase(tp.clock, "matmul"):
-                    piece = torch.cat([product(dy, w, tp), product(dy.t(), x, tp)])
+                piece = torch.cat([multiply(dy, w, tp), multiply(dy.t(), x, tp)])
             returned = each.return_columns(piece, len(dy) + dy.shape[1])
             if returned is not None and lineage.given is not None:
                 lineage.given.put(dx, returned[: len(dy)])
