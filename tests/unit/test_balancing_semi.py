@@ -7,7 +7,7 @@ from balancing_world import all_costs, even_costs, observations, seen
 from heterotp_api.policy import Mig, Semi, Zero
 from heterotp_trainer.balancing.migration import Priced, receivers_of
 from heterotp_trainer.balancing.predict import iteration_seconds, pruned_share
-from heterotp_trainer.balancing.semi import balanced_beta, least_deletion, semi
+from heterotp_trainer.balancing.semi import Case, balanced_beta, least_deletion, semi
 from heterotp_trainer.balancing.work import Line, Link, Taken, grain_for
 from heterotp_trainer.balancing.zero import prune, reference_seconds
 from hypothesis import given, settings
@@ -101,6 +101,26 @@ def test_of_all_plans_the_one_that_deletes_least_in_time(count, data):
     share, seconds = best_of(costs, observed, slow, chosen, limit, [*plans, *bounded])
     assert pruned_share(costs, plan.reliefs) == pytest.approx(share)
     assert plan.seconds == pytest.approx(seconds)
+
+
+@given(data=st.data())
+@settings(max_examples=20, deadline=None)
+def test_of_forty_stragglers_every_x_is_as_good_as_priced(data):
+    chis = data.draw(st.lists(st.sampled_from([1.5, 2.0, 3.0, 8.0]), min_size=40, max_size=40)) + [1.0] * 8
+    link = data.draw(st.sampled_from([Link(), Link(Line(1e-4, 1e-9), Line(1e-4, 1e-9), Line(1e-4, 1e-9))]))
+    one = even_costs(48, link=link)
+    both = tuple(even_costs(48, parallel=parallel).classes[0] for parallel in ("column", "row"))
+    costs = replace(one, classes=both, curves=tuple((curve, curve) for (curve,) in one.curves))
+    observed, slow = seen([2 * chi for chi in chis]), range(40)
+    tolerance, limit = data.draw(st.sampled_from([0.0, 0.05, 0.5])), data.draw(st.sampled_from([0.1, 0.5, 1.0]))
+    chosen = Semi(time_tolerance=tolerance)
+    least = reference_seconds(costs, observed, "minimum")
+    wanted = dict(prune(costs, observed, slow, chosen.zero, least, UNLIMITED))
+    bounded = [prune(costs, observed, slow, chosen.zero, least, limit)] if limit < 1 else []
+    plans = [*splits_of_several(costs, observed, wanted), *bounded]
+    plan = semi(costs, observed, slow, chosen, limit, 0.25)
+    share, seconds = best_of(costs, observed, slow, chosen, limit, plans)
+    assert (pruned_share(costs, plan.reliefs), plan.seconds) == (pytest.approx(share), pytest.approx(seconds))
 
 
 @pytest.mark.parametrize(
@@ -205,7 +225,7 @@ OMEGA = {"allocation": 0.01, "extraction": Line(0.0, 0.2)}
 @pytest.mark.parametrize("slope", [1e-7, 5.2e-7, 2e-6], ids="{}-s-per-byte".format)
 def test_beta_balances_what_pruning_and_migration_cost(slope):
     costs = even_costs(8, parallel="row", link=Link(broadcast=Line(0.0, slope)), **OMEGA)
-    beta = balanced_beta(costs, seen(ONE_OF_8), 0, Semi())
+    beta = balanced_beta(Case(costs, seen(ONE_OF_8), [0], Semi(), 0.0))
     # Omega1 + Omega2 of what is pruned = Omega2 of what is packed + Phi1 + Phi2
     columns = (0.01 + 0.2 * 840 / 960) / (2 * 0.2 / 960 + 160 * slope + 1 / 6720)
     assert beta * 840 == pytest.approx(columns, abs=8)

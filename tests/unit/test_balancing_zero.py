@@ -243,7 +243,14 @@ def test_who_needs_no_relief_gets_none(total, matmul):
     ids=["equal", "alpha-floor", "alpha-1", "no-floor", "gamma-max", "nothing-unimportant"],
 )
 def test_layers_prune_by_their_unimportant_columns(candidates, alpha, counts):
-    assert by_layer(500, candidates, Zero(alpha=alpha), 1000, 1) == counts
+    assert by_layer(500, candidates, Zero(alpha=alpha), 1000, 1000, 1) == counts
+
+
+@pytest.mark.parametrize(
+    ("room", "counts"), [(1000, [308, 692]), (600, [400, 600]), (500, [500, 500])], ids=["free", "some", "none-left"]
+)
+def test_a_layer_prunes_no_more_than_does_not_migrate(room, counts):
+    assert by_layer(500, [0.1, 0.9], Zero(), 1000, room, 1) == counts
 
 
 @st.composite
@@ -260,7 +267,7 @@ def layers(draw):
 @given(layers())
 def test_layers_keep_the_sum_the_blocks_the_order_and_gamma_max(drawn):
     asked, candidates, zero, columns, grain, most = drawn
-    counts = by_layer(asked, candidates, zero, columns, grain)
+    counts = by_layer(asked, candidates, zero, columns, columns, grain)
     assert sum(counts) == asked * len(candidates)
     assert all(0 <= count <= most and count % grain == 0 for count in counts)
     in_order = [count for _, count in sorted(zip(candidates, counts, strict=True))]

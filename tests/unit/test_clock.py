@@ -3,6 +3,7 @@
 import pytest
 import torch
 from heterotp_api.job import Device as DeviceSpec
+from heterotp_trainer.circumstances import LATEST, Circumstances, Recent
 from heterotp_trainer.clock import PHASES, CudaPhaseClock, NullClock, PhaseClock, phase
 from heterotp_trainer.devices import Device, EmulatedDevice, settled
 
@@ -91,6 +92,33 @@ def test_a_device_that_lags_behind_by_iterations_is_still_read():
         passed.now = ends[-3] if len(ends) > 2 else 0
         taken = clock.take()
     assert taken["matmul"] == pytest.approx(2)
+
+
+def test_times_that_come_late_say_which_iterations_they_are_of():
+    now, passed, ages = Time(), Time(), []
+    clock = CudaPhaseClock(lambda: Event(now, passed))
+    for number, through in enumerate([0, 0, 1, 2, 2, 5, 6]):  # iterations that the device is through with
+        with phase(clock, "matmul"):
+            now.now += 1000 * (number + 1)
+        passed.now = sum(1000 * (n + 1) for n in range(through))
+        ages.append((clock.take()["matmul"], clock.age))
+    # the first iteration's times come in the third take, then those that were ended when the device was asked
+    assert ages == [(0, None), (0, None), (1, 2), (1, None), (1, None), (3, 3), (6, 1)]
+
+
+def test_a_host_that_works_itself_knows_its_times_at_once():
+    for clock in (PhaseClock(Time()), NullClock()):
+        clock.take()
+        assert clock.age == 0
+
+
+def test_times_belong_to_the_circumstances_that_they_were_taken_in():
+    recent = Recent()
+    every = [Circumstances(True, number) for number in range(LATEST + 1)]
+    for each in every:
+        recent.add(each)
+    assert [recent.of(age) for age in (0, 1, LATEST - 1)] == [every[-1], every[-2], every[1]]
+    assert [recent.of(age).measured for age in (None, LATEST)] == [False, False]
 
 
 def test_the_end_of_an_iteration_asks_a_real_devices_clock_once():

@@ -139,12 +139,12 @@ FLAT, STEEP = torch.full((10,), 0.004), torch.tensor([0.001] * 2 + [0.1] * 8)
     ids=["not-PriDiff", "quantile", "quantile-1", "theta-of-4-iterations", "of-3-below-all", "above-all"],
 )
 def test_pridiff_prunes_more_where_more_is_unimportant(fields, iterations, counts):
-    assert counts_by_layer(4, [FLAT, STEEP], 10, 1, Zero(**fields), iterations) == counts
+    assert counts_by_layer(4, [FLAT, STEEP], 10, 10, 1, Zero(**fields), iterations) == counts
 
 
 def test_pridiff_waits_until_every_layer_has_a_delta():
-    assert counts_by_layer(4, [FLAT, None], 10, 1, Zero(selection="PriDiffR"), 9) == [4, 4]
-    assert counts_by_layer(0, [FLAT, STEEP], 10, 1, Zero(selection="PriDiffR"), 9) == [0, 0]
+    assert counts_by_layer(4, [FLAT, None], 10, 10, 1, Zero(selection="PriDiffR"), 9) == [4, 4]
+    assert counts_by_layer(0, [FLAT, STEEP], 10, 10, 1, Zero(selection="PriDiffR"), 9) == [0, 0]
 
 
 # -- the linears of a model -------------------------------------------------------------------------------
@@ -170,8 +170,10 @@ class Model:
         """Move what is computed for three steps, the later columns more, as an optimizer would; then refresh."""
         for _ in range(3):
             moves = {linear: torch.ones_like(linear.weight).cumsum(1) for linear in self.lineages.linears}
-            for (_, dim, ids), moved in zip(self.lineages.pruned_parts(), moves.values(), strict=True):
-                moved.index_fill_(dim, ids, 0.0)
+            weights = {linear.weight: moved for linear, moved in moves.items()}
+            for parameter, dim, ids in self.lineages.pruned_parts():
+                if parameter in weights:
+                    weights[parameter].index_fill_(dim, ids, 0.0)
             for linear, moved in moves.items():
                 linear.weight.data += moved
             self.lineages.count_step()
@@ -180,7 +182,15 @@ class Model:
 
     def pruned(self):
         """Return what is left out of each fc1, then of each fc2."""
-        return [sorted(ids.tolist()) for _, _, ids in self.lineages.pruned_parts()]
+        return [sorted(ids.tolist()) for parameter, _, ids in self.lineages.pruned_parts() if parameter.dim() == 2]
+
+
+def test_whole_units_that_are_left_out_leave_their_bias_out_too():
+    model = Model(selection="Pri", paired_units=True)
+    model.apply()
+    fc1 = model.lineages.linears[0]
+    parts = {id(parameter): (dim, ids.tolist()) for parameter, dim, ids in model.lineages.pruned_parts()}
+    assert parts[id(fc1.bias)] == parts[id(fc1.weight)] == (0, model.pruned()[1])
 
 
 @pytest.mark.parametrize("paired", [False, True], ids=["columns", "paired-units"])

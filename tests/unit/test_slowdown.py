@@ -5,7 +5,7 @@ import torch
 from heterotp_api.job import Device as DeviceSpec
 from heterotp_trainer.clock import NullClock
 from heterotp_trainer.devices import Device, EmulatedDevice
-from heterotp_trainer.slowdown import Slowdown, make_slowdown
+from heterotp_trainer.slowdown import CudaSlowdown, Slowdown, make_slowdown
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.product import product
 from heterotp_trainer.tensor_parallel.units import Plan
@@ -57,6 +57,21 @@ def test_repeat_runs_the_product_again(chi, calls):
     assert host.calls == pytest.approx(calls)
     assert host.now == pytest.approx(chi)
     assert slowdown.spent_seconds == pytest.approx(chi - 1)
+
+
+@pytest.mark.parametrize(("chi", "calls"), [(2, [1.0]), (2.5, [1.0, 0.5])], ids=str)
+def test_what_a_stream_repeats_is_measured_by_the_device(chi, calls):
+    host, timed = Host(), []
+
+    def on_the_device(work):
+        timed.append(work)
+        return 0.25
+
+    slowdown = CudaSlowdown(chi, "repeat", 0.0, on_the_device)
+    for operations in (10, 10, 20):
+        slowdown.after(operations, 0.0, host.again)
+    assert host.calls == calls * 3 and len(timed) == 2  # one for each size
+    assert slowdown.spent_seconds == pytest.approx(3 * (chi - 1) * 0.25)  # though the host was not held up
 
 
 def test_a_product_hands_over_its_size_and_itself():

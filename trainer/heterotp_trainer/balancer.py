@@ -17,7 +17,7 @@ from torch import nn
 
 from heterotp_trainer.balancing.decide import decide
 from heterotp_trainer.balancing.history import History, Observation
-from heterotp_trainer.balancing.predict import executed_seconds, received_columns, refreshed
+from heterotp_trainer.balancing.predict import kept_seconds, received_seconds, refreshed
 from heterotp_trainer.balancing.work import Costs, WorkPlan
 from heterotp_trainer.clock import COMPUTE
 from heterotp_trainer.exchange import Report
@@ -47,23 +47,28 @@ class Balancer:
         self.costs = Costs((), ((),) * tp.ranks, (1,) * tp.ranks)
         self.history = History(self.policy.window)
         self._before = self.plan  # the one that the newest reports may still be of
-        self._executed: float | None = None  # seconds of this rank's products by its curves under the plan
+        self._relieved: float | None = None  # what `relieved` found for the plan in force
         self._seconds: list[float] = []  # of the iterations measured under the plan in force
         self._pretested = False
         self._refresh_epoch = 0
 
-    def full_seconds(self, matmul: float) -> float:
-        """Return the seconds that this rank's products would take with nothing taken from it (M hat).
+    @property
+    def relieved(self) -> float:
+        """How many times as long this rank's products would take with nothing taken from it.
 
-        M t(full) / t(executed) by the measured curves; M itself where nothing was executed.
+        t(full) / t(executed) by the measured curves, so that M hat = M x relieved; 1 where nothing was executed.
         """
+        if self._relieved is None:
+            self._relieved = self._find_relieved()
+        return self._relieved
+
+    def _find_relieved(self) -> float:
         if not self.plan.reliefs or not self.costs.classes:
-            return matmul
-        whole = self.costs.full_seconds(self.tp.rank)
-        if self._executed is None:
-            received = received_columns(self.costs, self.plan.taken, self.plan.receivers)
-            self._executed = float(executed_seconds(self.costs, self.plan.taken, received)[self.tp.rank])
-        return matmul * whole / self._executed if whole and self._executed else matmul
+            return 1.0
+        kept = kept_seconds(self.costs, self.plan.taken)
+        received = received_seconds(self.costs, self.plan.taken, self.plan.receivers)
+        whole, executed = self.costs.full_seconds(self.tp.rank), float((kept + received)[self.tp.rank])
+        return whole / executed if whole and executed else 1.0
 
     def optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Step the optimizer, around pruned columns where the policy says so."""
@@ -82,17 +87,17 @@ class Balancer:
 
         Returns whether this boundary took time that no statistic should take.
         """
-        if reports is not None and reports[0].measured:
+        if reports is not None and comparable(reports):
             self.history.add(observation(reports, self._migrated(reports[0])))
             self._refresh_link(reports[0])
         busy = self._pretest()
         refreshed = self._refresh(iteration, epoch)
         plan = decide(self.history, self.policy, self.plan, self.costs)
         changed = plan.hash != self.plan.hash
-        moved = (plan.reliefs, plan.receivers) != (self.plan.reliefs, self.plan.receivers)
+        moved = plan.work != self.plan.work
         self._before, self.plan = (self.plan, plan) if changed else (self._before, plan)
         if changed:
-            self._seconds, self._executed = [], None
+            self._seconds, self._relieved = [], None
         if changed or (refreshed and plan.reliefs):
             self.lineages.apply(plan, self.costs, self.policy)
         self.lineages.forget_calls()
@@ -130,6 +135,11 @@ class Balancer:
         due = iteration % every == 0 if every else epoch != self._refresh_epoch
         self._refresh_epoch = epoch
         return due and self.lineages.refresh()
+
+
+def comparable(reports: Sequence[Report]) -> bool:
+    """Return whether all ranks' seconds are of a whole iteration under one plan: a device may report late."""
+    return all(report.measured and report.decision == reports[0].decision for report in reports)
 
 
 def observation(reports: Sequence[Report], migrating: bool = False) -> Observation:

@@ -14,6 +14,7 @@ class Clock(Protocol):
     """What layers need of a clock: say which phase begins now."""
 
     current: str
+    age: int | None  # iterations since the one that `take` told of; None: it had nothing new
 
     def switch(self, phase: str) -> str:
         """Book the time since the last switch on the current phase, begin `phase`, return the one before."""
@@ -36,6 +37,8 @@ def phase(clock: Clock, name: str) -> Iterator[None]:
 
 class PhaseClock:
     """Phases by the host's monotonic clock: right for CPU and emulated devices, where the host does the work."""
+
+    age: int | None = 0
 
     def __init__(self, now_ns: Callable[[], int] = time.perf_counter_ns) -> None:
         self._now_ns = now_ns
@@ -63,6 +66,7 @@ class NullClock:
     """A clock that books nothing, for runs without telemetry."""
 
     current = "fixed"
+    age: int | None = 0
 
     def switch(self, phase: str) -> str:
         """Do nothing."""
@@ -86,6 +90,8 @@ class CudaPhaseClock:
         self._iteration = 0
         self._marks: list[tuple[str, Any]] = []
         self._last: list[tuple[str, Any]] = []
+        self._last_iteration = 0
+        self.age: int | None = None
         self._seconds = dict.fromkeys(PHASES, 0.0)
         self.current = "fixed"
 
@@ -105,11 +111,12 @@ class CudaPhaseClock:
         """Return the phases of the newest iteration that the device is through with; call once per iteration."""
         if self._iteration % self._sample_every == 0:
             self._mark(self.current)
+        self.age = None
         if self._last and self._last[-1][1].query():
-            self._seconds = _between(self._last)
+            self._seconds, self.age = _between(self._last), self._iteration - self._last_iteration
             self._last = []
         if not self._last:  # a device that lags by iterations still gets to the end of one of them
-            self._last = self._marks
+            self._last, self._last_iteration = self._marks, self._iteration
         self._marks = []
         self._iteration += 1
         if self._iteration % self._sample_every == 0:

@@ -118,12 +118,12 @@ class Lineages:
         deltas = [self._delta(linear) for linear in linears]
         room = columns - taken.migrated
         iterations = next((importance.iterations for importance in self._importance.values()), 0)
-        counts = counts_by_layer(min(taken.pruned, room), deltas, columns, grain, settings, iterations)
+        counts = counts_by_layer(taken.pruned, deltas, columns, room, grain, settings, iterations)
         out = []
         for linear, delta, count in zip(linears, deltas, counts, strict=True):
             seed = (plan.serial, linear.name, self.tp.rank)
             order = block_order(delta, columns, grain, seed).to(linear.weight.device)
-            out.append(_cut(order, columns, grain, min(count, room), taken.migrated))
+            out.append(_cut(order, columns, grain, count, taken.migrated))
         return out
 
     def _delta(self, linear: ParallelLinear) -> Tensor | None:
@@ -152,8 +152,9 @@ class Lineages:
         """Turn what fc2 prunes into whole hidden units, of which fc1 need not compute its rows either."""
         for fc2, fc1 in self._pairs.items():
             cut = fc2.lineage
-            fc1.lineage = None if cut is None else Lineage(cut.kept, units=cut.kept)
-            fc2.lineage = None if cut is None else Lineage(cut.kept, cut.pruned, units=cut.kept)
+            if cut is not None and cut.pruned is not None:
+                fc1.lineage = Lineage(cut.kept, units=cut.kept)
+                fc2.lineage = Lineage(cut.kept, cut.pruned, units=cut.kept)
 
     def pruned_parts(self) -> Iterator[tuple[nn.Parameter, int, Tensor]]:
         """Yield weight, dimension and numbers of what was left out, for the optimizer to leave untouched."""
@@ -161,8 +162,9 @@ class Lineages:
             lineage = linear.lineage
             if lineage is None:
                 continue
-            if lineage.units is not None:
-                yield linear.weight, 0 if linear.parallel == "column" else 1, lineage.units.rest.ids
+            if lineage.units is not None and linear.parallel == "column":
+                left_out = lineage.units.rest.ids
+                yield from ((p, 0, left_out) for p in linear.parameters())
             elif lineage.pruned is not None:
                 yield linear.weight, 1, lineage.pruned.ids
 
@@ -218,6 +220,8 @@ def _cut(
 ) -> tuple[ColumnSet | None, ColumnSet | None]:
     """Return the columns pruned, first in order, and given, of the others the last in ascending number."""
     gone = ColumnSet.of_blocks(order[: pruned // grain], columns, grain) if pruned >= grain else None
+    if pruned >= columns:  # the last block need not be whole
+        gone = ColumnSet(torch.arange(columns, device=order.device), columns, grain)
     if not migrated:
         return gone, None
     left = gone.rest.ids if gone is not None else torch.arange(columns, device=order.device)

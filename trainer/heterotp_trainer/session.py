@@ -31,6 +31,7 @@ from heterotp_trainer import optimization
 from heterotp_trainer.balancer import Balancer
 from heterotp_trainer.checkpoint.files import WriteError
 from heterotp_trainer.checkpoint.keeper import CheckpointKeeper
+from heterotp_trainer.circumstances import Circumstances, Recent
 from heterotp_trainer.clock import Clock, CudaPhaseClock, NullClock, PhaseClock, phase
 from heterotp_trainer.control import parse_document
 from heterotp_trainer.devices import Device, check_precision, resolve_device, settled
@@ -81,6 +82,7 @@ class Session:
         self._telemetry = telemetry
         self._stop_requested = False
         self._measured = False
+        self._recent = Recent()
         self._outgoing = b""  # rank 0: the document announced, until it is broadcast
         self._iteration = 0
         self._started = 0
@@ -177,8 +179,7 @@ class Session:
 
     def _report(self, iteration: int, evaluate: bool) -> Report:
         seconds = settled(self.clock, self.device)
-        measured = self._measured and iteration - self._started > WARM_UP_ITERATIONS
-        self._measured = True
+        ran = self._ran(iteration)
         generation, length = self._announce()
         # on unlike devices equal gradients still round to unlike parameters
         due = iteration % CHECKSUM_EVERY == 0 and not self.gang.unlike
@@ -188,15 +189,23 @@ class Session:
             flags=self._flags(iteration, evaluate),
             generation=generation,
             document_bytes=length,
-            measured=int(measured),
+            measured=int(ran.measured),
             applied=self.document.generation if self.document is not None else 0,
-            decision=self.balancer.plan.serial,
+            decision=ran.decision,
             plan=hash_number(self.tp.plan.hash) ^ hash_number(self.balancer.plan.hash),
             replicas=replicas,
-            full=self.balancer.full_seconds(seconds["matmul"]),
-            injected=self._injector.spent(),
+            full=seconds["matmul"] * ran.relieved,
+            injected=ran.injected,
             seconds=seconds,
         )
+
+    def _ran(self, iteration: int) -> Circumstances:
+        """Return what held in the iteration that the clock just told of, which on CUDA is an earlier one."""
+        measured = self._measured and iteration - self._started > WARM_UP_ITERATIONS
+        self._measured = True
+        decision, relieved = self.balancer.plan.serial, self.balancer.relieved
+        self._recent.add(Circumstances(measured, decision, relieved, self._injector.spent()))
+        return self._recent.of(self.clock.age)
 
     def _replicas(self) -> list[Tensor]:
         return [p.data for p in self.parameters.values() if shard_spec(p) is None]

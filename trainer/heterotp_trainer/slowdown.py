@@ -34,28 +34,36 @@ class Slowdown:
         if self.mode == "sleep":
             self._sleep((self.chi - 1) * (done - started))
         else:
-            extra = self.chi - 1
-            for _ in range(math.floor(extra)):
-                again(1.0)
-            if extra % 1:
-                again(extra % 1)
+            self._repeat(again)
         self.spent_seconds += self._now() - done
 
+    def _repeat(self, again: Callable[[float], object]) -> None:
+        extra = self.chi - 1
+        for _ in range(math.floor(extra)):
+            again(1.0)
+        if extra % 1:
+            again(extra % 1)
 
-class CudaSpin(Slowdown):
-    """Spins in the stream: the host runs ahead, so that its sleep would hide behind the kernels."""
 
-    def __init__(self, chi: float) -> None:
-        super().__init__(chi, "spin")
-        self._cycles_per_second = _cycles_per_second()
+class CudaSlowdown(Slowdown):
+    """Works in the stream: the host runs ahead, so that its sleep would hide behind the kernels."""
+
+    def __init__(
+        self, chi: float, mode: Mode, cycles_per_second: float, timed: Callable[[Callable[[], object]], float]
+    ) -> None:
+        super().__init__(chi, mode)
+        self._cycles_per_second, self._timed = cycles_per_second, timed
         self._seconds: dict[int, float] = {}
 
     def after(self, operations: int, started: float, again: Callable[[float], object]) -> None:
-        """Spin (chi - 1) times what a product of this size takes; a new size is timed once."""
+        """Add (chi - 1) times what a product of this size takes; a new size is timed once, by the device."""
         if operations not in self._seconds:
-            self._seconds[operations] = _device_seconds(lambda: again(1.0))
+            self._seconds[operations] = self._timed(lambda: again(1.0))
         extra = (self.chi - 1) * self._seconds[operations]
-        torch.cuda._sleep(int(extra * self._cycles_per_second))
+        if self.mode == "repeat":
+            self._repeat(again)
+        else:
+            torch.cuda._sleep(int(extra * self._cycles_per_second))
         self.spent_seconds += extra
 
 
@@ -81,4 +89,6 @@ def make_slowdown(chi: float, mode: Mode | None, kind: str) -> Slowdown:
         raise ValueError("mode sleep: has no effect on cuda, where the host runs ahead: use spin or repeat")
     if kind != "cuda" and chosen == "spin":
         raise ValueError(f"mode spin: needs cuda, this rank computes on {kind}: use sleep or repeat")
-    return CudaSpin(chi) if chosen == "spin" else Slowdown(chi, chosen)
+    if kind != "cuda":
+        return Slowdown(chi, chosen)
+    return CudaSlowdown(chi, chosen, _cycles_per_second() if chosen == "spin" else 0.0, _device_seconds)

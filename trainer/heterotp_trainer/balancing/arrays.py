@@ -1,11 +1,12 @@
 """Curves and reliefs of all ranks as arrays, so that a thousand ranks are decided on in milliseconds.
 
-Shapes: K classes of linears, e ranks, P points of a curve. Element by element only, and sums by math.fsum: sums of
+Shapes: K classes of linears, e ranks, P points of a curve. Element by element only, and sums by `total`: those of
 numpy round differently from host to host.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,6 +31,7 @@ class Tables:
     xs: Array
     ys: Array
     full: Array
+    taking: Array  # outputs of those who take work over; who has none computes with as many as the rank that has most
 
     @classmethod
     def of(cls, classes: Sequence["LinearClass"], curves: Sequence[Sequence["Curve"]]) -> "Tables":
@@ -42,7 +44,8 @@ class Tables:
         xs, ys = (_points(curves, len(classes), points, name) for name in ("columns", "seconds"))
         rows = np.array([[c.parallel == "row"] for c in classes], dtype=bool).reshape(-1, 1)
         full = added(calls * at(xs, ys, columns), ranks)
-        return cls(columns, outputs, calls, height * outputs, rows, xs, ys, full)
+        taking = np.where(outputs > 0, outputs, outputs.max(axis=1, keepdims=True, initial=0.0))
+        return cls(columns, outputs, calls, height * outputs, rows, xs, ys, full, taking)
 
     def seconds(self, columns: Array) -> Array:
         """Return the seconds of one call on so many columns: [K, e] -> [K, e]."""
@@ -70,6 +73,11 @@ def added(terms: Array, ranks: int) -> Array:
     for row in terms:
         total = total + row
     return total
+
+
+def total(values: Array) -> float:
+    """Return the sum, added one after the other: np.sum goes by the width of the host's vectors."""
+    return float(np.add.accumulate(values.ravel())[-1]) if values.size else 0.0
 
 
 def at(xs: Array, ys: Array, x: Array) -> Array:
@@ -108,7 +116,7 @@ class Relieved(Mapping[int, "tuple[Taken, ...]"]):
 
     def __init__(self, pruned: Array, migrated: Array) -> None:
         self.pruned, self.migrated = pruned, migrated
-        self._ranks = np.flatnonzero(((pruned > 0) | (migrated > 0)).any(axis=0)).tolist()
+        self.ranks = np.flatnonzero(((pruned > 0) | (migrated > 0)).any(axis=0)).tolist()
 
     @classmethod
     def of(cls, reliefs: Mapping[int, "tuple[Taken, ...]"], classes: int, ranks: int) -> "Relieved":
@@ -126,16 +134,18 @@ class Relieved(Mapping[int, "tuple[Taken, ...]"]):
         """Whether any column migrates."""
         return bool((self.migrated > 0).any())
 
-    def __getitem__(self, rank: int) -> "tuple[Taken, ...]":
+    @cached_property
+    def _by_rank(self) -> "dict[int, tuple[Taken, ...]]":
         from heterotp_trainer.balancing.work import Taken
 
-        if rank not in self._ranks:
-            raise KeyError(rank)
-        pairs = zip(self.pruned[:, rank].tolist(), self.migrated[:, rank].tolist(), strict=True)
-        return tuple(Taken(int(pruned), int(migrated)) for pruned, migrated in pairs)
+        pairs = np.stack([self.pruned, self.migrated], axis=-1)[:, self.ranks].swapaxes(0, 1).astype(int).tolist()
+        return {r: tuple(Taken(*each) for each in taken) for r, taken in zip(self.ranks, pairs, strict=True)}
+
+    def __getitem__(self, rank: int) -> "tuple[Taken, ...]":
+        return self._by_rank[rank]
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._ranks)
+        return iter(self.ranks)
 
     def __len__(self) -> int:
-        return len(self._ranks)
+        return len(self.ranks)

@@ -13,12 +13,13 @@ from heterotp_trainer.balancing.arrays import Relieved
 from heterotp_trainer.balancing.detect import detect, slowdowns
 from heterotp_trainer.balancing.history import History, Observation
 from heterotp_trainer.balancing.migration import migrate, receivers_of
-from heterotp_trainer.balancing.predict import iteration_seconds, pruned_share, shares
+from heterotp_trainer.balancing.predict import iteration_seconds, pruned_share, shares, transfer_seconds
 from heterotp_trainer.balancing.semi import semi
 from heterotp_trainer.balancing.work import Costs, Reliefs, WorkPlan
 from heterotp_trainer.balancing.zero import fixed, prune, reference_seconds
 
 NAMED = 4  # ranks that a reason names one by one
+MOST_REPRICINGS = 2  # of one set of stragglers: two plans, each dear when it is tried, must not take turns for ever
 
 
 def decide(history: History, policy: BalancingSettings, plan: WorkPlan, costs: Costs) -> WorkPlan:
@@ -32,9 +33,9 @@ def decide(history: History, policy: BalancingSettings, plan: WorkPlan, costs: C
     if seen is None or ratio is not None:
         return plan
     flagged = detect(history, policy, known)
-    if not _due(plan, flagged, seen, policy):
-        return plan
-    return _next(seen, policy, replace(plan, stragglers=flagged, base_wait=_least_wait(seen, plan)), costs)
+    if _due(plan, flagged, seen, policy):
+        return _next(seen, policy, replace(plan, stragglers=flagged, base_wait=_least_wait(seen, plan)), costs)
+    return _repriced(seen, policy, plan, costs) if _other_prices(plan, policy, costs) else plan
 
 
 def _least_wait(seen: Observation | None, plan: WorkPlan) -> float | None:
@@ -51,6 +52,23 @@ def _due(plan: WorkPlan, flagged: Sequence[int], seen: Observation, policy: Bala
     return any(_moved(float(seen.full[rank]), plan.basis[rank]) > policy.replan_threshold for rank in flagged)
 
 
+def _other_prices(plan: WorkPlan, policy: BalancingSettings, costs: Costs) -> bool:
+    """Return whether live samples moved the price of the plan's transfers by more than replanThreshold."""
+    if not plan.migrates or plan.link is None or plan.link == costs.link or plan.repriced >= MOST_REPRICINGS:
+        return False
+    now, before = (
+        transfer_seconds(replace(costs, link=link), plan.taken, len(plan.receivers), plan.primitive)
+        for link in (costs.link, plan.link)
+    )
+    return _moved(now, before) > policy.replan_threshold
+
+
+def _repriced(seen: Observation, policy: BalancingSettings, plan: WorkPlan, costs: Costs) -> WorkPlan:
+    """Return the plan at the new prices; the same work keeps its number, only its prediction is corrected."""
+    made = replace(_next(seen, policy, plan, costs), repriced=plan.repriced + 1)
+    return replace(made, serial=plan.serial) if made.work == plan.work else made
+
+
 def _moved(now: float, before: float) -> float:
     return abs(now - before) / before if before > 0 else float(now > 0)
 
@@ -62,6 +80,7 @@ def _next(seen: Observation, policy: BalancingSettings, plan: WorkPlan, costs: C
         settings=policy,
         stragglers=plan.stragglers,
         basis=tuple(seen.full.tolist()),
+        link=costs.link,
         base_wait=plan.base_wait,
     )
     strategy = STRATEGIES.get(policy.strategy)
@@ -71,10 +90,14 @@ def _next(seen: Observation, policy: BalancingSettings, plan: WorkPlan, costs: C
         words = _nobody(seen, plan.stragglers, policy)
         return replace(fresh, predicted_seconds=untouched, reason=words)
     made = strategy(seen, policy, fresh, costs)
-    predicted = iteration_seconds(costs, seen, made.taken, made.receivers, made.primitive, wait)
-    if predicted >= untouched and not _asked_for(policy):
-        made, predicted = fresh, untouched
-    return replace(made, predicted_seconds=predicted, reason=_why(seen, policy, made, costs, untouched, predicted))
+    relieved = Relieved.of(made.taken, len(costs.classes), costs.ranks)
+    predicted = iteration_seconds(costs, seen, relieved, made.receivers, made.primitive, wait)
+    if not relieved or (predicted >= untouched and not _asked_for(policy)):
+        words = f"{_slow(seen, plan.stragglers)}; {policy.strategy} finds no plan that is faster than {untouched:.3g} s"
+        return replace(fresh, predicted_seconds=untouched, reason=f"{words} an iteration")
+    above = predicted - wait - float(min(seen.total))
+    words = _done(seen, made, relieved, costs) + f"; {untouched:.3g} s -> {predicted:.3g} s an iteration predicted"
+    return replace(made, predicted_seconds=predicted, reason=words + _left(above, seen))
 
 
 def _asked_for(policy: BalancingSettings) -> bool:
@@ -173,26 +196,17 @@ def _nobody(seen: Observation, flagged: Sequence[int], policy: BalancingSettings
     return f"{_slow(seen, flagged)}; strategy {policy.strategy} leaves the work as it is"
 
 
-def _why(
-    seen: Observation, policy: BalancingSettings, plan: WorkPlan, costs: Costs, untouched: float, predicted: float
-) -> str:
-    slow = _slow(seen, plan.stragglers)
-    if not plan.reliefs:
-        return f"{slow}; {policy.strategy} finds no plan that is faster than {untouched:.3g} s an iteration"
+def _done(seen: Observation, plan: WorkPlan, relieved: Relieved, costs: Costs) -> str:
     done = []
-    relieved = Relieved.of(plan.taken, len(costs.classes), costs.ranks)
     gone = {"pruned": shares(costs, relieved.pruned), "migrated": shares(costs, relieved.migrated)}
     for rank, _ in plan.reliefs[:NAMED]:
         parts = [(float(each[rank]), what) for what, each in gone.items()]
         done.append(f"rank {rank} " + ", ".join(f"{share:.0%} {what}" for share, what in parts if share))
-    deleted = pruned_share(costs, plan.taken)
+    deleted = pruned_share(costs, relieved)
     lossy = f", {deleted:.1%} of all work deleted" if deleted else ", lossless"
-    times = f"{untouched:.3g} s -> {predicted:.3g} s an iteration predicted"
-    return f"{slow}: {'; '.join(done)}{lossy}; {times}{_left(plan, seen, costs)}"
+    return f"{_slow(seen, plan.stragglers)}: {'; '.join(done)}{lossy}"
 
 
-def _left(plan: WorkPlan, seen: Observation, costs: Costs) -> str:
+def _left(above: float, seen: Observation) -> str:
     """Return what clipping left over, where it is more than a tenth of the fastest rank's time."""
-    lowest = float(min(seen.total))
-    price = iteration_seconds(costs, seen, plan.taken, plan.receivers, plan.primitive)
-    return f" ({price - lowest:.3g} s above the fastest rank)" if price > 1.1 * lowest else ""
+    return f" ({above:.3g} s above the fastest rank)" if above > 0.1 * float(min(seen.total)) else ""

@@ -1,9 +1,8 @@
 """What a plan means for each rank, in the shares and sums that status and metrics show."""
 
-import math
 from dataclasses import dataclass
 
-from heterotp_trainer.balancing.arrays import Relieved, added
+from heterotp_trainer.balancing.arrays import Relieved, added, total
 from heterotp_trainer.balancing.predict import shares, transfers, weights_of
 from heterotp_trainer.balancing.work import Costs, Piece, WorkPlan
 
@@ -29,9 +28,9 @@ def effects(plan: WorkPlan, costs: Costs) -> tuple[Effect, ...]:
     if not plan.reliefs:
         return (Effect(),) * costs.ranks
     tables, relieved = costs.tables, Relieved.of(plan.taken, len(costs.classes), costs.ranks)
-    given = math.fsum((tables.operations * relieved.migrated).ravel().tolist())
+    given = total(tables.operations * relieved.migrated)
     work = added(tables.operations * tables.columns, costs.ranks)
-    even = math.fsum(work.tolist()) / costs.ranks
+    even = total(work) / costs.ranks
     pruned, migrated = shares(costs, relieved.pruned), shares(costs, relieved.migrated)
     taken_over = given / even * weights_of(plan.receivers, costs.ranks)
     coming: dict[int, list[tuple[int, Piece]]] = {rank: [] for rank in range(costs.ranks)}

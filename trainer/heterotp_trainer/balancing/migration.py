@@ -41,7 +41,8 @@ def receivers_of(costs: Costs, seen: Observation, stragglers: Collection[int]) -
 
 def slowest_first(seen: Observation, ranks: Collection[int]) -> list[int]:
     """Return ranks by T, the slowest first (the paper's descendSort)."""
-    return sorted(ranks, key=lambda rank: (-float(seen.total[rank]), rank))
+    totals = seen.total.tolist()
+    return sorted(ranks, key=lambda rank: (-totals[rank], rank))
 
 
 def migrate(

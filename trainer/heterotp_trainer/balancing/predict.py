@@ -1,13 +1,13 @@
 """What an iteration would take under a plan: the price by which plans are compared (eq. 2 and 3 of the paper)."""
 
-import math
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import numpy as np
 
-from heterotp_trainer.balancing.arrays import Array, Relieved, added
+from heterotp_trainer.balancing.arrays import Array, Relieved, added, total
 from heterotp_trainer.balancing.history import Observation
 from heterotp_trainer.balancing.work import Costs, Line, Primitive, Reliefs, WorkPlan
 
@@ -53,16 +53,16 @@ def transfers(
 def transfer_seconds(costs: Costs, reliefs: Reliefs, receivers: int, primitive: Primitive) -> float:
     """Return Phi1: the seconds an iteration that the transfers of all senders take."""
     relieved = Relieved.of(reliefs, len(costs.classes), costs.ranks)
-    terms: list[float] = []
+    seconds = 0.0
     for k, linears in enumerate(costs.classes):
         senders = np.flatnonzero(relieved.migrated[k])
         columns, outputs = relieved.migrated[k, senders], costs.tables.outputs[k, senders]
-        count = np.minimum(float(receivers), columns)
+        count, moved = np.minimum(float(receivers), columns), np.zeros(len(senders))
         for each in transfers(linears.parallel, linears.rows, outputs, columns, count, primitive):
             line: Line = getattr(costs.link, each.how)
-            seconds = line.fixed * each.pieces + line.slope * each.elements * costs.item_bytes
-            terms += (seconds * linears.calls).tolist()
-    return math.fsum(terms)
+            moved += line.fixed * each.pieces + line.slope * each.elements * costs.item_bytes
+        seconds += linears.calls * total(moved)
+    return seconds
 
 
 def received_columns(costs: Costs, reliefs: Reliefs, receivers: Receivers) -> Array:
@@ -71,33 +71,54 @@ def received_columns(costs: Costs, reliefs: Reliefs, receivers: Receivers) -> Ar
     By weight, not yet rounded to whole columns: [K, e].
     """
     relieved = Relieved.of(reliefs, len(costs.classes), costs.ranks)
-    outputs = costs.tables.outputs
-    work = [math.fsum(row) for row in (relieved.migrated * outputs).tolist()]
-    own = np.where(outputs > 0, outputs, outputs.max(axis=1, keepdims=True, initial=0.0))
-    parts = np.array(work).reshape(-1, 1) * weights_of(receivers, costs.ranks)
-    return np.divide(parts, own, out=np.zeros_like(parts), where=own > 0)
+    outputs, taking, senders = costs.tables.outputs, costs.tables.taking, relieved.ranks
+    work = [total(row) for row in relieved.migrated[:, senders] * outputs[:, senders]]
+    parts = np.array(work).reshape(-1, 1) * weights_of(tuple(receivers), costs.ranks)
+    return np.divide(parts, taking, out=np.zeros_like(parts), where=taking > 0)
 
 
-def weights_of(receivers: Receivers, ranks: int) -> Array:
+@functools.lru_cache(maxsize=4)  # one decision prices many plans with the same receivers
+def weights_of(receivers: tuple[tuple[int, float], ...], ranks: int) -> Array:
     """Return each rank's share, 0..1, of what migrates: [e]."""
     weights = np.zeros(ranks)
     weights[[rank for rank, _ in receivers]] = [weight for _, weight in receivers]
-    whole = math.fsum(weights.tolist())
+    whole = total(weights)
     return weights / whole if whole else weights
 
 
-def executed_seconds(costs: Costs, reliefs: Reliefs, received: Array | None = None) -> Array:
-    """Return what each rank's products take by its curves under a plan; received: as received_columns. [e]"""
+def kept_seconds(costs: Costs, reliefs: Reliefs) -> Array:
+    """Return what the products that each rank keeps of its own take by its curves: [e]."""
     relieved = Relieved.of(reliefs, len(costs.classes), costs.ranks)
     tables = costs.tables
-    terms = tables.seconds(tables.columns - relieved.pruned - relieved.migrated)
-    if received is not None:
-        strange = (tables.outputs == 0) | (tables.columns == 0)  # a rank without such work goes by the slowest other
-        theirs = tables.seconds(received)
-        for k, rank in zip(*np.nonzero(strange & (received > 0)), strict=True):
-            theirs[k, rank] = max(curves[k].at(float(received[k, rank])) for curves in costs.curves)
-        terms = terms + theirs
-    return added(tables.calls * terms, costs.ranks)
+    kept = tables.seconds(tables.columns - relieved.pruned - relieved.migrated)
+    return added(tables.calls * kept, costs.ranks)
+
+
+def received_seconds(costs: Costs, reliefs: Reliefs, receivers: Receivers) -> Array:
+    """Return what the products that each rank does for others take by its curves: [e]."""
+    tables, received = costs.tables, received_columns(costs, reliefs, receivers)
+    theirs = tables.seconds(received)
+    strange = (tables.outputs == 0) | (tables.columns == 0)  # a rank without such work goes by the slowest other
+    for k, rank in zip(*np.nonzero(strange & (received > 0)), strict=True):
+        theirs[k, rank] = max(curves[k].at(float(received[k, rank])) for curves in costs.curves)
+    return added(tables.calls * theirs, costs.ranks)
+
+
+def own_seconds(costs: Costs, seen: Observation, relieved: Relieved) -> Array:
+    """Return T of each rank without what is taken from it, and without what it does for others: [e].
+
+    M_i = M^_i t(kept) / t(full); a relieved rank pays allocation and extraction (Omega1, Omega2) on top.
+    """
+    less = kept_seconds(costs, relieved) * slower(costs, seen) - seen.full
+    gone = shares(costs, relieved.pruned + relieved.migrated)
+    line = costs.extraction
+    return seen.total + np.where(gone > 0, less + costs.allocation + line.fixed + line.slope * gone, 0.0)
+
+
+def slower(costs: Costs, seen: Observation) -> Array:
+    """Return how many times as long each rank's products take as they did in the pretest: [e]."""
+    whole = costs.tables.full
+    return np.divide(seen.full, whole, out=np.ones(costs.ranks), where=whole > 0)
 
 
 def iteration_seconds(
@@ -107,24 +128,20 @@ def iteration_seconds(
     receivers: Receivers = (),
     primitive: Primitive = "broadcastReduce",
     base_wait: float = 0.0,
+    own: Array | None = None,
 ) -> float:
     """Return max_i T_i under the plan + transfers + the least that an iteration waits in its own collectives.
 
-    M_i = M^_i t(executed) / t(full); a relieved rank pays allocation and extraction (Omega1, Omega2) on top.
+    own: what own_seconds found, where many plans take the same from everybody.
     """
     relieved = Relieved.of(reliefs, len(costs.classes), costs.ranks)
     if not relieved:
         return float(seen.total.max()) + base_wait
-    received = received_columns(costs, relieved, receivers) if relieved.migrates else None
-    whole = costs.tables.full
-    slower = np.divide(seen.full, whole, out=np.ones(costs.ranks), where=whole > 0)
-    changed = executed_seconds(costs, relieved, received) * slower - seen.full
-    touched = (relieved.pruned + relieved.migrated > 0).any(axis=0)
-    if received is not None:
-        touched |= (received > 0).any(axis=0)
-    totals = seen.total + np.where(touched, changed, 0.0) + _resizing(costs, relieved)
-    moved = transfer_seconds(costs, relieved, len(receivers), primitive) if relieved.migrates else 0.0
-    return float(totals.max()) + moved + base_wait
+    totals = own_seconds(costs, seen, relieved) if own is None else own
+    if not relieved.migrates:
+        return float(totals.max()) + base_wait
+    totals = totals + received_seconds(costs, relieved, receivers) * slower(costs, seen)
+    return float(totals.max()) + transfer_seconds(costs, relieved, len(receivers), primitive) + base_wait
 
 
 def refreshed(costs: Costs, plan: WorkPlan, measured_seconds: float) -> Costs:
@@ -135,13 +152,6 @@ def refreshed(costs: Costs, plan: WorkPlan, measured_seconds: float) -> Costs:
     factor = 1 + (measured_seconds - plan.predicted_seconds) / moved
     factor = min(MOST_CORRECTION, max(1 / MOST_CORRECTION, factor))
     return replace(costs, link=costs.link.scaled(factor))
-
-
-def _resizing(costs: Costs, relieved: Relieved) -> Array:
-    """Return what cutting each rank's matrices costs, whoever computes the rest or nobody: [e]."""
-    gone = shares(costs, relieved.pruned + relieved.migrated)
-    line = costs.extraction
-    return np.where(gone > 0, costs.allocation + line.fixed + line.slope * gone, 0.0)
 
 
 def shares(costs: Costs, columns: Array) -> Array:
@@ -155,5 +165,5 @@ def pruned_share(costs: Costs, reliefs: Reliefs) -> float:
     """Return the share, 0..1, of all ranks' work that is deleted."""
     relieved = Relieved.of(reliefs, len(costs.classes), costs.ranks)
     operations = costs.tables.operations
-    gone, whole = (math.fsum((operations * each).ravel().tolist()) for each in (relieved.pruned, costs.tables.columns))
+    gone, whole = (total(operations * each) for each in (relieved.pruned, costs.tables.columns))
     return gone / whole if whole else 0.0

@@ -1,20 +1,25 @@
 """SEMI: migrate what time allows, prune the rest (algorithms, section 4; the paper's eq. 2 and 3)."""
 
+import bisect
+import functools
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from heterotp_api.policy import Semi
 
-from heterotp_trainer.balancing.arrays import Array, Relieved
+from heterotp_trainer.balancing.arrays import Array, Relieved, total
 from heterotp_trainer.balancing.history import Observation
-from heterotp_trainer.balancing.migration import MANY, Priced, receivers_of, slowest_first
+from heterotp_trainer.balancing.migration import Priced, receivers_of, slowest_first
 from heterotp_trainer.balancing.predict import (
-    executed_seconds,
     iteration_seconds,
+    own_seconds,
     pruned_share,
-    received_columns,
+    received_seconds,
     shares,
+    slower,
     transfer_seconds,
 )
 from heterotp_trainer.balancing.work import Costs, blocks, grain_for
@@ -22,7 +27,72 @@ from heterotp_trainer.balancing.zero import prune, reference_seconds
 
 BETAS = [step / 32 for step in range(33)]  # a straggler has hardly more blocks of columns
 BISECTIONS = 40
-MOST_SPLITS, FEW_SPLITS = 33, 3  # of very many stragglers not every x is priced, but as many, evenly spread
+
+
+@dataclass(frozen=True)
+class Case:
+    """What all plans for some stragglers, the slowest first, have in common."""
+
+    costs: Costs
+    seen: Observation
+    order: Sequence[int]
+    settings: Semi
+    base_wait: float
+
+    @cached_property
+    def wanted(self) -> Relieved:
+        """What is pruned when all of them prune, down to T_min."""
+        least = reference_seconds(self.costs, self.seen, "minimum")
+        return prune(self.costs, self.seen, self.order, self.settings.zero, least, 1.0)
+
+    @cached_property
+    def receivers(self) -> tuple[tuple[int, float], ...]:
+        """Who takes what migrates."""
+        return receivers_of(self.costs, self.seen, self.order)
+
+    @cached_property
+    def own(self) -> Array:
+        """T of each rank without what it does for others: the same whether the wanted columns migrate or not."""
+        return own_seconds(self.costs, self.seen, self.wanted)
+
+    def split(self, x: int, rows_only: bool = False) -> Priced:
+        """Return the plan in which the x slowest migrate and the others prune, and its price (eq. 3).
+
+        rows_only: they migrate columns of row-parallel linears alone, and prune the others.
+        """
+        senders = np.zeros(self.costs.ranks, dtype=bool)
+        senders[list(self.order[:x])] = True
+        moves = senders & (self.costs.tables.rows | (not rows_only))
+        return self._moving(np.where(moves, self.wanted.pruned, 0.0))
+
+    def with_beta(self, beta: float) -> Priced:
+        """Return the plan in which the only straggler migrates beta of the work it gives up and prunes the rest.
+
+        Row-parallel linears migrate first: of those only columns travel, while a column-parallel linear sends its
+        whole dY and gets back its whole Y, however few columns migrate.
+        """
+        rank, wanted, costs = self.order[0], self.wanted.pruned, self.costs
+        moved = np.zeros_like(wanted)
+        for k, share in enumerate(_by_parallel(costs, wanted[:, rank] * costs.tables.operations[:, rank], beta)):
+            # of both grains, so that what is left to prune is whole blocks again
+            grains = (self.settings.zero.grain, self.settings.mig.grain)
+            step = math.lcm(*(grain_for(g, costs.grains[rank], costs.classes[k].columns[rank]) for g in grains))
+            moved[k, rank] = wanted[k, rank] if share >= 1 else blocks(float(wanted[k, rank]) * share, step)
+        return self._moving(moved)
+
+    def bounded(self, limit: float) -> Priced:
+        """Return the plan that prunes as far down as the limit allows and migrates nothing."""
+        least = reference_seconds(self.costs, self.seen, "minimum")
+        reliefs = prune(self.costs, self.seen, self.order, self.settings.zero, least, limit)
+        seconds = iteration_seconds(self.costs, self.seen, reliefs, base_wait=self.base_wait)
+        return Priced(reliefs, self.receivers, seconds)
+
+    def _moving(self, moved: Array) -> Priced:
+        """Return the plan in which these of the wanted columns migrate; nobody is left to take them: all prune."""
+        moved = moved if self.receivers else np.zeros_like(moved)
+        reliefs, primitive = Relieved(self.wanted.pruned - moved, moved), self.settings.mig.primitive
+        seconds = iteration_seconds(self.costs, self.seen, reliefs, self.receivers, primitive, self.base_wait, self.own)
+        return Priced(reliefs, self.receivers, seconds)
 
 
 def semi(
@@ -30,22 +100,17 @@ def semi(
 ) -> Priced:
     """Return the plan that deletes least among those within timeTolerance of the fastest, at most `limit` deleted."""
     order = slowest_first(seen, stragglers)
+    case = Case(costs, seen, order, settings, base_wait)
     if settings.migrating_stragglers is not None:
         least = min(settings.migrating_stragglers, len(order))
-        splits = (split_at(costs, seen, order, x, settings, base_wait) for x in range(least, len(order) + 1))
-        return _first_allowed(costs, splits, limit)
+        return _first_allowed(costs, (case.split(x) for x in range(least, len(order) + 1)), limit)
     if len(order) == 1 and settings.beta_rule == "costBalance":
-        least_beta = balanced_beta(costs, seen, order[0], settings)
-        betas = [least_beta, *(b for b in BETAS if b > least_beta)]
-        return _first_allowed(
-            costs, (with_beta(costs, seen, order[0], beta, settings, base_wait) for beta in betas), limit
-        )
-    plans = candidates(costs, seen, order, settings, base_wait)
-    if limit < 1:  # as far down as the bound allows, with nothing that migrates
-        least_seconds = reference_seconds(costs, seen, "minimum")
-        bounded = prune(costs, seen, order, settings.zero, least_seconds, limit)
-        plans.append(_priced(costs, seen, bounded, receivers_of(costs, seen, order), settings, base_wait))
-    return least_deletion(costs, plans, settings.time_tolerance, limit)
+        balanced = balanced_beta(case)
+        betas = [balanced, *(beta for beta in BETAS if beta > balanced)]
+        return _first_allowed(costs, (case.with_beta(beta) for beta in betas), limit)
+    bounded = [case.bounded(limit)] if limit < 1 else []
+    plans = [case.with_beta(beta) for beta in BETAS] if len(order) == 1 else of_several(case, limit, bounded)
+    return least_deletion(costs, [*plans, *bounded], settings.time_tolerance, limit)
 
 
 def _first_allowed(costs: Costs, plans: Iterable[Priced], limit: float) -> Priced:
@@ -58,19 +123,33 @@ def _first_allowed(costs: Costs, plans: Iterable[Priced], limit: float) -> Price
     return plan
 
 
-def candidates(costs: Costs, seen: Observation, order: Sequence[int], settings: Semi, base_wait: float) -> list[Priced]:
-    """Return the plans to choose from: every beta of one straggler; every x of several, whole or rows only."""
-    if len(order) == 1:
-        return [with_beta(costs, seen, order[0], beta, settings, base_wait) for beta in BETAS]
-    count = min(len(order) + 1, MOST_SPLITS if len(order) <= MANY else FEW_SPLITS)
-    splits = sorted({len(order) * step // (count - 1) for step in range(count)})
-    wanted, receivers = _down_to_minimum(costs, seen, order, settings), receivers_of(costs, seen, order)
-    return [
-        _split(costs, seen, wanted, order[:x], receivers, settings, base_wait, rows_only)
-        for x in splits
-        for rows_only in (False, True)
-        if x or not rows_only
-    ]
+def of_several(case: Case, limit: float, others: Sequence[Priced]) -> list[Priced]:
+    """Return which of all plans in which the x slowest migrate may be the best: per kind the fastest and the last.
+
+    Kinds: all of a rank's columns, or of row-parallel linears only. With x time never falls and deletion never grows,
+    so that the fastest allowed has the least x allowed, and halving finds the largest x within timeTolerance of it.
+    """
+    most = len(case.order)
+    every, rows = (functools.cache(functools.partial(case.split, rows_only=rows_only)) for rows_only in (False, True))
+    first = [(plan, _least_allowed(case.costs, plan, most, limit)) for plan in (every, rows)]
+    fastest = [plan(x) for plan, x in first if x or plan is every]  # at 0 they are the same
+    in_time = (1 + case.settings.time_tolerance) * min(plan.seconds for plan in [*others, *fastest])
+    x = _most(every, first[0][1], most, in_time)
+    y = _most(rows, max(first[1][1], x), most, in_time)  # with fewer senders than x it would delete more
+    return [*fastest, every(x), rows(y)]
+
+
+def _least_allowed(costs: Costs, plan: Callable[[int], Priced], most: int, limit: float) -> int:
+    """Return the least x whose plan deletes no more than allowed, the largest where none does."""
+    if limit >= 1:
+        return 0
+    return bisect.bisect_left(range(most), True, key=lambda x: pruned_share(costs, plan(x).reliefs) <= limit)
+
+
+def _most(plan: Callable[[int], Priced], least: int, most: int, seconds: float) -> int:
+    """Return the largest x, from `least` on, whose plan takes no longer."""
+    found = bisect.bisect_right(range(least, most + 1), seconds, key=lambda x: plan(x).seconds)
+    return least + max(0, found - 1)
 
 
 def least_deletion(costs: Costs, plans: Sequence[Priced], tolerance: float, limit: float) -> Priced:
@@ -86,51 +165,10 @@ def least_deletion(costs: Costs, plans: Sequence[Priced], tolerance: float, limi
     return min(near, key=lambda plan: (pruned_share(costs, plan.reliefs), plan.seconds))
 
 
-def split_at(costs: Costs, seen: Observation, order: Sequence[int], x: int, settings: Semi, base_wait: float) -> Priced:
-    """Return the plan in which the x slowest migrate and the others prune, all down to T_min, and its price (eq. 3)."""
-    wanted, receivers = _down_to_minimum(costs, seen, order, settings), receivers_of(costs, seen, order)
-    return _split(costs, seen, wanted, order[:x], receivers, settings, base_wait, False)
-
-
-def _split(
-    costs: Costs,
-    seen: Observation,
-    wanted: Relieved,
-    migrating: Sequence[int],
-    receivers: tuple[tuple[int, float], ...],
-    settings: Semi,
-    base_wait: float,
-    rows_only: bool,
-) -> Priced:
-    """See split_at; rows_only: they migrate columns of row-parallel linears alone and prune the others."""
-    senders = np.zeros(costs.ranks, dtype=bool)
-    senders[list(migrating)] = True
-    moves = senders & (costs.tables.rows | (not rows_only))
-    reliefs = Relieved(np.where(moves, 0.0, wanted.pruned), np.where(moves, wanted.pruned, 0.0))
-    return _priced(costs, seen, reliefs, receivers, settings, base_wait)
-
-
-def with_beta(costs: Costs, seen: Observation, rank: int, beta: float, settings: Semi, base_wait: float) -> Priced:
-    """Return the plan in which one straggler migrates beta of the work it gives up and prunes the rest.
-
-    Row-parallel linears migrate first: of those only columns travel, while a column-parallel linear sends its whole
-    dY and gets back its whole Y, however few columns migrate.
-    """
-    wanted = _down_to_minimum(costs, seen, [rank], settings).pruned
-    moved = np.zeros_like(wanted)
-    for k, share in enumerate(_by_parallel(costs, wanted[:, rank] * costs.tables.operations[:, rank], beta)):
-        # of both grains, so that what is left to prune is whole blocks again
-        grains = (settings.zero.grain, settings.mig.grain)
-        step = math.lcm(*(grain_for(g, costs.grains[rank], costs.classes[k].columns[rank]) for g in grains))
-        moved[k, rank] = wanted[k, rank] if share >= 1 else blocks(float(wanted[k, rank]) * share, step)
-    receivers = receivers_of(costs, seen, [rank])
-    return _priced(costs, seen, Relieved(wanted - moved, moved), receivers, settings, base_wait)
-
-
 def _by_parallel(costs: Costs, work: Array, beta: float) -> list[float]:
     """Return per class the share of its columns that migrates, so that in all beta of the work [K] does."""
-    rows = math.fsum(float(w) for w, linears in zip(work, costs.classes, strict=True) if linears.parallel == "row")
-    columns = math.fsum(work.tolist()) - rows
+    rows = total(work[costs.tables.rows[:, 0]])
+    columns = total(work) - rows
     moving = beta * (rows + columns)
     row_share = min(1.0, moving / rows) if rows else 0.0
     column_share = max(0.0, moving - rows) / columns if columns else 0.0
@@ -139,35 +177,17 @@ def _by_parallel(costs: Costs, work: Array, beta: float) -> list[float]:
     return [row_share if linears.parallel == "row" else column_share for linears in costs.classes]
 
 
-def _down_to_minimum(costs: Costs, seen: Observation, ranks: Sequence[int], settings: Semi) -> Relieved:
-    return prune(costs, seen, ranks, settings.zero, reference_seconds(costs, seen, "minimum"), 1.0)
-
-
-def _priced(
-    costs: Costs,
-    seen: Observation,
-    reliefs: Relieved,
-    receivers: tuple[tuple[int, float], ...],
-    settings: Semi,
-    base_wait: float,
-) -> Priced:
-    if not receivers:  # nobody is left to take anything: all prune
-        reliefs = Relieved(reliefs.pruned + reliefs.migrated, np.zeros_like(reliefs.migrated))
-    primitive = settings.mig.primitive
-    return Priced(reliefs, receivers, iteration_seconds(costs, seen, reliefs, receivers, primitive, base_wait))
-
-
-def balanced_beta(costs: Costs, seen: Observation, rank: int, settings: Semi) -> float:
+def balanced_beta(case: Case) -> float:
     """Return the paper's beta: Omega1 + Omega2(L g (1-b)) = Phi1(L g b) + Phi2(L g b / (e-1)) (eq. 2).
 
     By bisection, clamped to [0, 1]: the root need not exist, for Phi1 has a fixed part.
     """
 
     def surplus(beta: float) -> float:
-        plan = with_beta(costs, seen, rank, beta, settings, 0.0)
-        return _migration_cost(costs, seen, rank, plan, settings) - _resizing_cost(costs, rank, plan)
+        plan = case.with_beta(beta)
+        return _migration_cost(case, plan) - _resizing_cost(case, plan)
 
-    least = costs.allocation + costs.extraction.fixed  # however little is pruned
+    least = case.costs.allocation + case.costs.extraction.fixed  # however little is pruned
     if surplus(1.0) <= least:
         return 1.0
     low, high = 0.0, 1.0
@@ -177,21 +197,20 @@ def balanced_beta(costs: Costs, seen: Observation, rank: int, settings: Semi) ->
     return low
 
 
-def _resizing_cost(costs: Costs, rank: int, plan: Priced) -> float:
-    share = _share(costs, rank, plan, "pruned")
-    return costs.allocation + costs.extraction.at(share) if share else 0.0
+def _resizing_cost(case: Case, plan: Priced) -> float:
+    share = _share(case, plan, "pruned")
+    return case.costs.allocation + case.costs.extraction.at(share) if share else 0.0
 
 
-def _share(costs: Costs, rank: int, plan: Priced, what: str) -> float:
-    return float(shares(costs, getattr(Relieved.of(plan.reliefs, len(costs.classes), costs.ranks), what))[rank])
+def _share(case: Case, plan: Priced, what: str) -> float:
+    columns = getattr(Relieved.of(plan.reliefs, len(case.costs.classes), case.costs.ranks), what)
+    return float(shares(case.costs, columns)[case.order[0]])
 
 
-def _migration_cost(costs: Costs, seen: Observation, rank: int, plan: Priced, settings: Semi) -> float:
+def _migration_cost(case: Case, plan: Priced) -> float:
     """Return sendCost + Phi1 + the longest Phi2 over the receivers, seconds an iteration."""
-    received = received_columns(costs, plan.reliefs, plan.receivers)
-    whole = costs.tables.full
-    slower = np.divide(seen.full, whole, out=np.ones(costs.ranks), where=whole > 0)
-    more = (executed_seconds(costs, {}, received) - whole) * slower
-    packing = costs.extraction.at(_share(costs, rank, plan, "migrated"))
-    moved = transfer_seconds(costs, plan.reliefs, len(plan.receivers), settings.mig.primitive)
+    costs = case.costs
+    more = received_seconds(costs, plan.reliefs, plan.receivers) * slower(costs, case.seen)
+    packing = costs.extraction.at(_share(case, plan, "migrated"))
+    moved = transfer_seconds(costs, plan.reliefs, len(plan.receivers), case.settings.mig.primitive)
     return packing + moved + float(more.max())

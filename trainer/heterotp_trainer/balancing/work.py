@@ -162,6 +162,8 @@ class WorkPlan:
     primitive: Primitive = "broadcastReduce"
     stragglers: tuple[int, ...] = ()
     basis: tuple[float, ...] = ()  # full-work matmul seconds of all ranks that it was decided on
+    link: Link | None = None  # prices of transfers that it was decided on
+    repriced: int = 0  # how often these prices changed it
     base_wait: float | None = None  # seconds an iteration waits at least, seen while nothing migrated
     predicted_seconds: float | None = None
     reason: str = ""
@@ -170,6 +172,11 @@ class WorkPlan:
     def taken(self) -> Reliefs:
         """What is taken, by rank."""
         return dict(self.reliefs)
+
+    @property
+    def work(self) -> tuple[object, ...]:
+        """What is done, whatever the reason: equal work makes equal plans but for their numbers."""
+        return self.reliefs, self.receivers, self.primitive
 
     @property
     def migrates(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 from heterotp_api.policy import Zero
 
-from heterotp_trainer.balancing.arrays import Array, Relieved, added, grains_of, interpolated
+from heterotp_trainer.balancing.arrays import Array, Relieved, added, grains_of, interpolated, total
 from heterotp_trainer.balancing.history import Observation
 from heterotp_trainer.balancing.predict import pruned_share
 from heterotp_trainer.balancing.work import ROUNDING, Costs, blocks
@@ -29,9 +29,9 @@ def reference_seconds(costs: Costs, seen: Observation, criterion: str) -> float:
     A rank with less than half of the mean work is no example: others cannot come down to it.
     """
     work = added(costs.tables.operations * costs.tables.columns, costs.ranks)
-    holds = work >= math.fsum(work.tolist()) / costs.ranks / 2
-    totals = seen.total[holds].tolist()
-    return min(totals) if criterion == "minimum" else math.fsum(totals) / len(totals)
+    holds = work >= total(work) / costs.ranks / 2
+    totals = seen.total[holds]
+    return float(totals.min()) if criterion == "minimum" else total(totals) / len(totals)
 
 
 def columns_for(costs: Costs, share: Array, most: float, grain: int | None) -> Array:
@@ -95,15 +95,18 @@ def _pruned(costs: Costs, wanted: Array, part: float, settings: Zero) -> Relieve
     return Relieved(counts, np.zeros_like(counts))
 
 
-def by_layer(columns: int, candidates: Sequence[float], settings: Zero, layers_columns: int, grain: int) -> list[int]:
+def by_layer(
+    columns: int, candidates: Sequence[float], settings: Zero, layers_columns: int, room: int, grain: int
+) -> list[int]:
     """Return how many columns each layer prunes (PriDiff) so that together they prune `columns` per layer on average.
 
     candidates: per layer the share of columns whose importance lies below theta. The ratio is
     max(gamma_k, alpha gamma), scaled so that the sum stays what eq. 1 asked for; whole blocks, largest rests first.
+    None prunes more than `room` of its layers_columns: the others migrate.
     """
     gamma = columns / layers_columns if layers_columns else 0.0
     ratios = [max(share, settings.alpha * gamma) for share in candidates]
-    most = blocks(max(settings.gamma_max, gamma) * layers_columns, grain)
+    most = blocks(min(max(settings.gamma_max, gamma) * layers_columns, room), grain)
     budget = columns * len(candidates)
     counts = _scaled(ratios, budget, most, layers_columns, grain)
     rests = sorted(range(len(counts)), key=lambda k: (counts[k] - _ideal(ratios, budget)[k], k))

@@ -16,6 +16,11 @@ def wide(x: Tensor, tp: TPContext) -> bool:
     return x.dtype == torch.bfloat16 and dist.get_backend(tp.group) == "gloo"
 
 
+def carrier(tp: TPContext) -> torch.device:
+    """Return the device whose tensors travel: of gloo's calls only some know more than the host's memory."""
+    return torch.device("cpu") if dist.get_backend(tp.group) == "gloo" else tp.device.torch_device
+
+
 def start_sum(x: Tensor, tp: TPContext) -> Callable[[], Tensor]:
     """Begin to sum x over the group; return a function that waits for the sum, time booked on "wait".
 
@@ -38,6 +43,6 @@ def start_sum(x: Tensor, tp: TPContext) -> Callable[[], Tensor]:
 
 def reduced(x: Tensor, root: int, tp: TPContext) -> Tensor:
     """Return the sum of x over the group, at the root alone; x must be the caller's own."""
-    summed = x.float() if wide(x, tp) else x.contiguous()
+    summed = (x.float() if wide(x, tp) else x.contiguous()).to(carrier(tp))
     dist.reduce(summed, dst=root, group=tp.group)
-    return summed.to(x.dtype)
+    return summed.to(x.device, x.dtype)

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from heterotp_trainer.clock import phase
-from heterotp_trainer.tensor_parallel.collectives import reduced, wide
+from heterotp_trainer.tensor_parallel.collectives import carrier, reduced, wide
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.lineage import Migration
 
@@ -34,6 +34,7 @@ class Courier:
         self.tp, self.migration = tp, migration
         self.sends = tp.rank == migration.sender
         self.piece = migration.piece(tp.rank)
+        self._carrier = carrier(tp)
 
     def send_columns(self, columns: Tensor | None, rows: int) -> Arriving:
         """Begin to send each receiver its piece of the sender's [rows, m]."""
@@ -69,7 +70,7 @@ class Courier:
     def _post(self, parts: dict[int, Tensor]) -> Arriving:
         """Begin to send to each; the tensors stay alive until it is done."""
         with phase(self.tp.clock, "wait"):
-            kept = {to: tensor.contiguous() for to, tensor in parts.items()}
+            kept = {to: tensor.contiguous().to(self._carrier) for to, tensor in parts.items()}
             works = _start([dist.P2POp(dist.isend, t, to, self.tp.group) for to, t in kept.items() if t.numel()])
 
         def finish() -> None:
@@ -86,17 +87,17 @@ class Courier:
 
     def _receive(self, shapes: dict[int, tuple[int, int]]) -> Callable[[], dict[int, Tensor]]:
         with phase(self.tp.clock, "wait"):
-            tensors = {source: self._empty(shape) for source, shape in shapes.items()}
+            tensors = {source: self._arriving(shape) for source, shape in shapes.items()}
             works = _start([dist.P2POp(dist.irecv, t, of, self.tp.group) for of, t in tensors.items() if t.numel()])
 
         def finish() -> dict[int, Tensor]:
             self._finish(works, sum(t.nbytes for t in tensors.values()), len(tensors))
-            return tensors
+            return {source: tensor.to(self.tp.device.torch_device) for source, tensor in tensors.items()}
 
         return finish
 
-    def _empty(self, shape: tuple[int, int]) -> Tensor:
-        return torch.empty(shape, dtype=self.tp.dtype, device=self.tp.device.torch_device)
+    def _arriving(self, shape: tuple[int, int]) -> Tensor:
+        return torch.empty(shape, dtype=self.tp.dtype, device=self._carrier)
 
     def _finish(self, works: list[dist.Work], nbytes: float, steps: int) -> None:
         with phase(self.tp.clock, "wait"):
@@ -131,14 +132,14 @@ class BroadcastReduce(Courier):
     def return_sum(self, part: Tensor | None, rows: int, width: int) -> Tensor | None:
         """See Courier.return_sum; ranks that have no part add nothing."""
         with phase(self.tp.clock, "wait"):
-            own = self._empty((rows, width)).zero_() if part is None else part
+            own = self._arriving((rows, width)).zero_() if part is None else part
             summed = reduced(own, self.migration.sender, self.tp)
             self.tp.device.settle_transfer(own.nbytes, self._depth())
         return summed if self.sends else None
 
     def _broadcast(self, tensor: Tensor | None, shape: tuple[int, int]) -> Arriving:
         with phase(self.tp.clock, "wait"):
-            buffer = self._empty(shape) if tensor is None else tensor.contiguous()
+            buffer = self._arriving(shape) if tensor is None else tensor.contiguous().to(self._carrier)
             # gloo does not know bf16 everywhere; bytes it knows
             carried = buffer.view(torch.uint8) if wide(buffer, self.tp) else buffer
             work = dist.broadcast(carried, src=self.migration.sender, group=self.tp.group, async_op=True)
@@ -148,7 +149,7 @@ class BroadcastReduce(Courier):
             self._finish([work], 0.0, 0)
             with phase(self.tp.clock, "wait"):
                 self.tp.device.settle_transfer(buffer.nbytes, self._depth())
-            return buffer if self.piece else None
+            return buffer.to(self.tp.device.torch_device) if self.piece else None
 
         return finish
 

@@ -64,15 +64,24 @@ def _drawn(count: int, seed: Sequence[object]) -> Tensor:
 
 
 def counts_by_layer(
-    pruned: int, deltas: Sequence[Tensor | None], columns: int, grain: int, settings: Zero, iterations: int
+    pruned: int,
+    deltas: Sequence[Tensor | None],
+    columns: int,
+    room: int,
+    grain: int,
+    settings: Zero,
+    iterations: int,
 ) -> list[int]:
-    """Return the columns that each linear of a class prunes: the same for all, but with PriDiff by importance."""
+    """Return the columns that each linear of a class prunes: the same for all, but with PriDiff by importance.
+
+    room: of `columns`, those that no other rank computes.
+    """
     known = [delta for delta in deltas if delta is not None]
-    if not settings.selection.startswith("PriDiff") or len(known) < len(deltas) or not pruned:
+    if not settings.selection.startswith("PriDiff") or len(known) < len(deltas) or pruned in (0, room):
         return [pruned] * len(deltas)
     merged = torch.stack(known)
     if settings.theta_mode == "absolute":
         theta = iterations * settings.theta_per_iteration
     else:
         theta = float(merged.flatten().quantile(settings.theta_quantile))
-    return by_layer(pruned, (merged <= theta).float().mean(1).tolist(), settings, columns, grain)
+    return by_layer(pruned, (merged <= theta).float().mean(1).tolist(), settings, columns, room, grain)
