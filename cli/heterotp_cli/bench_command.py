@@ -25,7 +25,8 @@ def paper(chosen: tuple[str, ...], quick: bool, output: Path) -> None:
     """Redraw the paper's figures beside the paper's numbers: CSV, PNG and one page with a verdict per claim.
 
     Time is measured on emulated accelerators at the paper's pace, accuracy in real trainings. A bench that was
-    stopped goes on where it was; what is measured already in the output directory is not measured again.
+    stopped goes on where it was; what is measured already in the output directory is not measured again, and
+    figures that were drawn there before stay on the page.
     """
     figures = check_figures(chosen)
     for module in ("torch", "heterotp_trainer", "matplotlib", "jinja2", "scipy"):
@@ -56,11 +57,16 @@ def measure(figures: tuple[str, ...], size: Size, mode: str, output: Path) -> No
         store = Store(output / mode)
     except OSError as error:
         raise BadInput(f"{output}: --output: cannot be written: {error.strerror}: name another directory") from None
+    figures = tuple(name for name in FIGURES if name in figures or f"figure/{name}" in store)
     console = Console()
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:.0f}/{task.total:.0f}"))
     with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
         Bench(store, size, figures, progress).run()
-    path = page.write(output / mode, drawn(figures, store.results, size), about(mode, time.monotonic() - started))
+    for name in figures:
+        store.add(f"figure/{name}")
+    seconds = (store.get("spent") or {"seconds": 0.0})["seconds"] + time.monotonic() - started
+    store.add("spent", seconds=seconds)
+    path = page.write(output / mode, drawn(figures, store.results, size), about(mode, seconds))
     console.print(f"{path}", highlight=False, soft_wrap=True)
 
 
@@ -80,18 +86,22 @@ class Bench:
         from heterotp_cli.bench.scenarios import gang_runs
 
         runs = gang_runs(self._size, self._figures)
-        left = [run.without({step.name for step in run.steps if time_key(run, step) in self._store}) for run in runs]
+        left = [run.without({step.name for step in run.steps if self._measured(run, step)}) for run in runs]
         task = self._progress.add_task("time (emulated)", total=sum(len(run.steps) for run in runs))
         self._progress.advance(task, sum(len(run.steps) for run in runs) - sum(len(run.steps) for run in left))
         for run in left:
 
             def keep(step: Step, result: dict[str, object], run: GangRun = run) -> None:
-                self._store.add(time_key(run, step), **result)
+                self._store.add(time_key(run, step), **result, content=run.content(step, self._size))
                 self._progress.update(task, advance=1, description=f"time (emulated): {step.name}")
 
             if run.steps:
                 run_gang(run, self._size, keep)
         self._progress.update(task, description="time (emulated)")
+
+    def _measured(self, run: GangRun, step: Step) -> bool:
+        found = self._store.get(time_key(run, step))
+        return found is not None and found.get("content") == run.content(step, self._size)
 
     def _accuracy(self) -> None:
         from heterotp_cli.bench.trials import run_trials, trials

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 from heterotp_api.policy import BalancingSettings
-from heterotp_cli.bench.scenarios import QUICK
+from heterotp_cli.bench.scenarios import FIGURES, QUICK
 from heterotp_cli.bench.store import Store
 from heterotp_cli.bench.training import SHAPE, AllRanks, contexts
+from heterotp_cli.bench.trials import alike
 from heterotp_cli.bench_command import Bench, measure
 from heterotp_trainer.data import load_dataset
 from heterotp_trainer.model.vit import VisionTransformer
@@ -33,14 +34,20 @@ def test_all_ranks_in_one_process_are_the_model_itself(digits, ranks):
     assert sum(p.numel() for p in whole.parameters()) == sum(p.numel() for p in cut.parameters())
 
 
-def test_ratios_reach_the_ranks_that_they_are_for(digits):
+def test_shares_reach_the_ranks_and_the_linears_that_they_are_for(digits):
     gang = AllRanks(digits, 0, 4)
-    gang.choose(1, [0.0, 0.5, 0.0, 0.25], BalancingSettings(strategy="ZERO"))
+    gang.choose(1, [alike(0.0), alike(0.5), (0.0, 0.25, 0.5, 0.75), alike(0.25)], BalancingSettings(strategy="ZERO"))
     kept = [
-        {len(linear.lineage.kept) / linear.lineage.kept.total for linear in lineages.linears if linear.lineage}
+        {
+            linear.name.rpartition(".")[2]: 1.0
+            if linear.lineage is None
+            else len(linear.lineage.kept) / linear.weight.shape[1]
+            for linear in lineages.linears
+        }
         for lineages in gang.lineages
     ]
-    assert kept == [set(), {0.5}, set(), {0.75}]
+    assert [set(kept[rank].values()) for rank in (0, 1, 3)] == [{1.0}, {0.5}, {0.75}]
+    assert kept[2] == {"qkv": 1.0, "proj": 0.75, "fc1": 0.5, "fc2": 0.25}
 
 
 def test_a_bench_measures_draws_and_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
@@ -52,7 +59,8 @@ def test_a_bench_measures_draws_and_goes_on_where_it_was(tmp_path, monkeypatch, 
     assert {path.name for path in folder.iterdir()} == {
         "index.html", "homogeneous.csv", "homogeneous.png", "results.jsonl"
     }  # fmt: skip
-    found = Store(folder).results
+    before = Store(folder)
+    found = before.results
     times = {name: result["steady"] for name, result in found.items() if name.startswith("time/")}
     assert len(times) == 3 and all(0.1 < seconds < 5 for seconds in times.values())
     assert len([name for name in found if name.startswith("content/")]) == 3 * SMALLEST.seeds
@@ -63,7 +71,18 @@ def test_a_bench_measures_draws_and_goes_on_where_it_was(tmp_path, monkeypatch, 
     monkeypatch.setattr("heterotp_cli.bench.live.run_gang", nothing_runs)
     monkeypatch.setattr("heterotp_cli.bench.training.run_trial", nothing_runs)
     measure(figures, SMALLEST, "quick", tmp_path)
-    assert Store(folder).results == found
+    assert without_clock(Store(folder)) == without_clock(before)
+    assert Store(folder).results["spent"]["seconds"] > before.results["spent"]["seconds"]
+
+
+def test_figures_drawn_before_stay_on_the_page(tmp_path):
+    Store(tmp_path / "quick").add("figure/periods")
+    measure(("homogeneous",), SMALLEST, "quick", tmp_path)
+    assert [name for name in FIGURES if (tmp_path / "quick" / f"{name}.csv").exists()] == ["homogeneous", "periods"]
+
+
+def without_clock(store):
+    return {key: entry for key, entry in store.results.items() if key != "spent"}
 
 
 def test_a_gang_that_cannot_run_says_why(tmp_path, monkeypatch):

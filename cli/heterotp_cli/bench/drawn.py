@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from heterotp_cli.bench.accuracy_figures import fixed_skew, homogeneous, imputation
 from heterotp_cli.bench.figure import Figure
 from heterotp_cli.bench.scenarios import Size
-from heterotp_cli.bench.statistics import Results
-from heterotp_cli.bench.time_figures import dynamic, one_straggler, periods, several, table1
+from heterotp_cli.bench.statistics import COVERAGE, Results
+from heterotp_cli.bench.straggler_figures import one_straggler, several
+from heterotp_cli.bench.time_figures import dynamic, periods, table1
 
 DRAWN: dict[str, Callable[[Results, Size], Figure]] = {
     "imputation": imputation,
@@ -35,5 +36,9 @@ def about(mode: str, seconds: float) -> str:
         "of a small vision transformer on handwritten digits: compare orders and ratios, not absolute numbers. Put in, "
         "not found: the homogeneous iteration and matmul's share of it (0.37 and 0.47, which follow from the savings "
         "that the paper reports). Sizes are cut to 1/32 and 24 layers to 2; copying columns costs nothing there; every "
-        "rank has a link of its own."
+        "rank has a link of its own. Verdicts on times rest on intervals, too: of the median over successive "
+        f"iterations of one run, by order statistics that cover it in at least {COVERAGE:.0%} of cases (if iterations "
+        "are independent); of a ratio, between the worst ends of two such intervals. So they do not hold the "
+        "difference between one run and the next. RESHARD is not built yet, so it has no line; AUTO without it is ZERO "
+        "within its bound (maxPrunedShare), and does nothing where that is 0."
     )

@@ -1,8 +1,11 @@
 """What a figure of the page is made of: a table, a chart, and claims with a verdict each."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Literal
+
+from heterotp_cli.bench.statistics import Interval, Span
 
 Verdict = Literal["holds", "does not hold", "undecided", "not measured"]
 Cell = str | float | None
@@ -58,6 +61,20 @@ class Figure:
 def verdict(holds: bool, fails: bool) -> Verdict:
     """Return holds, does not hold, or undecided where neither is shown."""
     return "holds" if holds else "does not hold" if fails else "undecided"
+
+
+def judged(found: Interval | Span, least: float = -inf, most: float = inf) -> Verdict:
+    """Return holds where all of an interval lies within bounds, does not hold where all of it lies outside."""
+    return verdict(least <= found.low and found.high <= most, found.high < least or found.low > most)
+
+
+def together(parts: Mapping[str, Verdict]) -> tuple[Verdict, str]:
+    """Return the verdict on parts that must all hold, and in words which do not."""
+    others = {text: word for text, word in parts.items() if word != "holds"}
+    if not others:
+        return "holds", "all hold: " + "; ".join(parts)
+    result = verdict(False, "does not hold" in others.values())
+    return result, "; ".join(f"{word}: {text}" for text, word in others.items())
 
 
 def missing(text: str, paper: str) -> Claim:

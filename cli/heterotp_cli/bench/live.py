@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from heterotp_cli.bench.scenarios import GangRun, Size, Step
+from heterotp_cli.bench.scenarios import PLAN, GangRun, Size, Step
 from heterotp_cli.errors import Failed
 from heterotp_cli.follow import History, read_history, tail
 from heterotp_cli.gang import Gang
@@ -75,8 +75,9 @@ class TimingGang:
         while time.monotonic() < deadline:
             lines = self._lines()
             last = settled(lines, step, self._size.samples)
-            if last is not None:
-                return measured(lines, last, self._size.pace) | self._decision()
+            decision = self._decision(last[0]["plan"]) if last is not None else None
+            if last is not None and decision is not None:
+                return measured(lines, last, self._size.pace) | decision
             if not self._gang.alive:
                 break
             time.sleep(POLL_SECONDS)
@@ -86,11 +87,15 @@ class TimingGang:
         history: History = read_history(self._workdir)
         return [line for line in history.entries if line.get("generation") == self._generation]
 
-    def _decision(self) -> dict[str, Any]:
-        status = read_json(self._workdir / "status.json") or {}
-        ranks = status.get("ranks", [])
+    def _decision(self, plan: int) -> dict[str, Any] | None:
+        """Return what the plan with this number decided, its prediction in the paper's seconds; None: it was left."""
+        status, kinds = (read_json(self._workdir / name) or {} for name in ("status.json", PLAN))
+        if kinds.get("plan") != plan:
+            return None
+        ranks, predicted = status.get("ranks", []), status.get("predictedIterationSeconds")
         found = {key: [rank.get(key, 0.0) for rank in ranks] for key in ("prunedRatio", "migratedRatio", "share")}
-        return {**found, "reason": status.get("reason", ""), "predicted": status.get("predictedIterationSeconds")}
+        found |= {"prunedShares": kinds["pruned"], "reason": status.get("reason", "")}
+        return {**found, "predicted": None if predicted is None else predicted / self._size.pace}
 
     def _said(self) -> str:
         self._gang.kill()  # so that all is written

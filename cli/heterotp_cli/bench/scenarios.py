@@ -13,6 +13,16 @@ EVEN = (1.0,) * RANKS
 SEVERAL = (8.0, 6.0, 4.0, 2.0)  # chi of ranks 0..3 of the paper's last figure
 PLACES = (2, 5)  # the straggler wanders between these two
 EVICTED = 1e-4  # a declared speed so low that nothing but one hidden unit is left
+REVISION = 2  # of what steps and trials do; results of another one are measured anew
+KINDS = ("qkv", "proj", "fc1", "fc2")  # the classes of linears, of each of which a rank leaves a share out
+Shares = tuple[float, ...]
+PLAN = "plan.json"  # of a timing gang's run directory: what is pruned of each kind
+
+
+def digest(content: Any) -> str:
+    """Return 16 hex digits of JSON-ready content and of how it is measured."""
+    text = json.dumps([REVISION, content], sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -40,6 +50,11 @@ class GangRun:
     speeds: tuple[float, ...]
     steps: tuple[Step, ...]
 
+    def content(self, step: Step, size: "Size") -> str:
+        """Return what is equal when and only when the same is measured in a step, whatever it is called."""
+        sizes = [self.model.device(size.pace), self.model.tiny_width, self.model.tiny_rows, size.samples]
+        return digest([sizes, self.speeds, step.policy, step.chis])
+
     def without(self, names: Collection[str]) -> "GangRun":
         """Return the run without steps that are measured already."""
         return replace(self, steps=tuple(step for step in self.steps if step.name not in names))
@@ -47,19 +62,18 @@ class GangRun:
 
 @dataclass(frozen=True)
 class Trial:
-    """One real training: per epoch and rank the ratio pruned, by a selection; with `seed` as its pair."""
+    """One real training: per epoch, rank and kind the share pruned, by a selection; with `seed` as its pair."""
 
     name: str
     seed: int
     zero: dict[str, Any]
-    ratios: tuple[tuple[float, ...], ...]  # [epoch][rank]
+    shares: tuple[tuple[Shares, ...], ...]  # [epoch][rank]
     figures: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def content(self) -> str:
-        """16 hex digits that are equal when and only when the same is trained, whatever it is called."""
-        text = json.dumps([self.seed, self.zero, self.ratios], sort_keys=True)
-        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+        """What is equal when and only when the same is trained, whatever it is called."""
+        return digest([self.seed, self.zero, self.shares])
 
 
 @dataclass(frozen=True)

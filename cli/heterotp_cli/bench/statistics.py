@@ -1,13 +1,15 @@
-"""What the verdicts rest on: paired differences with confidence intervals, and epochs composed from measured parts."""
+"""What the verdicts rest on: differences of paired seeds and ratios of measured times, each with its interval."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import comb
 from typing import Any
 
-from heterotp_cli.bench.emulation import EPOCH_ITERATIONS
+from heterotp_cli.bench.emulation import EPOCH_ITERATIONS, VIT_1B
 
 CONFIDENCE = 0.95
+COVERAGE = 0.93  # least that the interval of a median covers, where there are samples enough: 5 reach 0.9375
 Results = Mapping[str, Mapping[str, Any]]
 
 
@@ -33,6 +35,29 @@ class Interval:
     def points(self) -> str:
         """Return the interval in percentage points."""
         return f"{self.mean * 100:+.1f} points ({self.low * 100:+.1f} .. {self.high * 100:+.1f}, {self.count} seeds)"
+
+    def plain(self) -> str:
+        """Return the interval as numbers without a unit."""
+        return f"{self.mean:+.3f} ({self.low:+.3f} .. {self.high:+.3f}, {self.count} seeds)"
+
+
+@dataclass(frozen=True)
+class Span:
+    """A quantity that follows from medians of times, and its interval; one point where no noise is known."""
+
+    value: float
+    low: float
+    high: float
+
+    def mapped(self, how: Callable[[float], float]) -> "Span":
+        """Return what a monotone function makes of it."""
+        low, high = sorted((how(self.low), how(self.high)))
+        return Span(how(self.value), low, high)
+
+    def emulated(self, form: str, unit: str = "") -> str:
+        """Return it in words, as what was measured on emulated devices."""
+        noise = f"{form.format(self.low)} .. {form.format(self.high)}" if self.low < self.high else "noise unknown"
+        return f"{form.format(self.value)}{unit} ({noise}, emulated)"
 
 
 def interval(values: Sequence[float]) -> Interval:
@@ -65,7 +90,50 @@ def mean_of(results: Results, name: str, what: str) -> float | None:
     return statistics.fmean(values) if values else None
 
 
-def composed_epoch(result: Mapping[str, Any]) -> float:
+def coverage(count: int, left_out: int) -> float:
+    """Return how often a median lies between two order statistics of `count` samples, `left_out` beyond either."""
+    return 1 - 2 * sum(comb(count, number) for number in range(left_out + 1)) * 0.5**count
+
+
+def median_interval(samples: Sequence[float]) -> tuple[float, float]:
+    """Return the narrowest symmetric pair of order statistics that covers the median, else the outermost.
+
+    Free of any distribution, as long as the samples are independent.
+    """
+    ordered, count = sorted(samples), len(samples)
+    left_out = max((n for n in range(count // 2) if coverage(count, n) >= COVERAGE), default=0)
+    return ordered[left_out], ordered[count - 1 - left_out]
+
+
+def steady(result: Mapping[str, Any]) -> Span:
+    """Return seconds of an iteration in a step's steady state."""
+    median = float(result["steady"])
+    return Span(median, *median_interval(result.get("samples") or [median]))
+
+
+def composed_epoch(result: Mapping[str, Any]) -> Span:
     """Return seconds of an epoch of 782 iterations: the transition as measured, the rest in the steady state."""
     moving: Sequence[float] = result["transition"]
-    return sum(moving) + (EPOCH_ITERATIONS - len(moving)) * float(result["steady"])
+    return steady(result).mapped(lambda seconds: sum(moving) + (EPOCH_ITERATIONS - len(moving)) * seconds)
+
+
+def epoch(results: Results, step: str, model: str = VIT_1B.name) -> Span | None:
+    """Return seconds of a composed epoch of a step of a model's gang, None where it was not measured."""
+    found = results.get(f"time/{model}/{step}")
+    return None if found is None else composed_epoch(found)
+
+
+def ratio(mine: Span, other: Span) -> Span:
+    """Return how many times the other's it is, between the worst pairs of their ends."""
+    return Span(mine.value / other.value, mine.low / other.high, mine.high / other.low)
+
+
+def epoch_ratio(results: Results, step: str, other: str, model: str = VIT_1B.name) -> Span | None:
+    """Return the ratio of two steps' composed epochs, None where one was not measured."""
+    mine, its = epoch(results, step, model), epoch(results, other, model)
+    return None if mine is None or its is None else ratio(mine, its)
+
+
+def largest(spans: Sequence[Span]) -> Span:
+    """Return the largest of several and its interval."""
+    return Span(max(s.value for s in spans), max(s.low for s in spans), max(s.high for s in spans))

@@ -4,14 +4,14 @@ The layers are the trainer's own, each rank's with its own shard and its own cho
 do in a gang, addition does here: the ranks' parts of one block are summed, and autograd sums their input gradients.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from heterotp_api.policy import BalancingSettings
 from heterotp_api.training import ModelShape, Training
-from heterotp_trainer.balancing.work import Costs, WorkPlan
-from heterotp_trainer.balancing.zero import fixed
+from heterotp_trainer.balancing.work import Costs, Taken, WorkPlan, blocks, grain_for
 from heterotp_trainer.clock import NullClock
 from heterotp_trainer.data import Dataset, batches, load_dataset
 from heterotp_trainer.devices import Device
@@ -26,6 +26,7 @@ from heterotp_trainer.tensor_parallel.units import Plan
 from torch import Tensor, nn
 
 from heterotp_cli.bench.emulation import RANKS
+from heterotp_cli.bench.scenarios import KINDS, Shares
 
 SHAPE = ModelShape(hidden_size=64, depth=2, heads=16, patch_size=4, ffn_ratio=4)
 TRAINING = Training(learning_rate=0.003, schedule="cosine", warmup_iterations=20, batch_size=64)
@@ -90,15 +91,24 @@ class AllRanks:
         ]
         self.costs = Costs(self.lineages[0].classes(), ((),) * ranks, (GRAIN,) * ranks)
 
-    def choose(self, number: int, ratios: list[float], policy: BalancingSettings) -> None:
-        """Set what each rank prunes at its ratio from now on."""
-        reliefs = [(r, fixed(self.costs, ratio, [r], None, "pruned")[r]) for r, ratio in enumerate(ratios) if ratio]
+    def choose(self, number: int, shares: Sequence[Shares], policy: BalancingSettings) -> None:
+        """Set what each rank prunes of each kind from now on."""
+        reliefs = [(rank, self._taken(rank, each)) for rank, each in enumerate(shares) if any(each)]
         for lineages in self.lineages:
             lineages.apply(WorkPlan(number, reliefs=tuple(reliefs)), self.costs, policy)
 
+    def _taken(self, rank: int, shares: Shares) -> tuple[Taken, ...]:
+        by_kind = dict(zip(KINDS, shares, strict=True))
+        out = []
+        for linears in self.costs.classes:
+            columns = linears.columns[rank]
+            wanted = by_kind[linears.name.rpartition(".")[2]] * columns
+            out.append(Taken(blocks(wanted, grain_for(None, GRAIN, columns))))
+        return tuple(out)
+
 
 def run_trial(trial: dict[str, Any]) -> dict[str, float]:
-    """Train for as many epochs as the trial has ratios; return loss and accuracy on the held-out images."""
+    """Train for as many epochs as the trial has shares; return loss and accuracy on the held-out images."""
     torch.set_num_threads(1)
     data = load_dataset("digits", None, 0)
     gang = AllRanks(data, trial["seed"])
@@ -106,10 +116,10 @@ def run_trial(trial: dict[str, Any]) -> dict[str, float]:
     optimizer = EagerAdamW(gang.model.parameters(), lr=TRAINING.learning_rate, weight_decay=0.0, fused=True)
     for lineages in gang.lineages:
         lineages.follow(policy)
-    for epoch, ratios in enumerate(trial["ratios"]):
+    for epoch, shares in enumerate(trial["shares"]):
         for lineages in gang.lineages:
             lineages.refresh()
-        gang.choose(epoch + 1, ratios, policy)
+        gang.choose(epoch + 1, shares, policy)
         _epoch(gang, optimizer, data, trial, epoch)
     return evaluate(gang.model, data)
 
@@ -117,7 +127,7 @@ def run_trial(trial: dict[str, Any]) -> dict[str, float]:
 def _epoch(gang: AllRanks, optimizer: EagerAdamW, data: Dataset, trial: dict[str, Any], epoch: int) -> None:
     per_epoch = len(data.train_labels) // TRAINING.batch_size
     for number, (images, labels) in enumerate(batches(data, TRAINING.batch_size, trial["seed"], epoch)):
-        iteration, total = epoch * per_epoch + number, len(trial["ratios"]) * per_epoch
+        iteration, total = epoch * per_epoch + number, len(trial["shares"]) * per_epoch
         set_learning_rate(optimizer, learning_rate(TRAINING, iteration, total))
         optimizer.zero_grad(set_to_none=True)
         loss: Tensor = F.cross_entropy(gang.model(images), labels)

@@ -7,11 +7,12 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any
 
 from heterotp_cli.bench.emulation import RANKS
-from heterotp_cli.bench.scenarios import SEVERAL, Size, Trial
+from heterotp_cli.bench.scenarios import KINDS, SEVERAL, Shares, Size, Trial
 
 GAMMA_MAX = 0.9
 IMPUTATION_GAMMA = 0.5
-Ratios = tuple[tuple[float, ...], ...]
+NOTHING: Shares = (0.0,) * len(KINDS)
+Ranks = tuple[tuple[Shares, ...], ...]  # [epoch][rank]
 Results = Mapping[str, Mapping[str, Any]]
 
 
@@ -20,52 +21,66 @@ def eq1_ratio(chi: float) -> float:
     return min(GAMMA_MAX, (chi - 1) / chi)
 
 
-def in_turn(ratio: float, epochs: int) -> Ratios:
-    """Return the ratio for one rank, another one every epoch (the paper's round-robin)."""
-    return tuple(tuple(ratio if rank == epoch % RANKS else 0.0 for rank in range(RANKS)) for epoch in range(epochs))
+def alike(ratio: float) -> Shares:
+    """Return the same ratio of every kind of linear."""
+    return (ratio,) * len(KINDS)
 
 
-def always(ratios: Sequence[float], epochs: int) -> Ratios:
-    """Return the same ratios in every epoch."""
-    return (tuple(ratios),) * epochs
+def in_turn(shares: Shares, epochs: int) -> Ranks:
+    """Return the shares for one rank, another one every epoch (the paper's round-robin)."""
+    return tuple(
+        tuple(shares if rank == epoch % RANKS else NOTHING for rank in range(RANKS)) for epoch in range(epochs)
+    )
+
+
+def always(shares: Sequence[Shares], epochs: int) -> Ranks:
+    """Return the same shares of each rank in every epoch."""
+    return (tuple(shares),) * epochs
+
+
+def decided(found: Mapping[str, Any] | None, otherwise: float) -> Shares:
+    """Return what a timing gang's only straggler pruned; where none was run, the ratio of eq. 1."""
+    if found is None:
+        return alike(otherwise)
+    return max((tuple(shares) for shares in found["prunedShares"]), key=sum)
 
 
 def trials(size: Size, figures: Sequence[str], times: Results) -> list[Trial]:
     """Return the trials of these figures; `times`: what the timing gangs decided, by step."""
-    every = [*_pruning(size), *_dynamic(size), *_semi(size, times), *_several(size, times)]
+    every = [*_pruning(size), *_dynamic(size, times), *_semi(size, times), *_several(size, times)]
     kinds = [t for t in every if {*t[3]} & {*figures}]
-    baseline = ("baseline", {"selection": "Rd"}, always([0.0] * RANKS, size.epochs), ())
+    baseline = ("baseline", {"selection": "Rd"}, always([NOTHING] * RANKS, size.epochs), ())
     kinds = [baseline, *kinds] if kinds else []
-    return [Trial(name, seed, zero, ratios, fig) for seed in range(size.seeds) for name, zero, ratios, fig in kinds]
+    return [Trial(name, seed, zero, shares, fig) for seed in range(size.seeds) for name, zero, shares, fig in kinds]
 
 
-Kind = tuple[str, dict[str, Any], Ratios, tuple[str, ...]]
+Kind = tuple[str, dict[str, Any], Ranks, tuple[str, ...]]
 
 
 def _pruning(size: Size) -> list[Kind]:
     kinds: list[Kind] = [
-        (f"imputation {how}", {"imputation": how}, in_turn(IMPUTATION_GAMMA, size.epochs), ("imputation",))
+        (f"imputation {how}", {"imputation": how}, in_turn(alike(IMPUTATION_GAMMA), size.epochs), ("imputation",))
         for how in ("Same", "Zero", "Average")
     ]
     for gamma in size.gammas:
-        on_all = always([gamma] * RANKS, size.epochs)
+        on_all = always([alike(gamma)] * RANKS, size.epochs)
         kinds += [(f"homogeneous {s} {gamma}", {"selection": s}, on_all, ("homogeneous",)) for s in ("Rd", "Pri")]
-        kinds.append((f"fixed skew {gamma}", {"selection": "Pri"}, in_turn(gamma, size.epochs), ("fixed-skew",)))
+        kinds.append((f"fixed skew {gamma}", {"selection": "Pri"}, in_turn(alike(gamma), size.epochs), ("fixed-skew",)))
         # what it is compared with in that figure
         kinds[-2] = (*kinds[-2][:3], ("homogeneous", "fixed-skew"))
     return kinds
 
 
-def _dynamic(size: Size) -> list[Kind]:
+def _dynamic(size: Size, times: Results) -> list[Kind]:
+    """Return ZERO with what its decisions pruned."""
     kinds: list[Kind] = []
     for chi in size.chis if size.everything else size.chis[-1:]:
-        ratio = eq1_ratio(chi)
-        given = {"Pri": ratio, "PriDiffE": 0.5, "PriDiffR": ratio}
+        otherwise = {"Pri": eq1_ratio(chi), "PriDiffE": 0.5, "PriDiffR": eq1_ratio(chi)}
         figures = {"PriDiffR": ("dynamic", "one-straggler")}
-        kinds += [
-            (f"dynamic {s} {chi:g}", {"selection": s}, in_turn(g, size.epochs), figures.get(s, ("dynamic",)))
-            for s, g in given.items()
-        ]
+        for s, ratio in otherwise.items():
+            shares = decided(times.get(f"time/vit-1b/ZERO-{s} chi {chi:g}"), ratio)
+            turns = in_turn(shares, size.epochs)
+            kinds.append((f"dynamic {s} {chi:g}", {"selection": s}, turns, figures.get(s, ("dynamic",))))
     return kinds
 
 
@@ -73,21 +88,20 @@ def _semi(size: Size, times: Results) -> list[Kind]:
     """Return SEMI with what its decision pruned; what it migrated changes nothing."""
     kinds: list[Kind] = []
     for chi in size.chis:
-        decided = times.get(f"time/vit-1b/SEMI chi {chi:g}")
-        if decided is not None:
-            ratio = max(decided["prunedRatio"], default=0.0)
-            zero = {"selection": "PriDiffR"}
-            kinds.append((f"one straggler SEMI {chi:g}", zero, in_turn(ratio, size.epochs), ("one-straggler",)))
+        found = times.get(f"time/vit-1b/SEMI chi {chi:g}")
+        if found is not None:
+            turns, zero = in_turn(decided(found, 0.0), size.epochs), {"selection": "PriDiffR"}
+            kinds.append((f"one straggler SEMI {chi:g}", zero, turns, ("one-straggler",)))
     return kinds
 
 
 def _several(size: Size, times: Results) -> list[Kind]:
     kinds: list[Kind] = []
     for name in [*(f"lambda {split}" for split in range(len(SEVERAL) + 1)), "SEMI"]:
-        decided = times.get(f"time/vit-1b/several {name}")
-        if decided is not None:
-            ratios = always(decided["prunedRatio"], size.epochs)
-            kinds.append((f"several {name}", {"selection": "PriDiffR"}, ratios, ("several",)))
+        found = times.get(f"time/vit-1b/several {name}")
+        if found is not None:
+            shares = always([tuple(each) for each in found["prunedShares"]], size.epochs)
+            kinds.append((f"several {name}", {"selection": "PriDiffR"}, shares, ("several",)))
     return kinds
 
 
@@ -99,7 +113,7 @@ def run_trials(wanted: Sequence[Trial], keep: Callable[[Trial, dict[str, float]]
     if not workers:
         return
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        pending = {pool.submit(run_trial, {"seed": t.seed, "zero": t.zero, "ratios": t.ratios}): t for t in wanted}
+        pending = {pool.submit(run_trial, {"seed": t.seed, "zero": t.zero, "shares": t.shares}): t for t in wanted}
         try:
             for done in as_completed(pending):
                 keep(pending[done], done.result())
