@@ -15,7 +15,7 @@ from heterotp_api.control import LOSSLESS_AUTO
 from heterotp_api.policy import BalancingSettings
 from torch import nn
 
-from heterotp_trainer.balancing.decide import decide
+from heterotp_trainer.balancing.decide import decide, lossless_auto
 from heterotp_trainer.balancing.history import History, Observation
 from heterotp_trainer.balancing.predict import kept_seconds, received_seconds, refreshed
 from heterotp_trainer.balancing.work import Costs, WorkPlan
@@ -31,9 +31,7 @@ PREDICTED = (*COMPUTE, "wait", "migrate")  # phases that a predicted iteration i
 
 def needs_costs(policy: BalancingSettings) -> bool:
     """Return whether a policy may take work away, so that curves are needed."""
-    if policy.strategy == "AUTO":
-        return policy.pruned_share_limit > 0
-    return policy.strategy in ("ZERO", "MIG", "SEMI")
+    return policy.strategy in ("ZERO", "MIG", "SEMI", "AUTO") and not lossless_auto(policy)
 
 
 class Balancer:
@@ -79,6 +77,9 @@ class Balancer:
     def apply(self, policy: BalancingSettings) -> None:
         """Take a policy: from the next decision on it holds."""
         self.policy = policy
+        if self.tp.ranks == 1:  # nothing is decided ever
+            reason = f"{policy.strategy}: a single rank waits for nobody"
+            self.plan = WorkPlan(self.plan.serial + 1, policy, reason=reason)
         self.history = self.history.resized(policy.window)
         self.lineages.follow(policy)
 

@@ -4,6 +4,7 @@ Labels `namespace`, `heterotpjob` and `node` come from the scrape. Every label v
 would miss the first step.
 """
 
+import math
 from typing import TypeVar
 
 import torch
@@ -129,6 +130,8 @@ class JobMetrics:
         self.checkpoint = gauge("heterotp_checkpoint_seconds", "Seconds that the last checkpoint took.")
         self.limit = gauge("heterotp_limit_seconds", "Fluid limit of an iteration, seconds.")
         self.predicted = gauge("heterotp_plan_predicted_seconds", "Iteration predicted for the plan in force, seconds.")
+        self.predicted.set(math.nan)  # nothing is predicted yet, which is not a prediction of no time
+        self._decision = 0
         self.updates = Counter("heterotp_policy_updates_total", "Decisions taken.", ["strategy"], registry=registry)
         for strategy in STRATEGIES:
             self.updates.labels(strategy)
@@ -139,11 +142,13 @@ class JobMetrics:
         Info("heterotp_build", "Versions.", registry=registry).info(versions)
 
     def decided(self, plan: WorkPlan) -> None:
-        """Take a new plan."""
+        """Take a plan; one that keeps its number was only priced anew."""
         strategy = plan.settings.strategy if plan.settings is not None else "None"
-        self.updates.labels(strategy).inc()
+        if plan.serial != self._decision:
+            self.updates.labels(strategy).inc()
+        self._decision = plan.serial
         self.strategy.state(strategy)
-        self.predicted.set(plan.predicted_seconds or 0.0)
+        self.predicted.set(math.nan if plan.predicted_seconds is None else plan.predicted_seconds)
 
 
 def _version() -> str:

@@ -38,6 +38,11 @@ def decide(history: History, policy: BalancingSettings, plan: WorkPlan, costs: C
     return _repriced(seen, policy, plan, costs) if _other_prices(plan, policy, costs) else plan
 
 
+def lossless_auto(policy: BalancingSettings) -> bool:
+    """Return whether a policy leaves to AUTO what may be done, but allows no loss: nothing is left to do."""
+    return policy.strategy == "AUTO" and policy.pruned_share_limit == 0
+
+
 def _least_wait(seen: Observation | None, plan: WorkPlan) -> float | None:
     """Return what an iteration waits at least, without the transfers of a migration, which are waiting, too."""
     return plan.base_wait if seen is None or seen.migrating else float(min(seen.wait))
@@ -83,7 +88,7 @@ def _next(seen: Observation, policy: BalancingSettings, plan: WorkPlan, costs: C
         link=costs.link,
         base_wait=plan.base_wait,
     )
-    strategy = STRATEGIES.get(policy.strategy)
+    strategy = None if lossless_auto(policy) else STRATEGIES.get(policy.strategy)
     wait = plan.base_wait or 0.0
     untouched = iteration_seconds(costs, seen, {}, base_wait=wait)
     if strategy is None or not plan.stragglers:
@@ -112,10 +117,6 @@ def _zero(seen: Observation, policy: BalancingSettings, plan: WorkPlan, costs: C
     return replace(plan, reliefs=_listed(reliefs))
 
 
-def _auto(seen: Observation, policy: BalancingSettings, plan: WorkPlan, costs: Costs) -> WorkPlan:
-    return _zero(seen, policy, plan, costs) if policy.pruned_share_limit > 0 else plan
-
-
 def _mig(seen: Observation, policy: BalancingSettings, plan: WorkPlan, costs: Costs) -> WorkPlan:
     settings = policy.mig or Mig()
     found = migrate(costs, seen, plan.stragglers, settings, plan.base_wait or 0.0)
@@ -132,7 +133,7 @@ def _semi(seen: Observation, policy: BalancingSettings, plan: WorkPlan, costs: C
 
 
 Strategy = Callable[[Observation, BalancingSettings, WorkPlan, Costs], WorkPlan]
-STRATEGIES: dict[str, Strategy] = {"ZERO": _zero, "MIG": _mig, "SEMI": _semi, "AUTO": _auto}
+STRATEGIES: dict[str, Strategy] = {"ZERO": _zero, "MIG": _mig, "SEMI": _semi, "AUTO": _zero}
 
 
 def _listed(reliefs: Reliefs) -> tuple[tuple[int, tuple], ...]:  # type: ignore[type-arg]
@@ -193,7 +194,8 @@ def _idle(policy: BalancingSettings) -> str:
 def _nobody(seen: Observation, flagged: Sequence[int], policy: BalancingSettings) -> str:
     if not flagged:
         return f"{policy.strategy}: no rank is slower than the others"
-    return f"{_slow(seen, flagged)}; strategy {policy.strategy} leaves the work as it is"
+    why = ", for maxPrunedShare allows no loss" if policy.strategy == "AUTO" else ""
+    return f"{_slow(seen, flagged)}; strategy {policy.strategy} leaves the work as it is{why}"
 
 
 def _done(seen: Observation, plan: WorkPlan, relieved: Relieved, costs: Costs) -> str:
