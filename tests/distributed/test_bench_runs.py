@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from heterotp_api.policy import BalancingSettings
-from heterotp_cli.bench.scenarios import FIGURES, QUICK
+from heterotp_cli.bench.scenarios import QUICK
 from heterotp_cli.bench.store import Store
 from heterotp_cli.bench.training import SHAPE, AllRanks, contexts
 from heterotp_cli.bench.trials import alike
@@ -73,12 +73,6 @@ def test_a_bench_measures_draws_and_goes_on_where_it_was(tmp_path, monkeypatch, 
     measure(figures, SMALLEST, "quick", tmp_path)
     assert without_clock(Store(folder)) == without_clock(before)
     assert Store(folder).results["spent"]["seconds"] > before.results["spent"]["seconds"]
-
-
-def test_figures_drawn_before_stay_on_the_page(tmp_path):
-    Store(tmp_path / "quick").add("figure/periods")
-    measure(("homogeneous",), SMALLEST, "quick", tmp_path)
-    assert [name for name in FIGURES if (tmp_path / "quick" / f"{name}.csv").exists()] == ["homogeneous", "periods"]
 
 
 def without_clock(store):

@@ -16,7 +16,7 @@ from heterotp_cli.bench.simulation import mean_seconds
 from heterotp_cli.bench.statistics import Span
 from heterotp_cli.bench.store import Store
 from heterotp_cli.bench.trials import alike, always, eq1_ratio, in_turn, trials
-from heterotp_cli.bench_command import check_figures, command, time_key
+from heterotp_cli.bench_command import check_figures, command, measure, time_key
 from heterotp_cli.errors import BadInput
 
 ZERO = {"strategy": "ZERO", "zero": {"selection": "Pri"}}
@@ -505,6 +505,20 @@ def test_verdicts_are_counted():
     every = [Claim("t", "p", "m", word, "w") for word in ("holds", "holds", "undecided")]
     figure = Figure("n", "t", "s", "h", (), (), (), every)
     assert [page.counts(figure, word) for word in ("holds", "undecided", "does not hold")] == [2, 1, 0]
+
+
+def test_figures_drawn_before_stay_on_the_page_and_the_clock_goes_on(tmp_path, monkeypatch):
+    class Nothing:
+        def __init__(self, *arguments):
+            self.run = lambda: None
+
+    monkeypatch.setattr("heterotp_cli.bench_command.Bench", Nothing)
+    measure(("table1",), QUICK, "quick", tmp_path)
+    store = Store(tmp_path / "quick")
+    store.add("spent", seconds=3600.0)
+    measure(("imputation",), QUICK, "quick", tmp_path)
+    assert sorted(path.stem for path in (tmp_path / "quick").glob("*.csv")) == ["imputation", "table1"]
+    assert "60 min" in (tmp_path / "quick" / "index.html").read_text()
 
 
 def test_an_unknown_figure_is_named():

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from heterotp_cli.bench.scenarios import PLAN, GangRun, Size, Step
+from heterotp_cli.bench.scenarios import PLANS, GangRun, Size, Step
 from heterotp_cli.errors import Failed
 from heterotp_cli.follow import History, read_history, tail
 from heterotp_cli.gang import Gang
@@ -75,9 +75,8 @@ class TimingGang:
         while time.monotonic() < deadline:
             lines = self._lines()
             last = settled(lines, step, self._size.samples)
-            decision = self._decision(last[0]["plan"]) if last is not None else None
-            if last is not None and decision is not None:
-                return measured(lines, last, self._size.pace) | decision
+            if last is not None:
+                return measured(lines, last, self._size.pace) | self._decision(last[0]["plan"])
             if not self._gang.alive:
                 break
             time.sleep(POLL_SECONDS)
@@ -87,14 +86,12 @@ class TimingGang:
         history: History = read_history(self._workdir)
         return [line for line in history.entries if line.get("generation") == self._generation]
 
-    def _decision(self, plan: int) -> dict[str, Any] | None:
-        """Return what the plan with this number decided, its prediction in the paper's seconds; None: it was left."""
-        status, kinds = (read_json(self._workdir / name) or {} for name in ("status.json", PLAN))
-        if kinds.get("plan") != plan:
-            return None
+    def _decision(self, plan: int) -> dict[str, Any]:
+        """Return what the plan with this number decided; its prediction in the paper's seconds."""
+        status, pruned = (read_json(self._workdir / name) or {} for name in ("status.json", PLANS))
         ranks, predicted = status.get("ranks", []), status.get("predictedIterationSeconds")
         found = {key: [rank.get(key, 0.0) for rank in ranks] for key in ("prunedRatio", "migratedRatio", "share")}
-        found |= {"prunedShares": kinds["pruned"], "reason": status.get("reason", "")}
+        found |= {"prunedShares": pruned[str(plan)], "reason": status.get("reason", "")}
         return {**found, "predicted": None if predicted is None else predicted / self._size.pace}
 
     def _said(self) -> str:

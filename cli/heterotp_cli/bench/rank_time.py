@@ -18,7 +18,7 @@ from heterotp_trainer.tensor_parallel.units import Family
 from torch import nn
 
 from heterotp_cli.bench.emulation import DEPTH, FFN_RATIO, SIZES
-from heterotp_cli.bench.scenarios import KINDS, PLAN
+from heterotp_cli.bench.scenarios import KINDS, PLANS
 from heterotp_cli.workdir import write_json
 
 ROUNDS, ITERATIONS = 3, 7  # of the calibration
@@ -78,27 +78,28 @@ def main(session: Session) -> None:
 
     calibrate(session, iterate, sizes["iterationSeconds"] + longer(tp, sizes["matmulSeconds"]))
     session.watch(stack, optimizer)
-    iteration, written, workdir = 0, -1, session.environment.workdir
+    iteration, plans, workdir = 0, {}, session.environment.workdir
     while True:
         forward_and_backward()
         session.step()
         iteration += 1
         if session.boundary(iteration, epoch=iteration // EPOCH).stop:
             return session.finish(state="stopped")
-        if session.environment.rank == 0 and workdir is not None and session.balancer.plan.serial != written:
-            written = session.balancer.plan.serial
-            write_json(workdir / PLAN, pruned(session))
+        number = str(session.balancer.plan.serial)
+        if session.environment.rank == 0 and workdir is not None and number not in plans:
+            plans[number] = pruned(session)
+            write_json(workdir / PLANS, plans)
 
 
-def pruned(session: Session) -> dict[str, object]:
-    """Return the plan in force: its number, and per rank and kind the share of columns pruned."""
+def pruned(session: Session) -> list[list[float]]:
+    """Return per rank and kind the share of columns that the plan in force prunes."""
     plan, costs, shares = session.balancer.plan, session.balancer.costs, []
     for rank in range(session.tp.ranks):
         found = dict.fromkeys(KINDS, 0.0)
         for linears, taken in zip(costs.classes, plan.taken.get(rank, ()), strict=False):
             found[linears.name.rpartition(".")[2]] = taken.pruned / linears.columns[rank]
         shares.append([*found.values()])
-    return {"plan": plan.serial, "pruned": shares}
+    return shares
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ EVICTED = 1e-4  # a declared speed so low that nothing but one hidden unit is le
 REVISION = 2  # of what steps and trials do; results of another one are measured anew
 KINDS = ("qkv", "proj", "fc1", "fc2")  # the classes of linears, of each of which a rank leaves a share out
 Shares = tuple[float, ...]
-PLAN = "plan.json"  # of a timing gang's run directory: what is pruned of each kind
+PLANS = "plans.json"  # of a timing gang's run directory: what each plan prunes of each kind
 
 
 def digest(content: Any) -> str:
