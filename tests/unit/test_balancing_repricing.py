@@ -60,5 +60,5 @@ def test_two_plans_that_disappoint_do_not_take_turns_for_ever():
         plan = decide(history, SEMI, plan, dearer(costs, 4.0 if turn % 2 else 0.25))
         serials.append(plan.serial)
     assert serials[-1] == serials[0] + MOST_REPRICINGS
-    history.add(seen([16.0] + SLOW[1:]))  # another slowness is another case
+    history.add(seen([16.0, *SLOW[1:]]))  # another slowness is another case
     assert decide(history, SEMI, plan, costs).repriced == 0

@@ -12,7 +12,7 @@ from heterotp_trainer.balancing.arrays import grains_of
 from heterotp_trainer.balancing.decide import decide
 from heterotp_trainer.balancing.predict import iteration_seconds, pruned_share
 from heterotp_trainer.balancing.work import Costs, Curve, LinearClass, Taken, WorkPlan, blocks, grain_for
-from heterotp_trainer.balancing.zero import by_layer, columns_for, fixed, prune, reference_seconds, relief
+from heterotp_trainer.balancing.zero import by_layer, columns_for, fixed, prune, reference_seconds, reliefs_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -204,7 +204,7 @@ def gammas(criterion, chi=8.0, ranks=8, executed=True, steps=8):
     for _ in range(steps):
         matmul = chi * (1 - gamma) if executed else chi
         observed = seen([matmul] + [1.0] * (ranks - 1))
-        gamma = relief(matmul, matmul, reference_seconds(even_costs(len(observed.full)), observed, criterion))
+        gamma = float(reliefs_to(observed, [0], reference_seconds(even_costs(ranks), observed, criterion))[0])
         found.append(gamma)
     return found
 
@@ -222,9 +222,10 @@ def test_with_full_work_times_gamma_is_constant(criterion, gamma):
     assert gammas(criterion, executed=False) == [pytest.approx(gamma)] * 8
 
 
-@pytest.mark.parametrize(("total", "matmul"), [(1.0, 1.0), (0.5, 0.5), (3.0, 0.0)], ids=["at-it", "below", "no-matmul"])
-def test_who_needs_no_relief_gets_none(total, matmul):
-    assert relief(total, matmul, 1.0) == 0
+def test_who_needs_no_relief_gets_none():
+    at_it, below, without_matmul, no_straggler = 1.0, 0.5, 0.0, 3.0
+    observed = seen([at_it, below, without_matmul, no_straggler], fixed=[0.0, 0.0, 3.0, 0.0])
+    assert reliefs_to(observed, [0, 1, 2], 1.0).tolist() == [0] * 4
 
 
 # -- layers (PriDiff) -------------------------------------------------------------------------------------

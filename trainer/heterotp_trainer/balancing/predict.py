@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from heterotp_trainer.balancing.arrays import Array, Relieved, added, total
+from heterotp_trainer.balancing.arrays import Array, Relieved, added, at, total
 from heterotp_trainer.balancing.history import Observation
 from heterotp_trainer.balancing.work import Costs, Line, Primitive, Reliefs, WorkPlan
 
@@ -100,7 +100,7 @@ def received_seconds(costs: Costs, reliefs: Reliefs, receivers: Receivers) -> Ar
     theirs = tables.seconds(received)
     strange = (tables.outputs == 0) | (tables.columns == 0)  # a rank without such work goes by the slowest other
     for k, rank in zip(*np.nonzero(strange & (received > 0)), strict=True):
-        theirs[k, rank] = max(curves[k].at(float(received[k, rank])) for curves in costs.curves)
+        theirs[k, rank] = at(tables.xs[k], tables.ys[k], np.full(costs.ranks, received[k, rank])).max()
     return added(tables.calls * theirs, costs.ranks)
 
 

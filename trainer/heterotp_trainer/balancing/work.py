@@ -4,7 +4,6 @@ Only + - * / and comparisons here and in all of this package: they round alike o
 comes to the same plan.
 """
 
-import bisect
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -47,23 +46,6 @@ class Curve:
 
     columns: tuple[float, ...]
     seconds: tuple[float, ...]
-
-    def at(self, columns: float) -> float:
-        """Return the seconds that so many columns take; nothing takes nothing."""
-        return 0.0 if columns <= 0 else _interpolate(self.columns, self.seconds, columns)
-
-    def columns_at(self, seconds: float) -> float:
-        """Return the most columns that fit into so many seconds; the curve never falls, but may be flat."""
-        return _interpolate(self.seconds, self.columns, seconds)
-
-
-def _interpolate(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
-    """Return y at x on the line through the points, of several the last; below them the first, above the last slope."""
-    if x < xs[0]:
-        return ys[0]
-    right = min(bisect.bisect_right(xs, x), len(xs) - 1)
-    x0, x1, y0, y1 = xs[right - 1], xs[right], ys[right - 1], ys[right]
-    return y1 if x1 <= x0 else y0 + (x - x0) * (y1 - y0) / (x1 - x0)
 
 
 @dataclass(frozen=True)

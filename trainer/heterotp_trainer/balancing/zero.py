@@ -15,14 +15,6 @@ PRIDIFF_E = 0.5  # the paper's empirical ratio of PriDiffE
 SHRINK_STEPS = 20  # halvings: below the resolution of a block
 
 
-def relief(total: float, matmul: float, reference: float) -> float:
-    """Return r = (T - T_ref) / M, at least 0: the share of matmul time to take away (eq. 1).
-
-    With full-work times it does not depend on the last decision; with times as executed it oscillates.
-    """
-    return max(0.0, (total - reference) / matmul) if matmul > 0 else 0.0
-
-
 def reference_seconds(costs: Costs, seen: Observation, criterion: str) -> float:
     """Return T_ref: the minimum of T over the ranks, or the paper's average, which cannot go as far.
 
@@ -79,7 +71,10 @@ def prune(
 
 
 def reliefs_to(seen: Observation, stragglers: Collection[int], level: float) -> Array:
-    """Return r of each straggler down to a level of seconds, 0 of the others: [e] (see relief)."""
+    """Return r = (T - T_ref) / M of each straggler, 0 of the others: the share of matmul time to take away (eq. 1). [e]
+
+    With full-work times it does not depend on the last decision; with times as executed it oscillates.
+    """
     chosen = np.zeros(len(seen.full), dtype=bool)
     chosen[list(stragglers)] = True
     share = np.divide(seen.total - level, seen.full, out=np.zeros_like(seen.full), where=seen.full > 0)
