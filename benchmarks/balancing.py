@@ -12,11 +12,13 @@ memory    resident memory of a rank after 2,000 iterations over that after 200, 
 
 import argparse
 import os
+import sys
 import time
 from collections.abc import Callable
 
 import gang
 from gang import summary
+from heterotp_trainer.launch import ALLOCATOR
 
 PORT = 29440
 ROWS, WIDTH, RANKS = 64 * 65, 2048, 8
@@ -255,6 +257,8 @@ def main() -> None:
     if arguments.rank:
         rank(arguments.part[0], arguments.iterations)
         return
+    if not ALLOCATOR.keys() <= os.environ.keys():  # begin anew with what the launcher gives to ranks
+        os.execve(sys.executable, [sys.executable, *sys.argv], ALLOCATOR | dict(os.environ))
     parts: dict[str, Callable[[int], None]] = {"pruning": pruning, "decide": decide_times, "memory": memory}
     for name in arguments.part:
         parts[name](arguments.rounds) if name != "control" else control(arguments.iterations)

@@ -1,14 +1,16 @@
-"""The built-in trainer with one thing wrong on one rank: `sabotage.py WHAT`."""
+"""The built-in trainer with one thing wrong on one rank, or telling more of itself: `sabotage.py WHAT`."""
 
 import json
 import os
 import signal
 import sys
+from dataclasses import replace
 
 import torch
 from heterotp_api.names import Env
 from heterotp_trainer import balancer, devices, exchange, lineages, optimization, run_rank, train
 from heterotp_trainer import session as sessions
+from heterotp_trainer.balancing.work import Taken
 from heterotp_trainer.checkpoint import files
 from heterotp_trainer.tensor_parallel import couriers, resized
 from heterotp_trainer.tensor_parallel.unit_spec import shard_spec
@@ -77,6 +79,8 @@ PLACES = {  # where a rank may die
     "sum": (resized, "start_sum"),
     "broadcast": (couriers.BroadcastReduce, "_broadcast"),
     "return": (couriers.Courier, "return_columns"),
+    "send": (couriers.Courier, "_post"),
+    "receive": (couriers.Courier, "_receive"),
     "optimizer": (balancer, "step_around"),
     "exchange": (exchange.BoundaryExchange, "post"),
     "pretest": (balancer, "pretest"),
@@ -105,6 +109,48 @@ def die_in(place):
     setattr(owner, name, dying)
 
 
+OTHERWISE = {  # what of a plan a rank may see otherwise
+    "columns pruned": lambda plan: replace(plan, reliefs=((0, (Taken(16, 0),) * 4),)),
+    "columns migrated": lambda plan: replace(plan, reliefs=((0, (Taken(0, 8),) * 4),)),
+    "primitive": lambda plan: replace(plan, primitive="scatterGather"),
+    "number": lambda plan: replace(plan, serial=plan.serial + 1),
+}
+
+
+def decide_otherwise(change):
+    """From iteration 8 on return the plan of all ranks but for one thing."""
+    decide, boundaries, other = balancer.decide, [], []
+
+    def deciding(history, policy, plan, costs):
+        boundaries.append(plan)
+        if len(boundaries) == 8:
+            other.append(change(decide(history, policy, plan, costs)))
+        return other[0] if other else decide(history, policy, plan, costs)
+
+    balancer.decide = deciding
+
+
+def say_what_holds():
+    """Print what holds in the coming iteration, whenever that is something else."""
+    said = []
+
+    def boundary(self, iteration, *arguments, _boundary=sessions.Session.boundary, **options):
+        directive = _boundary(self, iteration, *arguments, **options)
+        holds = {
+            "generation": self.document.generation if self.document is not None else 0,
+            "plan": self.balancer.plan.serial,
+            "hash": self.balancer.plan.hash,
+            "asked": self._injector.asked,
+        }
+        if said != [holds]:
+            said[:] = [holds]
+            chi = self.device.slowdown.chi if self.device.slowdown is not None else 1.0
+            print("HOLDS " + json.dumps({"rank": RANK, "iteration": iteration + 1, "chi": chi, **holds}), flush=True)
+        return directive
+
+    sessions.Session.boundary = boundary
+
+
 def sabotage():
     if WHAT.startswith("die in ") and LAST:
         die_in(WHAT.removeprefix("die in "))
@@ -124,5 +170,13 @@ def sabotage():
         os.environ[Env.DEVICE] = json.dumps({"type": "emulated", "teraflops": 0.0025})
 
 
+def watch_decisions():
+    if WHAT.startswith("decides otherwise: ") and RANK == 1:
+        decide_otherwise(OTHERWISE[WHAT.removeprefix("decides otherwise: ")])
+    if WHAT == "says what holds":
+        say_what_holds()
+
+
 sabotage()
+watch_decisions()
 run_rank(report_gradients if WHAT == "gradients" else train.main)

@@ -1,34 +1,12 @@
 """Balancing in whole gangs: decisions, live changes, injections over a restart, and a rank that dies in any phase."""
 
-import json
 import os
 import signal
-import sys
 import urllib.request
-from pathlib import Path
 
 import pytest
+from balancing_gang import CHI4, LONG, body, sabotaged, tell
 from launched import spec
-
-SABOTAGE = str(Path(__file__).with_name("sabotage.py"))
-LONG = 100_000
-# slow enough that a busy machine does not blur who is slow
-EMULATED = {"type": "emulated", "teraflops": 0.0003, "fixedSeconds": 0.002}
-CHI4 = {"uid": "slow", "ranks": [2], "slowdown": 4}
-
-
-def body(ranks=3, **training):
-    group = {"name": "a", "processesPerPod": ranks, "relativeSpeed": 1, "device": EMULATED}
-    training.setdefault("model", {"hiddenSize": 72, "depth": 2, "heads": 9, "patchSize": 4})  # divides by three
-    return spec(ranks, [group], batchSize=16, **training)
-
-
-def tell(folder, generation, strategy="None", injections=(), **policy):
-    """Write the control document as a user's editor would."""
-    balancing = {"strategy": strategy, **policy}
-    document = {"generation": generation, "balancing": balancing, "injections": list(injections)}
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "control.json").write_text(json.dumps(document))
 
 
 def status(run):
@@ -137,26 +115,21 @@ def test_gradient_accumulation_and_recomputation_see_one_choice_of_columns(launc
     assert [rank["prunedRatio"] for rank in run.read("report.json")["ranks"]] == pytest.approx([0.5, 0, 0.5], abs=0.01)
 
 
+EVERYWHERE = ("forward", "backward", "sum", "return", "optimizer", "exchange", "pretest", "columns", "document")
+
+
 @pytest.mark.parametrize(
-    "place",
+    ("place", "primitive", "sender"),
     [
-        "forward",
-        "backward",
-        "sum",
-        "broadcast",
-        "return",
-        "optimizer",
-        "exchange",
-        "pretest",
-        "columns",
-        "document",
+        *((place, "broadcastReduce", 0) for place in (*EVERYWHERE, "broadcast")),
+        *((place, "scatterGather", sender) for place in ("send", "receive") for sender in (0, 2)),
     ],
+    ids=lambda value: f"of-rank-{value}" if isinstance(value, int) else value,
 )
-def test_a_rank_killed_in_any_phase_ends_the_gang_with_a_clear_error(launch, place):
-    tell(launch.workdir, 1, "MIG", mig={"fixedRatio": 0.5, "ranks": [0]})
-    run = launch(
-        body(iterations=LONG, collectiveTimeoutSeconds=10), command=[sys.executable, SABOTAGE, f"die in {place}"]
-    )
+def test_a_rank_killed_in_any_phase_ends_the_gang_with_a_clear_error(launch, place, primitive, sender):
+    """Rank 2 is the one that dies, among the transfers once as a receiver and once as the sender."""
+    tell(launch.workdir, 1, "MIG", mig={"fixedRatio": 0.5, "ranks": [sender], "primitive": primitive})
+    run = launch(body(iterations=LONG, collectiveTimeoutSeconds=10), command=sabotaged(f"die in {place}"))
     assert run.wait() == 128 + signal.SIGKILL, run.text()
     others = [line for line in run.text().splitlines() if "error: a peer died or hangs" in line]
     assert {line.split("]")[0] for line in others} == {"[rank 0", "[rank 1"}, run.text()

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from heterotp_api.names import EXIT_PEER_LOST, Env
-from heterotp_trainer.launch import rank_environments, root_cause
+from heterotp_trainer.launch import ALLOCATOR, rank_environments, root_cause
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,12 @@ def test_ranks_count_on_from_the_pods_first():
     assert [(r[Env.RANK], r[Env.LOCAL_RANK], r[Env.TP_RANK]) for r in ranks] == [("3", "0", "3"), ("4", "1", "4")]
     assert {r[Env.LOCAL_WORLD_SIZE] for r in ranks} == {"2"}
     assert all(r["KEPT"] == "yes" for r in ranks)
+
+
+def test_ranks_keep_freed_memory_unless_told_otherwise():
+    (kept,), (told,) = rank_environments({}), rank_environments({"MALLOC_MMAP_MAX_": "65536"})
+    assert ALLOCATOR.items() <= kept.items()
+    assert (told["MALLOC_MMAP_MAX_"], told["MALLOC_TRIM_THRESHOLD_"]) == ("65536", kept["MALLOC_TRIM_THRESHOLD_"])
 
 
 def test_a_bad_variable_is_named():

@@ -21,6 +21,8 @@ PEER_GRACE_SECONDS = 10.0  # how long the others may take to notice that a rank 
 KILL_GRACE_SECONDS = 5.0
 POLL_SECONDS = 0.05
 PR_SET_PDEATHSIG = 1
+# glibc: keep freed memory. Every iteration needs the same again, and zeroed pages cost as much as copying columns.
+ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**33)}
 BUILT_IN = [sys.executable, "-P", "-m", "heterotp_trainer"]  # -P: not from the current directory
 
 
@@ -31,6 +33,7 @@ def rank_environments(environ: Mapping[str, str]) -> list[dict[str, str]]:
     return [
         {
             "OMP_NUM_THREADS": str(threads),  # else every rank takes all cores
+            **ALLOCATOR,
             **environ,
             Env.RANK: str(first + local),
             Env.LOCAL_RANK: str(local),
