@@ -261,6 +261,8 @@ def policy_problem(settings: BalancingSettings, count: int) -> str | None:
     for field, ranks in named.items():
         if (wrong := beyond(ranks or (), count)) is not None:
             return f"{field}: {wrong}"
+        if ranks and count == 1:
+            return f"{field}: a job of a single rank balances nothing: take two ranks or more"
         if field != "zero.ranks" and len(ranks or ()) == count:
             return f"{field}: all {count} ranks: leave one that takes their work"
     return None

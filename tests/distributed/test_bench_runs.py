@@ -55,7 +55,7 @@ def test_a_bench_measures_draws_and_goes_on_where_it_was(tmp_path, monkeypatch, 
     measure(figures, SMALLEST, "quick", tmp_path)
     folder = tmp_path / "quick"
     assert str(folder / "index.html") in capsys.readouterr().out.replace("\n", "")
-    assert "holds" in (folder / "index.html").read_text()
+    assert 'class="verdict ' in (folder / "index.html").read_text()
     assert {path.name for path in folder.iterdir()} == {
         "index.html", "homogeneous.csv", "homogeneous.png", "results.jsonl"
     }  # fmt: skip

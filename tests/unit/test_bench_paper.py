@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 from heterotp_cli.bench import page, statistics
 from heterotp_cli.bench.drawn import about, drawn
-from heterotp_cli.bench.emulation import EPOCH_ITERATIONS, MODELS, RANKS, VIT_1B, VIT_3B, fluid_limit
+from heterotp_cli.bench.emulation import DEPTH, EPOCH_ITERATIONS, MODELS, RANKS, VIT_1B, VIT_3B, fluid_limit
 from heterotp_cli.bench.figure import Claim, Figure
 from heterotp_cli.bench.live import DETECTION, WARM_UP, document, measured, settled
 from heterotp_cli.bench.scenarios import EVEN, FIGURES, FULL, QUICK, Step, gang_runs, one
@@ -27,12 +27,12 @@ ZERO = {"strategy": "ZERO", "zero": {"selection": "Pri"}}
 @pytest.mark.parametrize("pace", [1.0, 0.5])
 def test_the_emulated_iteration_is_the_papers_at_any_pace(model, pace):
     device = model.device(pace)
-    operations = 6 * model.tiny_rows * 12 * model.tiny_width**2 * 2 / RANKS
+    operations = 6 * model.tiny_rows * 12 * model.tiny_width**2 * DEPTH / RANKS
     matmul = operations / (device["teraflops"] * 1e12)
     nbytes = model.tiny_rows * model.tiny_width * 4
     collective = device["linkLatencySeconds"] + 1.75 * nbytes / device["linkBytesPerSecond"]
     assert matmul == pytest.approx(pace * model.matmul_share * model.iteration_seconds)
-    assert matmul + 8 * collective + device["fixedSeconds"] == pytest.approx(pace * model.iteration_seconds)
+    assert matmul + 4 * DEPTH * collective + device["fixedSeconds"] == pytest.approx(pace * model.iteration_seconds)
 
 
 def test_the_job_is_a_valid_one_of_eight_ranks():
@@ -190,6 +190,13 @@ def test_charts_and_columns_say_where_numbers_come_from():
 def test_the_page_says_what_its_intervals_leave_out():
     text = about("quick", 60)
     assert "one run and the next" in text and text.count("RESHARD is not built yet") == 1
+
+
+def test_a_line_shares_its_colour_with_its_companion_alone():
+    solid = ["ZERO-Pri", "ZERO-PriDiffE", "ZERO-PriDiffR"]
+    assert len({page.colour(name, solid) for name in solid}) == 3
+    assert page.colour("ZERO-PriDiffE, paper", solid) == page.colour("ZERO-PriDiffE", solid)
+    assert page.colour("fluid limit (computed)", solid) == page.INK
 
 
 def test_verdicts_are_counted():

@@ -28,7 +28,7 @@ def test_a_product_takes_operations_over_speed():
     host = Host()
     device = emulated(host)
     host.now = 0.25
-    device.settle_gemm(10**9, started=0.0)
+    device.settle_gemm((1000, 1000, 500), started=0.0)
     assert host.now == pytest.approx(1.0)
 
 
@@ -36,7 +36,7 @@ def test_late_wake_ups_average_out():
     host = Host(late=0.002)
     device = emulated(host)
     for _ in range(1000):
-        device.settle_gemm(10**7, started=host.now)
+        device.settle_gemm((100, 100, 500), started=host.now)
     assert host.now == pytest.approx(10.0, abs=0.01)
 
 
@@ -44,8 +44,8 @@ def test_debt_of_a_busy_host_is_limited():
     host = Host()
     device = emulated(host)
     host.now = 5.0
-    device.settle_gemm(10**9, started=0.0)
-    device.settle_gemm(10**9, started=5.0)
+    device.settle_gemm((1000, 1000, 500), started=0.0)
+    device.settle_gemm((1000, 1000, 500), started=5.0)
     assert host.now == pytest.approx(6.0 - MAX_DEBT_SECONDS)
 
 
@@ -63,7 +63,7 @@ def test_the_fixed_part_counts_what_was_spent():
 
 def test_a_plain_cpu_sleeps_nothing_and_has_a_name():
     device = resolve_device(DeviceSpec(type="cpu"), 0)
-    device.settle_gemm(10**18, 0.0)
+    device.settle_gemm((10**6, 10**6, 500_000), 0.0)
     assert device.name == "cpu"
     assert not device.emulated
 

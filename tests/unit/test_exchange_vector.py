@@ -22,10 +22,10 @@ NUMBERS = st.integers(0, 2**40)
 
 
 @given(NUMBERS, st.integers(0, 7), NUMBERS, NUMBERS, st.integers(0, 1), SECONDS, SECONDS, HASHES, HASHES)
-def test_a_report_survives_the_vector(iteration, flags, generation, length, measured, full, injected, plan, replicas):
+def test_a_report_survives_the_vector(iteration, flags, generation, length, measured, full, unslowed, plan, replicas):
     seconds = {phase: index / 8 for index, phase in enumerate(PHASES)}
     numbers = {"generation": generation, "applied": length, "decision": generation, "document_bytes": length}
-    times = {"full": full, "injected": injected, "seconds": seconds}
+    times = {"full": full, "unslowed": unslowed, "seconds": seconds}
     report = Report(iteration, flags, measured=measured, plan=plan, replicas=replicas, **numbers, **times)
     assert Report.unpack(report.pack()) == report
 

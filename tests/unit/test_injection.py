@@ -194,7 +194,7 @@ def test_what_was_added_is_told_once():
     made, device = injector(injection())
     assert made.spent() == 0
     made.boundary(1, 0, 1.0)
-    device.slowdown.spent_seconds = 1.5
+    device.slowdown.own_seconds = 1.5
     assert [made.spent(), made.spent()] == [1.5, 0]
 
 

@@ -27,7 +27,7 @@ def test_medians_are_of_the_window_and_of_measured_iterations():
         shown.take(reports(iteration, value, 2 * value))
     assert [rank.matmul_seconds for rank in shown.ranks()] == [2.0, 4.0]
     assert [(rank.data_seconds, rank.control_seconds) for rank in shown.ranks()] == [(0.0625, 0.125)] * 2
-    assert shown.step_seconds == [100.9375, 1.9375, 2.9375, 3.9375]
+    assert [*shown.step_seconds] == [100.9375, 1.9375, 2.9375, 3.9375]
     assert shown.status().iteration_seconds == 2.9375
 
 

@@ -20,7 +20,7 @@ from heterotp_trainer.balancing.history import History, Observation
 from heterotp_trainer.balancing.predict import kept_seconds, received_seconds, refreshed
 from heterotp_trainer.balancing.work import Costs, WorkPlan
 from heterotp_trainer.clock import COMPUTE
-from heterotp_trainer.exchange import Report
+from heterotp_trainer.exchange import Report, comparable
 from heterotp_trainer.lineages import Lineages, zero_settings
 from heterotp_trainer.optimization import step_around
 from heterotp_trainer.pretest import pretest
@@ -93,6 +93,8 @@ class Balancer:
             self._refresh_link(reports[0])
         busy = self._pretest()
         refreshed = self._refresh(iteration, epoch)
+        if needs_costs(self.policy) and not self._pretested:  # no call of any linear yet
+            return busy
         plan = decide(self.history, self.policy, self.plan, self.costs)
         changed = plan.hash != self.plan.hash
         moved = plan.work != self.plan.work
@@ -136,11 +138,6 @@ class Balancer:
         due = iteration % every == 0 if every else epoch != self._refresh_epoch
         self._refresh_epoch = epoch
         return due and self.lineages.refresh()
-
-
-def comparable(reports: Sequence[Report]) -> bool:
-    """Return whether all ranks' seconds are of a whole iteration under one plan: a device may report late."""
-    return all(report.measured and report.decision == reports[0].decision for report in reports)
 
 
 def observation(reports: Sequence[Report], migrating: bool = False) -> Observation:

@@ -14,10 +14,11 @@ from heterotp_trainer.balancing.costs import RankCost, fluid_limit, speeds
 from heterotp_trainer.balancing.effect import Effect, effects
 from heterotp_trainer.balancing.work import Costs, WorkPlan
 from heterotp_trainer.clock import COMPUTE, PHASES
-from heterotp_trainer.exchange import Report
+from heterotp_trainer.exchange import Report, comparable
 
 WINDOW = 5  # iterations of a median
-MEDIANS = (*PHASES, "full", "injected")
+MOST_STEPS = 100_000  # the newest iterations, of which the report gives minimum, median and maximum
+MEDIANS = (*PHASES, "full", "unslowed")
 
 
 def _value(report: Report, name: str) -> float:
@@ -25,9 +26,10 @@ def _value(report: Report, name: str) -> float:
 
 
 def _slowdown(seconds: dict[str, float]) -> float | None:
-    """Return chi as measured: matmul seconds over what they were without the injected ones."""
-    own = seconds["matmul"] - seconds["injected"]
-    return seconds["matmul"] / own if own > 0 else None
+    """Return chi as measured: matmul seconds over what they would be without a slow-down; 1 without one."""
+    if not seconds["matmul"]:
+        return None
+    return seconds["matmul"] / (seconds["unslowed"] or seconds["matmul"])
 
 
 @dataclass
@@ -65,12 +67,12 @@ class Board:
     work: WorkPlan = field(default_factory=WorkPlan)
     effects: tuple[Effect, ...] = ()
     asked: tuple[float, ...] = ()  # slow-down of each rank, as injected
-    step_seconds: list[float] = field(default_factory=list)  # measured iterations only
+    step_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_STEPS))  # measured iterations only
     _recent: deque[tuple[Report, ...]] = field(default_factory=deque)
 
     def take(self, reports: tuple[Report, ...]) -> None:
         """Take the reports of one iteration of all ranks."""
-        if not reports[0].measured:
+        if not comparable(reports):
             return
         self.step_seconds.append(sum(reports[0].seconds.values()))
         if self._recent and reports[0].decision != self._recent[-1][0].decision:
@@ -148,7 +150,7 @@ class Board:
     def status(self) -> TrainerStatus:
         """Return the status document."""
         now = self.progress
-        seconds = statistics.median(self.step_seconds[-self.window :]) if self.step_seconds else None
+        seconds = statistics.median(list(self.step_seconds)[-self.window :]) if self.step_seconds else None
         left = None if now.total_iterations is None else now.total_iterations - now.iteration
         return TrainerStatus(
             job=self.job,

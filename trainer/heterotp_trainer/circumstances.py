@@ -3,20 +3,22 @@
 from collections import deque
 from dataclasses import dataclass
 
-LATEST = 8  # iterations; later times belong to nothing that is still known
+from heterotp_trainer.clock import MOST_PENDING
+
+LATEST = MOST_PENDING + 1  # iterations; times that come later do not come at all
 
 
 @dataclass(frozen=True)
 class Circumstances:
     """What must be known of an iteration to use its times: `measured` says whether they may be used at all.
 
-    decision: number of the plan in force; relieved: see Balancer; injected: seconds that a slow-down added.
+    decision: number of the plan in force; relieved: see Balancer; unslowed: see Slowdown.
     """
 
     measured: bool = False
     decision: int = 0
     relieved: float = 1.0
-    injected: float = 0.0
+    unslowed: float = 0.0
 
 
 class Recent:

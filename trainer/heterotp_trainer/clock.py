@@ -2,10 +2,12 @@
 
 import itertools
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+MOST_PENDING = 8  # iterations that a device may lag behind the host
 PHASES = ("data", "matmul", "unit", "fixed", "wait", "migrate", "control")
 COMPUTE = ("matmul", "unit", "fixed")  # T = M + U + F of the algorithms page, section 0
 
@@ -89,10 +91,8 @@ class CudaPhaseClock:
         self._sample_every = sample_every
         self._iteration = 0
         self._marks: list[tuple[str, Any]] = []
-        self._last: list[tuple[str, Any]] = []
-        self._last_iteration = 0
+        self._pending: deque[tuple[int, list[tuple[str, Any]]]] = deque(maxlen=MOST_PENDING)
         self.age: int | None = None
-        self._seconds = dict.fromkeys(PHASES, 0.0)
         self.current = "fixed"
 
     def switch(self, phase: str) -> str:
@@ -108,20 +108,25 @@ class CudaPhaseClock:
         self._marks.append((phase, event))
 
     def take(self) -> dict[str, float]:
-        """Return the phases of the newest iteration that the device is through with; call once per iteration."""
+        """Return the phases of the newest iteration that the device is through with; call once per iteration.
+
+        They are of the iteration `age` before the one that ends; those in between are lost. No time when none is new.
+        """
         if self._iteration % self._sample_every == 0:
             self._mark(self.current)
-        self.age = None
-        if self._last and self._last[-1][1].query():
-            self._seconds, self.age = _between(self._last), self._iteration - self._last_iteration
-            self._last = []
-        if not self._last:  # a device that lags by iterations still gets to the end of one of them
-            self._last, self._last_iteration = self._marks, self._iteration
+        self.age, through = None, None
+        while self._pending and self._pending[0][1][-1][1].query():
+            through = self._pending.popleft()
+        seconds = dict.fromkeys(PHASES, 0.0)
+        if through is not None:
+            seconds, self.age = _between(through[1]), self._iteration - through[0]
+        if self._marks:
+            self._pending.append((self._iteration, self._marks))
         self._marks = []
         self._iteration += 1
         if self._iteration % self._sample_every == 0:
             self._mark(self.current)
-        return dict(self._seconds)
+        return seconds
 
 
 def _between(marks: list[tuple[str, Any]]) -> dict[str, float]:

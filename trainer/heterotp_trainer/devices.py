@@ -1,5 +1,6 @@
 """What a rank computes on: a real device, timed as it is, or an emulated one of chosen speed."""
 
+import math
 import platform
 import time
 from collections.abc import Callable
@@ -9,7 +10,7 @@ import torch
 from heterotp_api.job import Device as DeviceSpec
 
 from heterotp_trainer.clock import Clock
-from heterotp_trainer.slowdown import Slowdown
+from heterotp_trainer.slowdown import Shape, Slowdown
 
 Again = Callable[[float], object]  # runs a part (0..1) of a matrix product once more
 MAX_DEBT_SECONDS = 0.05  # an over-run (the cores are shared) is made up for in later sleeps, up to here
@@ -44,10 +45,10 @@ class Device:
             return True
         return torch.cuda.get_device_capability(self.torch_device) >= (8, 0)
 
-    def settle_gemm(self, operations: int, started: float, again: Again = lambda part: None) -> None:
-        """Let a matrix product of so many operations, begun at `started`, take its time."""
+    def settle_gemm(self, shape: Shape, started: float, again: Again = lambda part: None) -> None:
+        """Let a matrix product [m, k] x [k, n], shape (m, k, n), begun at `started`, take its time."""
         if self.slowdown is not None:
-            self.slowdown.after(operations, started, again)
+            self.slowdown.after(shape, started, again)
 
     def settle_fixed(self, spent_seconds: float) -> None:
         """Let the fixed part of an iteration take its time."""
@@ -84,11 +85,11 @@ class EmulatedDevice(Device):
         self._sleep = sleep
         self._debt = 0.0
 
-    def settle_gemm(self, operations: int, started: float, again: Again = lambda part: None) -> None:
-        """Sleep until operations / speed, chi times under an injection, have passed since `started`."""
-        seconds = operations / self.operations_per_second
+    def settle_gemm(self, shape: Shape, started: float, again: Again = lambda part: None) -> None:
+        """Sleep until 2 m k n / speed, chi times under an injection, have passed since `started`."""
+        seconds = 2 * math.prod(shape) / self.operations_per_second
         if self.slowdown is not None:
-            self.slowdown.spent_seconds += (self.slowdown.chi - 1) * seconds
+            self.slowdown.own_seconds += seconds
             seconds *= self.slowdown.chi
         self._settle(seconds, started)
 

@@ -17,7 +17,7 @@ from heterotp_trainer.clock import PHASES
 
 STOP, CHECKPOINT, EVALUATE = 1, 2, 4
 _NUMBERS = ("iteration", "flags", "generation", "document_bytes", "measured", "applied", "decision")
-_SECONDS = ("full", "injected")
+_SECONDS = ("full", "unslowed")
 _HASHES = ("plan", "replicas")  # 64 bits each, as two whole numbers that a float64 holds exactly
 WIDTH = len(_NUMBERS) + len(_SECONDS) + 2 * len(_HASHES) + len(PHASES)
 
@@ -38,7 +38,7 @@ class Report:
     applied: int = 0  # generation of the document that held in this iteration
     decision: int = 0  # number of the plan that held in this iteration
     full: float = 0.0  # matmul seconds as they would be with nothing taken from the rank
-    injected: float = 0.0  # seconds that an injected slow-down added to matmul
+    unslowed: float = 0.0  # matmul seconds as they would be without the slow-down injected; 0: there is none
     plan: int = 0  # 64-bit hash
     replicas: int = 0  # 64-bit checksum of the replicated parameters; 0: not taken this time
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
@@ -61,6 +61,11 @@ class Report:
 
 
 assert {f.name for f in fields(Report)} == {*_NUMBERS, *_SECONDS, *_HASHES, "seconds"}
+
+
+def comparable(reports: Sequence[Report]) -> bool:
+    """Return whether all ranks' seconds are of a whole iteration under one plan: a device may report late."""
+    return all(report.measured and report.decision == reports[0].decision for report in reports)
 
 
 @dataclass(frozen=True)

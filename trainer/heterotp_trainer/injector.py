@@ -48,10 +48,10 @@ class Injector:
             self._device.slowdown = None
             print(f"injection refused on rank {self._rank}: {error}", flush=True)
 
-    def spent(self) -> float:
-        """Return the seconds that the slow-down added since it was last asked."""
+    def unslowed(self) -> float:
+        """Return what products would have taken without the slow-down since it was last asked; 0: there is none."""
         now = self._device.slowdown
         if now is None:
             return 0.0
-        spent, now.spent_seconds = now.spent_seconds, 0.0
-        return spent
+        own, now.own_seconds = now.own_seconds, 0.0
+        return own

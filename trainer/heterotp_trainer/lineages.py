@@ -197,10 +197,7 @@ class Lineages:
         found = []
         linears = self.groups[k].linears
         outputs = self.groups[k].describe(self.tp).outputs
-        for sender in plan.senders:
-            parts = tuple(piece for piece in plan.pieces(k) if piece.sender == sender)
-            if not parts:
-                continue
+        for sender, parts in plan.pieces_by_sender(k).items():
             migration = Migration(sender, outputs[sender], parts, plan.primitive)
             if linears[0].parallel == "column":
                 start = self._start(k, number, plan.taken[sender])

@@ -195,7 +195,7 @@ class Session:
             plan=hash_number(self.tp.plan.hash) ^ hash_number(self.balancer.plan.hash),
             replicas=replicas,
             full=seconds["matmul"] * ran.relieved,
-            injected=ran.injected,
+            unslowed=ran.unslowed,
             seconds=seconds,
         )
 
@@ -204,7 +204,7 @@ class Session:
         measured = self._measured and iteration - self._started > WARM_UP_ITERATIONS
         self._measured = True
         decision, relieved = self.balancer.plan.serial, self.balancer.relieved
-        self._recent.add(Circumstances(measured, decision, relieved, self._injector.spent()))
+        self._recent.add(Circumstances(measured, decision, relieved, self._injector.unslowed()))
         return self._recent.of(self.clock.age)
 
     def _replicas(self) -> list[Tensor]:

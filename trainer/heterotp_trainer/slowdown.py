@@ -1,18 +1,21 @@
 """A slow-down on purpose: what makes a rank's matrix products take chi times as long (algorithms, section 7)."""
 
+import functools
 import math
 import time
 from collections.abc import Callable
+from typing import ClassVar
 
 import torch
 
 from heterotp_trainer.balancing.injection import Mode
 
+Shape = tuple[int, int, int]  # m, k, n of [m, k] x [k, n]
 CALIBRATION_CYCLES = 20_000_000
 
 
 class Slowdown:
-    """One rank's slow-down; `spent_seconds` is what it added since it was last taken.
+    """One rank's slow-down; `own_seconds` is what products would have taken without it, since it was last taken.
 
     Time goes by the shape that was executed, so a rank that computes less is slowed less.
     """
@@ -25,17 +28,17 @@ class Slowdown:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.chi, self.mode = chi, mode
-        self.spent_seconds = 0.0
+        self.own_seconds = 0.0
         self._now, self._sleep = now, sleep
 
-    def after(self, operations: int, started: float, again: Callable[[float], object]) -> None:
+    def after(self, shape: Shape, started: float, again: Callable[[float], object]) -> None:
         """Add (chi - 1) times what the product, begun at `started`, took until now."""
-        done = self._now()
+        own = self._now() - started
+        self.own_seconds += own
         if self.mode == "sleep":
-            self._sleep((self.chi - 1) * (done - started))
+            self._sleep((self.chi - 1) * own)
         else:
             self._repeat(again)
-        self.spent_seconds += self._now() - done
 
     def _repeat(self, again: Callable[[float], object]) -> None:
         extra = self.chi - 1
@@ -48,23 +51,24 @@ class Slowdown:
 class CudaSlowdown(Slowdown):
     """Works in the stream: the host runs ahead, so that its sleep would hide behind the kernels."""
 
+    seconds: ClassVar[dict[Shape, float]] = {}  # of each shape, whatever the slow-down: a new one waits for the device
+
     def __init__(
         self, chi: float, mode: Mode, cycles_per_second: float, timed: Callable[[Callable[[], object]], float]
     ) -> None:
         super().__init__(chi, mode)
         self._cycles_per_second, self._timed = cycles_per_second, timed
-        self._seconds: dict[int, float] = {}
 
-    def after(self, operations: int, started: float, again: Callable[[float], object]) -> None:
-        """Add (chi - 1) times what a product of this size takes; a new size is timed once, by the device."""
-        if operations not in self._seconds:
-            self._seconds[operations] = self._timed(lambda: again(1.0))
-        extra = (self.chi - 1) * self._seconds[operations]
+    def after(self, shape: Shape, started: float, again: Callable[[float], object]) -> None:
+        """Add (chi - 1) times what a product of this shape takes; a new shape is timed once, by the device."""
+        if shape not in self.seconds:
+            self.seconds[shape] = self._timed(lambda: again(1.0))
+        own = self.seconds[shape]
+        self.own_seconds += own
         if self.mode == "repeat":
             self._repeat(again)
         else:
-            torch.cuda._sleep(int(extra * self._cycles_per_second))
-        self.spent_seconds += extra
+            torch.cuda._sleep(int((self.chi - 1) * own * self._cycles_per_second))
 
 
 def _device_seconds(work: Callable[[], object]) -> float:
@@ -77,6 +81,7 @@ def _device_seconds(work: Callable[[], object]) -> float:
     return float(start.elapsed_time(end)) * 1e-3
 
 
+@functools.cache
 def _cycles_per_second() -> float:
     torch.cuda._sleep(CALIBRATION_CYCLES)  # the first one wakes the device
     return CALIBRATION_CYCLES / _device_seconds(lambda: torch.cuda._sleep(CALIBRATION_CYCLES))

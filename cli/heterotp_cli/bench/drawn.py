@@ -35,7 +35,7 @@ def about(mode: str, seconds: float) -> str:
         "accelerators that keep the pace of the paper's machine (eight V100 on PCIe 3), accuracies from real trainings "
         "of a small vision transformer on handwritten digits: compare orders and ratios, not absolute numbers. Put in, "
         "not found: the homogeneous iteration and matmul's share of it (0.37 and 0.47, which follow from the savings "
-        "that the paper reports). Sizes are cut to 1/32 and 24 layers to 2; copying columns costs nothing there; every "
+        "that the paper reports). Sizes are cut to 1/32 and 24 layers to 1; copying columns costs nothing there; every "
         "rank has a link of its own. Verdicts on times rest on intervals, too: of the median over successive "
         f"iterations of one run, by order statistics that cover it in at least {COVERAGE:.0%} of cases (if iterations "
         "are independent); of a ratio, between the worst ends of two such intervals. So they do not hold the "

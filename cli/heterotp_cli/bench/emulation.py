@@ -1,7 +1,7 @@
 """The paper's machine as emulated devices: eight V100 on PCIe 3, at the paper's own pace.
 
-Every size of the paper's models is cut to 1/32 and 24 layers to 2; speed and link are scaled so that each product and
-each transfer takes as long as the twelve that it stands for. What is real: the processes, the exchange, the decisions.
+Every size of the paper's models is cut to 1/32 and 24 layers to 1; speed and link are scaled so that each product and
+each transfer takes as long as the 24 that it stands for. What is real: the processes, the exchange, the decisions.
 
 Where the numbers come from: 373 s per epoch of 782 iterations (Table I, no migration) is 0.477 s an iteration;
 18.5 % (1B) and 23.5 % (3B) saved at gamma = 1/2 make matmul 0.37 and 0.47 of it. With fp16 activations a link of
@@ -18,7 +18,7 @@ from heterotp_api.names import API_VERSION, CONTAINER
 SIZES = "HETEROTP_BENCH_SIZES"  # environment of the ranks: sizes of the stand-in, JSON
 RANKS = 8
 EPOCH_ITERATIONS = 782  # 50,000 images in batches of 64
-DEPTH, PAPER_DEPTH, SCALE = 2, 24, 32
+DEPTH, PAPER_DEPTH, SCALE = 1, 24, 32
 FFN_RATIO = 4
 LINK_BYTES_PER_SECOND = 10.5e9  # PCIe 3 x16, measured rates are 10 to 12 GB/s
 LATENCY_SECONDS = 20e-6  # of one step of a collective

@@ -7,9 +7,9 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from heterotp_cli.bench.scenarios import PLANS, GangRun, Size, Step
+from heterotp_cli.bench.scenarios import CALIBRATION, PLANS, GangRun, Size, Step
 from heterotp_cli.errors import Failed
 from heterotp_cli.follow import History, read_history, tail
 from heterotp_cli.gang import Gang
@@ -23,6 +23,7 @@ DETECTION = 8  # iterations until a straggler of chi >= 2 is seen and relieved: 
 END_SECONDS = 60.0
 MODULE = "heterotp_cli.bench.rank_time"
 Line = dict[str, Any]
+Found = TypeVar("Found")
 
 
 def document(generation: int, step: Step) -> dict[str, Any]:
@@ -69,29 +70,34 @@ class TimingGang:
 
     def measure(self, step: Step) -> dict[str, Any]:
         """Take the gang through one step and return what was measured, with the decision that was taken."""
+        if not self._generation:
+            self._until(step, lambda: len(self._lines()) > sum(CALIBRATION) or None)
         self._generation += 1
         write_json(self._workdir / "control.json", document(self._generation, step))
+        last = self._until(step, lambda: settled(self._lines(), step, self._size.samples))
+        return measured(self._lines(), last, self._size.pace) | self._decision(last[0]["plan"])
+
+    def _until(self, step: Step, found: Callable[[], Found | None]) -> Found:
+        """Return what is found in the gang's lines, as soon as it is there."""
         deadline = time.monotonic() + STEP_SECONDS
         while time.monotonic() < deadline:
-            lines = self._lines()
-            last = settled(lines, step, self._size.samples)
-            if last is not None:
-                return measured(lines, last, self._size.pace) | self._decision(last[0]["plan"])
+            result = found()
+            if result is not None:
+                return result
             if not self._gang.alive:
                 break
             time.sleep(POLL_SECONDS)
         raise Failed(f"bench: {self._run.name}: step '{step.name}' did not come to rest: {self._said()}")
 
     def _lines(self) -> list[Line]:
+        """Return the lines of the step's own generation; 0: before the first one."""
         history: History = read_history(self._workdir)
         return [line for line in history.entries if line.get("generation") == self._generation]
 
     def _decision(self, plan: int) -> dict[str, Any]:
         """Return what the plan with this number decided; its prediction in the paper's seconds."""
-        status, pruned = (read_json(self._workdir / name) or {} for name in ("status.json", PLANS))
-        ranks, predicted = status.get("ranks", []), status.get("predictedIterationSeconds")
-        found = {key: [rank.get(key, 0.0) for rank in ranks] for key in ("prunedRatio", "migratedRatio", "share")}
-        found |= {"prunedShares": pruned[str(plan)], "reason": status.get("reason", "")}
+        found = (read_json(self._workdir / PLANS) or {})[str(plan)]
+        predicted = found["predicted"]
         return {**found, "predicted": None if predicted is None else predicted / self._size.pace}
 
     def _said(self) -> str:

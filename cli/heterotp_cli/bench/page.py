@@ -73,9 +73,9 @@ def draw(chart: Chart, target: Path) -> None:
     axes = picture_.subplots()
     solid = [series for series in chart.series if not series.dashed]
     for series in chart.series:
-        colour = _colour(series.name, [each.name for each in solid])
+        shade = colour(series.name, [each.name for each in solid])
         style = {"linestyle": "--", "linewidth": 1.3} if series.dashed else {"marker": "o", "linewidth": 1.8}
-        axes.plot(series.xs, series.ys, color=colour, label=series.name, markersize=4, **style)  # type: ignore[arg-type]
+        axes.plot(series.xs, series.ys, color=shade, label=series.name, markersize=4, **style)  # type: ignore[arg-type]
     axes.set_title(chart.title, loc="left", fontsize=11, color=INK)
     axes.set_xlabel(chart.x)
     axes.set_ylabel(chart.y)
@@ -88,8 +88,7 @@ def draw(chart: Chart, target: Path) -> None:
     picture_.savefig(target, dpi=110)
 
 
-def _colour(name: str, solid: Sequence[str]) -> str:
-    for number, each in enumerate(solid):
-        if name.startswith(each):
-            return COLOURS[number % len(COLOURS)]
-    return INK
+def colour(name: str, solid: Sequence[str]) -> str:
+    """Return the colour of the solid line that a name begins with, of several the longest."""
+    longest = max((each for each in solid if name.startswith(each)), key=len, default=None)
+    return INK if longest is None else COLOURS[solid.index(longest) % len(COLOURS)]

@@ -1,16 +1,18 @@
 """One rank of a timing gang: a stack of transformer blocks on a fixed batch, trained until told to stop."""
 
+import itertools
 import json
 import os
 import statistics
 import time
-from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
 from heterotp_api.training import ModelShape
 from heterotp_trainer import Session, run_rank
-from heterotp_trainer.devices import EmulatedDevice, settled
+from heterotp_trainer.balancer import Balancer
+from heterotp_trainer.balancing.effect import effects
+from heterotp_trainer.devices import Device, EmulatedDevice
 from heterotp_trainer.model.vit import Block
 from heterotp_trainer.optimization import EagerAdamW
 from heterotp_trainer.tensor_parallel.context import TPContext
@@ -18,26 +20,35 @@ from heterotp_trainer.tensor_parallel.units import Family
 from torch import nn
 
 from heterotp_cli.bench.emulation import DEPTH, FFN_RATIO, SIZES
-from heterotp_cli.bench.scenarios import KINDS, PLANS
+from heterotp_cli.bench.scenarios import CALIBRATION, KINDS, PLANS
 from heterotp_cli.workdir import write_json
 
-ROUNDS, ITERATIONS = 3, 7  # of the calibration
 EPOCH = 25  # iterations after which importance is measured anew
 
 
-def calibrate(session: Session, step: Callable[[], None], wanted_seconds: float) -> None:
-    """Let the emulated link's time include what these processes need beside it (all ranks).
+class Calibration:
+    """Lets the emulated link's time include what these processes need beside it, in the first iterations (all ranks).
 
     Eight processes on a few cores wait for one another's cores, mostly in collectives: without this an iteration
     would take longer than the one that it stands for, and matmul would have too small a share of it.
     """
-    device = session.device
-    assert isinstance(device, EmulatedDevice)
-    for _ in range(ROUNDS):
-        seconds = [timed(session, step) for _ in range(ITERATIONS)]
-        over = torch.tensor([statistics.median(seconds[1:]) - wanted_seconds])
-        dist.all_reduce(over)
-        device.real_transfer_seconds += float(over) / session.tp.ranks / (4 * DEPTH)
+
+    def __init__(self, device: Device, wanted_seconds: float) -> None:
+        assert isinstance(device, EmulatedDevice)
+        self._device, self._wanted = device, wanted_seconds
+        self._seconds: list[float] = []
+        self._ends = list(itertools.accumulate(CALIBRATION))
+
+    def take(self, iteration: int, seconds: float) -> None:
+        """Take what an iteration took; at the end of a round, correct the link."""
+        if iteration > self._ends[-1]:
+            return
+        self._seconds.append(seconds)
+        if iteration in self._ends:
+            over = torch.tensor([statistics.median(self._seconds[1:]) - self._wanted])
+            dist.all_reduce(over)
+            self._device.real_transfer_seconds += float(over) / dist.get_world_size() / (4 * DEPTH)
+            self._seconds = []
 
 
 def longer(tp: TPContext, matmul_seconds: float) -> float:
@@ -46,14 +57,6 @@ def longer(tp: TPContext, matmul_seconds: float) -> float:
     shares: dict[Family, float] = {"heads": attention, "ffn": 1 - attention}
     most = {family: max(tp.plan.counts(family)) * tp.ranks / tp.plan.total(family) for family in shares}
     return matmul_seconds * sum(share * (most[family] - 1) for family, share in shares.items())
-
-
-def timed(session: Session, step: Callable[[], None]) -> float:
-    """Return the seconds of an iteration, the device's fixed part included."""
-    started = time.perf_counter()
-    step()
-    settled(session.clock, session.device)
-    return time.perf_counter() - started
 
 
 def main(session: Session) -> None:
@@ -72,29 +75,39 @@ def main(session: Session) -> None:
         loss: torch.Tensor = stack(batch).square().mean()
         loss.backward()  # type: ignore[no-untyped-call]
 
-    def iterate() -> None:
-        forward_and_backward()
-        optimizer.step()
-
-    calibrate(session, iterate, sizes["iterationSeconds"] + longer(tp, sizes["matmulSeconds"]))
     session.watch(stack, optimizer)
+    calibration = Calibration(session.device, sizes["iterationSeconds"] + longer(tp, sizes["matmulSeconds"]))
     iteration, plans, workdir = 0, {}, session.environment.workdir
     while True:
+        started = time.perf_counter()
         forward_and_backward()
         session.step()
         iteration += 1
         if session.boundary(iteration, epoch=iteration // EPOCH).stop:
             return session.finish(state="stopped")
+        calibration.take(iteration, time.perf_counter() - started)
         number = str(session.balancer.plan.serial)
         if session.environment.rank == 0 and workdir is not None and number not in plans:
-            plans[number] = pruned(session)
+            plans[number] = decided(session.balancer)
             write_json(workdir / PLANS, plans)
 
 
-def pruned(session: Session) -> list[list[float]]:
+def decided(balancer: Balancer) -> dict[str, object]:
+    """Return what the plan in force does with each rank's work, what it is expected to take, and why."""
+    plan, every = balancer.plan, effects(balancer.plan, balancer.costs)
+    return {
+        "prunedShares": pruned(balancer),
+        "prunedRatio": [each.pruned for each in every],
+        "migratedRatio": [each.migrated for each in every],
+        "predicted": plan.predicted_seconds,
+        "reason": plan.reason,
+    }
+
+
+def pruned(balancer: Balancer) -> list[list[float]]:
     """Return per rank and kind the share of columns that the plan in force prunes."""
-    plan, costs, shares = session.balancer.plan, session.balancer.costs, []
-    for rank in range(session.tp.ranks):
+    plan, costs, shares = balancer.plan, balancer.costs, []
+    for rank in range(balancer.tp.ranks):
         found = dict.fromkeys(KINDS, 0.0)
         for linears, taken in zip(costs.classes, plan.taken.get(rank, ()), strict=False):
             found[linears.name.rpartition(".")[2]] = taken.pruned / linears.columns[rank]

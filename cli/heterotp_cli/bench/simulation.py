@@ -60,15 +60,15 @@ def mean_seconds(model: PaperModel, policy: dict[str, Any], chi: float, period: 
     costs, history, plan = costs_of(model), History(settings.window), WorkPlan()
     wait = (model.iteration_seconds - model.matmul_seconds) * 0.9
     count = max(LEAST_ITERATIONS, STEPS * period)
-    total, newest = 0.0, None
+    total, newest, fresh = 0.0, None, False
     for iteration in range(count):
         seen = _observation(model, costs, plan, chi, iteration // period % RANKS, wait)
         total += iteration_seconds(costs, seen, plan.taken, plan.receivers, plan.primitive, wait)
         if newest is not None:
             history.add(newest)
+        newest = None if fresh else seen  # the first iteration of a plan is left out
         decided = decide(history, settings, plan, costs)
-        newest = None if decided.serial != plan.serial else seen  # the first iteration of a plan is left out
-        plan = decided
+        fresh, plan = decided.work != plan.work, decided
     return total / count
 
 

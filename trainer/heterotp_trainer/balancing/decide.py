@@ -30,6 +30,8 @@ def decide(history: History, policy: BalancingSettings, plan: WorkPlan, costs: C
         plan = WorkPlan(plan.serial + 1, policy, base_wait=plan.base_wait, reason=_idle(policy))
         if ratio is not None:
             return _fixed_plan(seen, policy, plan, costs, *ratio)
+        if seen is None and known and (latest := history.latest()) is not None:  # a larger window is not full yet
+            return _next(latest, policy, replace(plan, stragglers=known), costs)
     if seen is None or ratio is not None:
         return plan
     flagged = detect(history, policy, known)
@@ -58,20 +60,28 @@ def _due(plan: WorkPlan, flagged: Sequence[int], seen: Observation, policy: Bala
 
 
 def _other_prices(plan: WorkPlan, policy: BalancingSettings, costs: Costs) -> bool:
-    """Return whether live samples moved the price of the plan's transfers by more than replanThreshold."""
+    """Return whether live samples moved the price of the plan's transfers by more than replanThreshold of the iteration.
+
+    Not of the transfers: those of a few columns would change by noise alone.
+    """
     if not plan.migrates or plan.link is None or plan.link == costs.link or plan.repriced >= MOST_REPRICINGS:
         return False
     now, before = (
         transfer_seconds(replace(costs, link=link), plan.taken, len(plan.receivers), plan.primitive)
         for link in (costs.link, plan.link)
     )
-    return _moved(now, before) > policy.replan_threshold
+    return abs(now - before) > policy.replan_threshold * (plan.predicted_seconds or 0.0)
 
 
 def _repriced(seen: Observation, policy: BalancingSettings, plan: WorkPlan, costs: Costs) -> WorkPlan:
-    """Return the plan at the new prices; the same work keeps its number, only its prediction is corrected."""
-    made = replace(_next(seen, policy, plan, costs), repriced=plan.repriced + 1)
-    return replace(made, serial=plan.serial) if made.work == plan.work else made
+    """Return the plan at the new prices; the same work keeps its number, only its prediction is corrected.
+
+    The ranks' speeds are those that it was made on: only prices changed.
+    """
+    made = replace(_next(seen.with_full(plan.basis), policy, plan, costs), repriced=plan.repriced + 1)
+    if (made.reliefs, made.primitive) != (plan.reliefs, plan.primitive):
+        return made
+    return replace(made, serial=plan.serial, receivers=plan.receivers)  # their weights alone are no news
 
 
 def _moved(now: float, before: float) -> float:

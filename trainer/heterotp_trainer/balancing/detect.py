@@ -11,12 +11,18 @@ from heterotp_api.policy import BalancingSettings
 
 from heterotp_trainer.balancing.history import Array, History
 
+HARDLY_ANY = 0.01  # of the median rank's seconds
 AT_ONCE = 0.30  # slower than this in one window is enough; above `enter` it takes two disjoint ones
 
 
 def slowdowns(full: Array) -> Array:
-    """Return each rank's matmul seconds over the reference's, than which a quarter of the ranks is faster."""
-    reference = np.sort(full)[len(full) // 4]
+    """Return each rank's matmul seconds over the reference's, than which a quarter of the ranks is faster.
+
+    Ranks that have hardly any work (evicted, say) are no reference.
+    """
+    ordered = np.sort(full)
+    working = ordered[ordered >= HARDLY_ANY * ordered[len(ordered) // 2]]
+    reference = working[len(working) // 4]
     return full / reference if reference > 0 else np.ones_like(full)
 
 

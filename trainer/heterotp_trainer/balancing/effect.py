@@ -58,7 +58,7 @@ def _sent(plan: WorkPlan, costs: Costs, k: int, sender: int) -> float:
     if taken is None or not taken[k].migrated:
         return 0.0
     linears, columns = costs.classes[k], float(taken[k].migrated)
-    count = float(len([piece for piece in plan.pieces(k) if piece.sender == sender]))
+    count = float(len(plan.pieces_by_sender(k)[sender]))
     outputs = float(linears.outputs[sender])
     moved = transfers(linears.parallel, linears.rows, outputs, columns, count, plan.primitive)
     return sum(each.elements for each in moved) * linears.calls * costs.item_bytes

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,10 @@ class Observation:
         """Return the observation of plain numbers."""
         arrays = [np.asarray(values, dtype=np.float64) for values in (full, unit, fixed, wait)]
         return cls(arrays[0], arrays[1], arrays[2], arrays[3], migrating)
+
+    def with_full(self, full: Sequence[float]) -> "Observation":
+        """Return the observation with other M hat."""
+        return replace(self, full=np.asarray(full, dtype=np.float64))
 
     @property
     def total(self) -> Array:
@@ -63,10 +67,15 @@ class History:
     def median(self, back: int = 0) -> Observation | None:
         """Return the medians over the newest window, or over the one `back` windows before; None: too few yet."""
         end = len(self._kept) - back * self.window
-        if end < self.window:
-            return None
-        chosen = range(end - self.window, end)
+        return self._median(range(end - self.window, end)) if end >= self.window else None
+
+    def latest(self) -> Observation | None:
+        """Return the medians over what is known, a window at most; None: nothing is."""
+        end = len(self._kept)
+        return self._median(range(max(0, end - self.window), end)) if end else None
+
+    def _median(self, chosen: range) -> Observation:
         stack = np.sort(np.stack([self._kept[i] for i in chosen]), axis=0)
-        low, high = stack[(self.window - 1) // 2], stack[self.window // 2]
+        low, high = stack[(len(chosen) - 1) // 2], stack[len(chosen) // 2]
         full, unit, fixed, wait = (low + high) / 2
         return Observation(full, unit, fixed, wait, any(self._migrating[i] for i in chosen))

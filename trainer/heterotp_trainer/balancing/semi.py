@@ -133,7 +133,8 @@ def of_several(case: Case, limit: float, others: Sequence[Priced]) -> list[Price
     every, rows = (functools.cache(functools.partial(case.split, rows_only=rows_only)) for rows_only in (False, True))
     first = [(plan, _least_allowed(case.costs, plan, most, limit)) for plan in (every, rows)]
     fastest = [plan(x) for plan, x in first if x or plan is every]  # at 0 they are the same
-    in_time = (1 + case.settings.time_tolerance) * min(plan.seconds for plan in [*others, *fastest])
+    allowed = [plan for plan in [*others, *fastest] if pruned_share(case.costs, plan.reliefs) <= limit]
+    in_time = (1 + case.settings.time_tolerance) * min(plan.seconds for plan in allowed or fastest)
     x = _most(every, first[0][1], most, in_time)
     y = _most(rows, max(first[1][1], x), most, in_time)  # with fewer senders than x it would delete more
     return [*fastest, every(x), rows(y)]

@@ -179,14 +179,18 @@ class WorkPlan:
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
     @cached_property
-    def _pieces(self) -> dict[int, tuple[Piece, ...]]:
+    def _pieces(self) -> dict[int, dict[int, tuple[Piece, ...]]]:
         return {}
 
     def pieces(self, linears: int) -> tuple[Piece, ...]:
         """Return who computes which of the migrated columns of class number `linears`."""
+        return tuple(piece for parts in self.pieces_by_sender(linears).values() for piece in parts)
+
+    def pieces_by_sender(self, linears: int) -> dict[int, tuple[Piece, ...]]:
+        """Return the pieces of class number `linears` of every rank that gives away columns of it."""
         if linears not in self._pieces:
             counts = {rank: classes[linears].migrated for rank, classes in self.reliefs if classes[linears].migrated}
-            self._pieces[linears] = pieces(counts, self.receivers)
+            self._pieces[linears] = {rank: pieces({rank: count}, self.receivers) for rank, count in counts.items()}
         return self._pieces[linears]
 
 
