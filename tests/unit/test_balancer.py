@@ -8,7 +8,7 @@ import torch
 from heterotp_api.policy import BalancingSettings, Mig, Semi, Zero
 from heterotp_trainer import balancer as balancers
 from heterotp_trainer.balancer import Balancer
-from heterotp_trainer.balancing.predict import transfer_seconds
+from heterotp_trainer.balancing.predict import kept_seconds, transfer_seconds
 from heterotp_trainer.balancing.work import Costs, Curve, Line, Link
 from heterotp_trainer.clock import PHASES, NullClock
 from heterotp_trainer.devices import Device
@@ -32,10 +32,10 @@ def migrating(ratio=0.5, window=1):
 
 
 class World:
-    """Rank 0 of three: its balancer, costs that its pretest finds, and reports that say what a test wants."""
+    """One rank of three, the first by default: its balancer, costs that its pretest finds, and reports that say what a test wants."""
 
-    def __init__(self, monkeypatch, workdir=None):
-        tp = TPContext(None, 0, RANKS, Device(torch.device("cpu"), "cpu"), NullClock(), Plan.even(RANKS, RANKS, UNITS))
+    def __init__(self, monkeypatch, workdir=None, rank=0):
+        tp = TPContext(None, rank, RANKS, Device(torch.device("cpu"), "cpu"), NullClock(), Plan.even(RANKS, RANKS, UNITS))
         self.model = ParallelMLP(tp, WIDTH, UNITS, name="m", seed=1)
         self.balancer = Balancer(self.model, tp, workdir)
         self.optimizer = EagerAdamW(self.model.parameters(), lr=0.1)
@@ -329,3 +329,64 @@ def test_the_plain_layers_are_back_when_the_policy_is_gone(world):
     assert len(world.model.fc1.lineage.kept) == WIDTH // 2
     world.follow(NOTHING)
     assert world.model.fc1.lineage is None and world.model.fc2.lineage is None
+
+
+# -- full-work times --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("policy", "rank", "relieved"),
+    [
+        (pruning(0.5), 0, 2.0),
+        (pruning(0.5), 1, 1.0),
+        (migrating(0.5), 0, 2.0),
+        (migrating(0.5), 1, 0.8),  # a half, by two receivers
+        (pruning(1.0), 0, 1.0),  # nothing was executed: nothing can be told
+        (NOTHING, 0, 1.0),
+    ],
+    ids=["pruned", "not-pruned", "gives-away", "receives", "does-nothing", "no-plan"],
+)
+def test_a_rank_would_take_so_many_times_as_long_with_nothing_taken_from_it(monkeypatch, policy, rank, relieved):
+    world = World(monkeypatch, rank=rank)
+    world.follow(policy)
+    world.boundary()
+    assert world.balancer.relieved == pytest.approx(relieved)
+
+
+def test_under_its_plan_a_straggler_is_as_fast_as_the_others_and_is_still_known_to_be_slow(monkeypatch):
+    chis, worlds = (1.0, 4.0, 1.0), [World(monkeypatch, rank=rank) for rank in range(RANKS)]
+    policy = BalancingSettings(strategy="ZERO", window=2, zero=Zero(grain=1, selection="Rd"))
+    plans, executed = [], []
+    for world in worlds:
+        world.follow(policy)
+    for iteration in range(14):
+        reports = []
+        for chi, world in zip(chis, worlds, strict=True):
+            world.train()
+            costs, plan, rank = world.balancer.costs, world.balancer.plan, world.balancer.tp.rank
+            matmul = chi * float(kept_seconds(costs, plan.taken)[rank]) if costs.classes else chi
+            spent = dict.fromkeys(PHASES, 0.0) | {"matmul": matmul}
+            full = matmul * world.balancer.relieved
+            reports.append(Report(iteration, full=full, decision=plan.serial, seconds=spent))
+        for world in worlds:
+            world.balancer.boundary(reports, iteration, 0)
+        executed.append([report.seconds["matmul"] for report in reports])
+        plans.append(worlds[0].balancer.plan)
+        assert len({world.balancer.plan.hash for world in worlds}) == 1
+    assert executed[-1] == pytest.approx([1.0, 1.0, 1.0], abs=0.1)
+    assert len({plan.hash for plan in plans[-8:]}) == 1 and plans[-1].stragglers == (1,)
+
+
+def test_a_fixed_ratio_waits_for_the_costs_that_it_needs(world):
+    world.balancer.apply(pruning(0.5))
+    world.balancer.boundary(None, 0, 0)  # no linear has been called yet
+    assert not world.balancer.plan.reliefs
+    world.boundary()
+    assert world.balancer.plan.reliefs
+
+
+def test_a_single_rank_is_told_why_nothing_happens():
+    tp = TPContext(None, 0, 1, Device(torch.device("cpu"), "cpu"), NullClock(), Plan.even(1, 1, UNITS))
+    balancer = Balancer(ParallelMLP(tp, WIDTH, UNITS, name="m", seed=1), tp)
+    balancer.apply(BalancingSettings(strategy="ZERO"))
+    assert (balancer.plan.reason, balancer.plan.serial) == ("ZERO: a single rank waits for nobody", 1)

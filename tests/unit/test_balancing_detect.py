@@ -129,8 +129,13 @@ def test_the_reference_is_the_upper_quartile_of_speed(full, found):
 
 @pytest.mark.parametrize(
     ("full", "chi"),
-    [([4, 2, 1], [4, 2, 1]), ([1, 2, 4, 4], [0.5, 1, 2, 2]), ([0, 0, 3], [1, 1, 1])],
-    ids=["e3", "e4", "reference-without-work"],
+    [
+        ([4, 2, 1], [4, 2, 1]),
+        ([1, 2, 4, 4], [0.5, 1, 2, 2]),
+        ([0, 0, 3], [1, 1, 1]),
+        ([0.005, 0.0, 1, 2], [0.005, 0, 1, 2]),
+    ],
+    ids=["e3", "e4", "reference-without-work", "two-evicted-of-4"],
 )
 def test_slowness_is_against_the_reference(full, chi):
     assert slowdowns(np.array(full, dtype=float)).tolist() == chi

@@ -194,6 +194,14 @@ def test_another_policy_does_not_forget_who_is_slow():
     assert decide(history, policy("ZERO", replan_threshold=0.2), plan, costs).stragglers == (0,)
 
 
+@pytest.mark.parametrize("observations", [2, 5], ids=["a-window-is-not-full", "two-are"])
+def test_another_window_does_not_forget_who_is_slow_either(observations):
+    costs, history = even_costs(4), history_of(*[seen([2.0, 1, 1, 1])] * observations)
+    plan = decide(history, policy("ZERO"), WorkPlan(), costs)
+    found = decide(history.resized(3), policy("ZERO", window=3), plan, costs)
+    assert (found.stragglers, found.reliefs) == ((0,), plan.reliefs) and found.serial == plan.serial + 2
+
+
 def test_before_a_window_is_full_the_work_stays_as_it_is():
     plan = decide(history_of(seen([9.0, 1, 1, 1]), window=5), policy("ZERO", window=5), WorkPlan(), even_costs(4))
     assert (plan.reliefs, plan.reason) == ((), "ZERO: no rank is known to be slow")

@@ -105,7 +105,7 @@ def test_the_papers_own_numbers_hold():
 
 ORDER = "broadcast-reduce beats scatter-gather, 4 senders, gamma 0.5"
 TIMED = [  # figure, claim, step, and multiples of the homogeneous iteration with which it holds, and does not
-    ("dynamic", "ZERO-Pri at chi 8 against Baseline", "ZERO-Pri chi 8", 1.01, 1.04),
+    ("dynamic", "ZERO-Pri at chi 8 against Baseline", "ZERO-Pri chi 8", 1.03, 1.05),
     ("dynamic", "ZERO-Pri's time stays flat", "ZERO-Pri chi 4", 1.09, 1.11),
     ("table1", ORDER, "broadcastReduce 4 0.5", 1.48, 1.52),
     ("one-straggler", "SEMI is as fast as ZERO at chi 8", "SEMI chi 8", 1.06, 1.08),

@@ -10,6 +10,7 @@ from heterotp_trainer.exchange import (
     MismatchError,
     Report,
     checksum,
+    comparable,
     decide,
     hash_number,
 )
@@ -47,6 +48,20 @@ def test_a_flag_of_any_rank_is_everybodys(flags, stop, checkpoint, evaluate):
 def test_only_rank_0_announces_a_document():
     assert decide([Report(1, document_bytes=10), Report(1)]).document_bytes == 10
     assert decide([Report(1), Report(1, document_bytes=10)]).document_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("other", "good"),
+    [
+        (Report(1, decision=2), True),
+        (Report(1, decision=2, measured=0), False),
+        (Report(1, decision=1), False),
+    ],
+    ids=["alike", "not-measured", "of-another-plan"],
+)
+def test_ranks_compare_only_in_times_of_one_plan(other, good):
+    mine = Report(1, decision=2)
+    assert comparable((mine, other)) == comparable((other, mine)) == good
 
 
 @pytest.mark.parametrize(

@@ -184,18 +184,18 @@ def test_a_mode_that_the_device_lacks_is_said_once_and_training_goes_on(capsys):
         made.boundary(iteration, 0, 1.0)
     said = capsys.readouterr().out
     assert said.startswith("injection refused on rank 4: mode spin: needs cuda") and said.count("\n") == 1
-    assert device.slowdown is None and made.asked[4] == 2 and made.spent() == 0
+    assert device.slowdown is None and made.asked[4] == 2 and made.unslowed() == 0
     made.injections = [injection(mode="sleep")]
     made.boundary(4, 0, 1.0)
     assert device.slowdown.mode == "sleep"
 
 
-def test_what_was_added_is_told_once():
+def test_what_products_would_have_taken_is_told_once():
     made, device = injector(injection())
-    assert made.spent() == 0
+    assert made.unslowed() == 0
     made.boundary(1, 0, 1.0)
     device.slowdown.own_seconds = 1.5
-    assert [made.spent(), made.spent()] == [1.5, 0]
+    assert [made.unslowed(), made.unslowed()] == [1.5, 0]
 
 
 def test_ages_outlive_a_restart():

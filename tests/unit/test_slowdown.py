@@ -40,7 +40,7 @@ def test_sleep_takes_chi_times_what_was_executed(chi):
         host.now += seconds
         slowdown.after((1000, 1000, 500), started, host.again)
         assert host.now - started == pytest.approx(chi * seconds)
-    assert slowdown.own_seconds == pytest.approx((chi - 1) * 2.5)
+    assert slowdown.own_seconds == pytest.approx(2.5)
     assert host.calls == []
 
 
@@ -56,37 +56,40 @@ def test_repeat_runs_the_product_again(chi, calls):
     slowdown.after((1000, 1000, 500), 0.0, host.again)
     assert host.calls == pytest.approx(calls)
     assert host.now == pytest.approx(chi)
-    assert slowdown.own_seconds == pytest.approx(chi - 1)
+    assert slowdown.own_seconds == 1.0
 
 
 @pytest.mark.parametrize(("chi", "calls"), [(2, [1.0]), (2.5, [1.0, 0.5])], ids=str)
-def test_what_a_stream_repeats_is_measured_by_the_device(chi, calls):
+def test_what_a_stream_repeats_is_measured_by_the_device(monkeypatch, chi, calls):
+    monkeypatch.setattr(CudaSlowdown, "seconds", {})
     host, timed = Host(), []
 
     def on_the_device(work):
         timed.append(work)
         return 0.25
 
-    slowdown = CudaSlowdown(chi, "repeat", 0.0, on_the_device)
-    for operations in (10, 10, 20):
-        slowdown.after((operations, 1, 1), 0.0, host.again)
-    assert host.calls == calls * 3 and len(timed) == 2  # one for each size
-    assert slowdown.own_seconds == pytest.approx(3 * (chi - 1) * 0.25)  # though the host was not held up
+    slowdown, other = (CudaSlowdown(factor, "repeat", 0.0, on_the_device) for factor in (chi, 2 * chi))
+    for shape in ((8, 2, 4), (8, 2, 4), (4, 2, 8)):
+        slowdown.after(shape, 0.0, host.again)
+    assert host.calls == calls * 3 and len(timed) == 2  # one for each shape
+    assert slowdown.own_seconds == 3 * 0.25  # though the host was not held up
+    other.after((8, 2, 4), 0.0, host.again)
+    assert len(timed) == 2  # another slow-down need not wait for the device again
 
 
 def test_a_product_hands_over_its_size_and_itself():
     handed = []
 
     class Listening(Slowdown):
-        def after(self, operations, started, again):
-            handed.append((operations, again(1.0), again(0.5)))
+        def after(self, shape, started, again):
+            handed.append((shape, again(1.0), again(0.5)))
 
     device = Device(torch.device("cpu"), "cpu")
     device.slowdown = Listening(2.0, "repeat")
     a, b = torch.arange(6.0).view(2, 3), torch.arange(12.0).view(3, 4)
     out = product(a, b, TPContext(None, 0, 1, device, NullClock(), Plan.even(1, 1, 1)))
-    operations, whole, half = handed.pop()
-    assert operations == 2 * 2 * 3 * 4
+    shape, whole, half = handed.pop()
+    assert shape == (2, 3, 4)
     assert torch.equal(whole, out) and torch.equal(out, a @ b)
     assert torch.equal(half, a[:, :1] @ b[:1])
 
@@ -99,7 +102,7 @@ def test_an_emulated_device_takes_chi_times_as_long_and_books_it(mode):
     device.settle_gemm((1000, 1000, 500), 0.0, host.again)
     device.settle_gemm((1000, 500, 500), host.now, host.again)
     assert host.now == pytest.approx(4.5)
-    assert device.slowdown.own_seconds == pytest.approx(3.0)
+    assert device.slowdown.own_seconds == pytest.approx(1.5)
     assert host.calls == []
 
 

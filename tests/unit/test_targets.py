@@ -83,3 +83,10 @@ def test_what_the_job_does_not_have(targets, nodes, words):
 )
 def test_ranks_of_a_policy(settings, problem):
     assert policy_problem(BalancingSettings.model_validate(settings), 4) == problem
+
+
+def test_a_single_rank_balances_nothing():
+    fixed = BalancingSettings.model_validate({"strategy": "ZERO", "zero": {"fixedRatio": 0.5, "ranks": [0]}})
+    words = "zero.ranks: a job of a single rank balances nothing: take two ranks or more"
+    assert policy_problem(fixed, 1) == words
+    assert policy_problem(BalancingSettings(strategy="ZERO"), 1) is None

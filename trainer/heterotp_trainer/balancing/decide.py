@@ -60,7 +60,7 @@ def _due(plan: WorkPlan, flagged: Sequence[int], seen: Observation, policy: Bala
 
 
 def _other_prices(plan: WorkPlan, policy: BalancingSettings, costs: Costs) -> bool:
-    """Return whether live samples moved the price of the plan's transfers by more than replanThreshold of the iteration.
+    """Return whether live samples moved the price of transfers by more than replanThreshold of the iteration.
 
     Not of the transfers: those of a few columns would change by noise alone.
     """
