@@ -32,10 +32,12 @@ def migrating(ratio=0.5, window=1):
 
 
 class World:
-    """One rank of three, the first by default: its balancer, costs that its pretest finds, and reports that say what a test wants."""
+    """One rank of three, the first by default: its balancer, the costs of its pretest, and reports as a test wants."""
 
     def __init__(self, monkeypatch, workdir=None, rank=0):
-        tp = TPContext(None, rank, RANKS, Device(torch.device("cpu"), "cpu"), NullClock(), Plan.even(RANKS, RANKS, UNITS))
+        tp = TPContext(
+            None, rank, RANKS, Device(torch.device("cpu"), "cpu"), NullClock(), Plan.even(RANKS, RANKS, UNITS)
+        )
         self.model = ParallelMLP(tp, WIDTH, UNITS, name="m", seed=1)
         self.balancer = Balancer(self.model, tp, workdir)
         self.optimizer = EagerAdamW(self.model.parameters(), lr=0.1)
@@ -341,7 +343,7 @@ def test_the_plain_layers_are_back_when_the_policy_is_gone(world):
         (pruning(0.5), 1, 1.0),
         (migrating(0.5), 0, 2.0),
         (migrating(0.5), 1, 0.8),  # a half, by two receivers
-        (pruning(1.0), 0, 1.0),  # nothing was executed: nothing can be told
+        (pruning(1.0, gamma_max=1.0), 0, 1.0),  # nothing was executed: nothing can be told
         (NOTHING, 0, 1.0),
     ],
     ids=["pruned", "not-pruned", "gives-away", "receives", "does-nothing", "no-plan"],
