@@ -1,5 +1,7 @@
 """What a run shows of itself."""
 
+from dataclasses import replace
+
 import pytest
 from heterotp_api.trainer_status import TrainerStatus
 from heterotp_trainer.board import Board
@@ -38,6 +40,13 @@ def test_speed_is_work_by_time_against_the_fastest():
     assert first.relative_speed == 1
     assert second.relative_speed == pytest.approx(0.25)
     assert first.compute_seconds == 1.25
+
+
+def test_a_slowdown_is_measured_against_what_the_rank_itself_would_take():
+    shown = board(shares=(0.5, 0.25, 0.25))
+    slowed, alone, idle = reports(1, 6.0, 1.0, 0.0)
+    shown.take((replace(slowed, unslowed=2.0), alone, idle))
+    assert [rank.measured_slowdown for rank in shown.ranks()] == [3.0, 1.0, None]
 
 
 def test_a_rank_without_work_has_no_speed():

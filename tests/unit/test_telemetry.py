@@ -1,6 +1,10 @@
 """The exposition of a rank: names, labels, series."""
 
+import math
+
 import pytest
+from heterotp_api.policy import BalancingSettings
+from heterotp_trainer.balancing.work import WorkPlan
 from heterotp_trainer.clock import PHASES
 from heterotp_trainer.telemetry import JobMetrics, RankMetrics
 from prometheus_client.parser import text_string_to_metric_families
@@ -49,3 +53,16 @@ def test_rank_0_adds_the_jobs():
     assert shown["heterotp_control_errors_total", (("reason", "malformed"),)] == 0
     assert sum(value for (name, _), value in shown.items() if name == "heterotp_policy_strategy") == 1
     assert not any(name.endswith("_created") for name, _ in shown)
+
+
+def test_a_plan_that_was_only_priced_anew_is_no_further_decision():
+    metrics = RankMetrics(0, "full")
+    job = JobMetrics(metrics.registry, ranks=8, attempt=1, backend="gloo")
+    zero = BalancingSettings(strategy="ZERO")
+    updates, predicted = ("heterotp_policy_updates_total", (("strategy", "ZERO"),)), "heterotp_plan_predicted_seconds"
+    seen = [(samples(metrics)[updates], samples(metrics)[predicted, ()])]
+    for serial, seconds in ((0, None), (1, 2.0), (1, 3.0), (2, None)):
+        job.decided(WorkPlan(serial, zero, predicted_seconds=seconds))
+        seen.append((samples(metrics)[updates], samples(metrics)[predicted, ()]))
+    nothing = pytest.approx(math.nan, nan_ok=True)
+    assert seen == [(0, nothing), (0, nothing), (1, 2.0), (1, 3.0), (2, nothing)]

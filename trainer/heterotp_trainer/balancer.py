@@ -80,6 +80,7 @@ class Balancer:
         if self.tp.ranks == 1:  # nothing is decided ever
             reason = f"{policy.strategy}: a single rank waits for nobody"
             self.plan = WorkPlan(self.plan.serial + 1, policy, reason=reason)
+            return
         self.history = self.history.resized(policy.window)
         self.lineages.follow(policy)
 

@@ -79,9 +79,7 @@ def _repriced(seen: Observation, policy: BalancingSettings, plan: WorkPlan, cost
     The ranks' speeds are those that it was made on: only prices changed.
     """
     made = replace(_next(seen.with_full(plan.basis), policy, plan, costs), repriced=plan.repriced + 1)
-    if (made.reliefs, made.primitive) != (plan.reliefs, plan.primitive):
-        return made
-    return replace(made, serial=plan.serial, receivers=plan.receivers)  # their weights alone are no news
+    return replace(made, serial=plan.serial) if made.work == plan.work else made
 
 
 def _moved(now: float, before: float) -> float:
