@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from heterotp_cli.bench.figure import Cell, Chart, Claim, Figure, Series, Verdict, judged, missing, together, verdict
 from heterotp_cli.bench.scenarios import Size
-from heterotp_cli.bench.statistics import Results, epoch_ratio, mean_of, paired
+from heterotp_cli.bench.statistics import Results, Span, epoch_ratio, mean_of, paired
 
 EMULATED = "emulated devices; epochs of 782 iterations composed from the measured transition and steady state"
 TRAINED = (
@@ -159,12 +159,16 @@ def _pri_cuts(results: Results) -> Claim:
 def _pri_is_free(results: Results, model: str, gamma: float) -> Claim:
     text, paper = "priority selection costs nearly no time", "nearly zero"
     rd, pri = (f"homogeneous {selection} {gamma}" for selection in ("Rd", "Pri"))
-    found = epoch_ratio(results, pri, rd, model)
-    if found is None:
-        return missing(text, paper)
-    more = found.mapped(lambda times: times - 1)
     why = f"Pri against Rd at gamma {gamma:g}; up to {NEAR:.0%} counts as nearly zero"
-    return Claim(text, paper, more.emulated("{:+.1%}"), judged(more, most=NEAR), why)
+    return no_slower(text, paper, epoch_ratio(results, pri, rd, model), NEAR, why)
+
+
+def no_slower(text: str, paper: str, times: Span | None, most: float, why: str) -> Claim:
+    """Return the claim that one step takes at most such a share longer than another; times: their ratio."""
+    if times is None:
+        return missing(text, paper)
+    more = times.mapped(lambda each: each - 1)
+    return Claim(text, paper, more.emulated("{:+.1%}"), judged(more, most=most), why)
 
 
 def fixed_skew(results: Results, size: Size) -> Figure:

@@ -12,6 +12,7 @@ from heterotp_cli.bench.accuracy_figures import (
     LOSSLESS,
     TRAINED,
     against_baseline,
+    no_slower,
 )
 from heterotp_cli.bench.emulation import EPOCH_ITERATIONS
 from heterotp_cli.bench.figure import Cell, Chart, Claim, Figure, Series, judged, missing, together, verdict
@@ -67,11 +68,7 @@ def _mig_between(results: Results, chi: float) -> Claim:
 def _semi_as_fast(results: Results, chi: float) -> Claim:
     text, paper = f"SEMI is as fast as ZERO at chi {chi:g}", "as fast"
     times = epoch_ratio(results, f"SEMI chi {chi:g}", f"ZERO-PriDiffR chi {chi:g}")
-    if times is None:
-        return missing(text, paper)
-    more = times.mapped(lambda each: each - 1)
-    why = f"within its timeTolerance of {TOLERANCE:.0%}"
-    return Claim(text, paper, more.emulated("{:+.1%}"), judged(more, most=TOLERANCE), why)
+    return no_slower(text, paper, times, TOLERANCE, f"within its timeTolerance of {TOLERANCE:.0%}")
 
 
 def _semi_deletes_less(results: Results, chi: float) -> Claim:
