@@ -52,6 +52,7 @@ KINDS = (
             ("Strategy", "string", ".spec.strategy"),
             ("Selected", "integer", ".status.selectedJobs"),
             ("Applied", "integer", ".status.appliedJobs"),
+            ("Saved s", "number", ".status.savedSeconds"),
             AGE,
         ),
     ),
@@ -62,6 +63,7 @@ KINDS = (
         (
             ("Phase", "string", ".status.phase"),
             ("Slowdown", "number", ".spec.slowdown"),
+            ("Measured", "number", ".status.measured"),
             ("Job", "string", ".spec.jobRef.name"),
             AGE,
         ),

@@ -8,6 +8,7 @@ from heterotp_api.base import Metadata, Model, Rule
 from heterotp_api.conditions import CONDITIONS, Condition
 from heterotp_api.policy import LabelSelector, Ranks
 
+MOST_SLOWDOWN = 1000  # of all injections on one rank together, too
 ObjectName = Annotated[str, StringConstraints(min_length=1, max_length=253)]
 
 
@@ -130,7 +131,7 @@ class Aim(Model):
 class Slowdown(Model):
     """How much slower, how and when; says nothing of whom."""
 
-    slowdown: float = Field(ge=1, le=1000, description="chi: matmul runs so many times slower.")
+    slowdown: float = Field(ge=1, le=MOST_SLOWDOWN, description="chi: matmul runs so many times slower.")
     mode: Literal["sleep", "spin", "repeat"] | None = Field(
         None, description="Absent: sleep on cpu and emulated, spin on cuda."
     )
@@ -158,7 +159,7 @@ class StragglerInjectionSpec(Slowdown, Aim):  # fields of the last base come fir
 
 
 class InjectedRank(Model):
-    """One rank's slow-down: asked for and measured."""
+    """One rank's slow-down: asked for by this injection, and measured (of all injections on the rank together)."""
 
     job: str = Field(max_length=253)
     rank: int
@@ -176,6 +177,7 @@ class InjectionStatus(Model):
     ranks: list[InjectedRank] | None = Field(
         None, max_length=64, json_schema_extra={"x-kubernetes-list-type": "atomic"}
     )
+    measured: float | None = Field(None, description="Median slow-down measured on the ranks that are slowed now.")
     message: str | None = Field(None, max_length=1024)
     conditions: list[Condition] | None = CONDITIONS
 

@@ -1,6 +1,6 @@
 """Status of a HeteroTPJob, as written by the operator."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -21,6 +21,7 @@ WaitingFor = Literal[
     "PodsTerminating",
     "",
 ]
+SINCE: Any = Field(None, max_length=64, json_schema_extra={"format": "date-time"})
 MAX_RANKS = 64  # a status shows at most so many ranks, the slowest first when there are more
 
 
@@ -36,7 +37,10 @@ class GroupStatus(Model):
 
 
 class RankStatus(Model):
-    """One rank: where it runs, how fast it is, what it owns. Seconds are medians of one iteration."""
+    """One rank: where it runs, how fast it is, what it owns. Seconds are medians of one iteration.
+
+    `slowdown`: how many times as long its matrix products take as the reference rank's, with nothing taken from it.
+    """
 
     rank: int
     tp_rank: int
@@ -47,12 +51,15 @@ class RankStatus(Model):
     matmul_seconds: float | None = None
     wait_seconds: float | None = None
     relative_speed: float | None = None
+    slowdown: float | None = None
     share: float | None = None
     pruned_ratio: float | None = None
     migrated_ratio: float | None = None
     injected_slowdown: float | None = None
     measured_slowdown: float | None = None
     straggler: bool | None = None
+    straggling_since: str | None = SINCE
+    replaceable_since: str | None = SINCE
 
 
 class TrainingStatus(Model):
@@ -79,6 +86,8 @@ class BalancingStatus(Model):
     strategy: str | None = Field(None, max_length=16)
     predicted_iteration_seconds: float | None = None
     limit_iteration_seconds: float | None = None
+    untouched_iteration_seconds: float | None = Field(None, description="With no work taken from any rank.")
+    saved_seconds: float | None = Field(None, description="What balancing saved in this run so far.")
     reason: str | None = Field(None, max_length=1024)
 
 
@@ -89,8 +98,8 @@ class JobStatus(Model):
     phase: Phase | None = None
     attempt: int | None = Field(None, ge=0)
     restarts: int | None = Field(None, ge=0)
-    start_time: str | None = Field(None, max_length=64, json_schema_extra={"format": "date-time"})
-    completion_time: str | None = Field(None, max_length=64, json_schema_extra={"format": "date-time"})
+    start_time: str | None = SINCE
+    completion_time: str | None = SINCE
     conditions: list[Condition] | None = CONDITIONS
     waiting_for: WaitingFor | None = None
     slowest: str | None = Field(None, max_length=64, description="The slowest rank and its speed, for kubectl get.")

@@ -7,6 +7,7 @@ from pydantic import ConfigDict
 from heterotp_api.base import Model
 
 TrainerState = Literal["starting", "running", "stopping", "succeeded", "failed"]
+InjectionState = Literal["waiting", "active", "paused", "finished", "lapsed"]
 
 
 class _Report(Model):
@@ -17,10 +18,11 @@ class _Report(Model):
 class TrainerRank(_Report):
     """One rank's medians of the last window, seconds per iteration.
 
-    `full_matmul_seconds` is what the matrix products would take with nothing taken from the rank. Of a straggler's
+    `full_matmul_seconds` is what the matrix products would take with nothing taken from the rank, and `slowdown` how
+    many times as long as the reference's that is: what stragglers are found by. Of a straggler's
     columns `pruned_ratio` are deleted and `migrated_ratio` computed by others. `columns_out` are migrated away and
     `columns_in` computed for others, summed over all linears; `migrated_bytes` travel for them in an iteration, there
-    and back.
+    and back. `injected_slowdown` is asked for by injections, `injection_problem` says why the device cannot follow.
     """
 
     rank: int
@@ -35,6 +37,7 @@ class TrainerRank(_Report):
     data_seconds: float | None = None
     control_seconds: float | None = None
     relative_speed: float | None = None
+    slowdown: float | None = None
     share: float | None = None
     pruned_ratio: float = 0.0
     migrated_ratio: float = 0.0
@@ -43,7 +46,20 @@ class TrainerRank(_Report):
     migrated_bytes: float = 0.0
     injected_slowdown: float = 1.0
     measured_slowdown: float | None = None
+    injection_problem: str = ""
     straggler: bool = False
+
+
+class TrainerInjection(_Report):
+    """One injection of the control document: whether it holds now, and whom it strikes (pattern: whose turn it is).
+
+    `lapsed` means that the lease ran out: nobody is there to take it back. `seconds` is how long it has been in effect.
+    """
+
+    uid: str
+    state: InjectionState
+    ranks: tuple[int, ...] = ()
+    seconds: float = 0.0
 
 
 class TrainerStatus(_Report):
@@ -51,6 +67,8 @@ class TrainerStatus(_Report):
 
     While the state is "starting" a checkpoint may still be restored: `iteration` says nothing yet.
     `plan_id` counts decisions; `reason` says in one sentence what the last one was, and on which numbers.
+    `untouched_iteration_seconds` is what an iteration would take now with no work taken from anybody (absent where none
+    is), `saved_seconds` what that came to over the run. `lease_expired`: injections are dropped until the operator is back.
     """
 
     schema_version: Literal[1] = 1
@@ -77,5 +95,9 @@ class TrainerStatus(_Report):
     reason: str = ""
     predicted_iteration_seconds: float | None = None
     limit_iteration_seconds: float | None = None
+    untouched_iteration_seconds: float | None = None
+    saved_seconds: float = 0.0
     emulated: bool = False
     ranks: tuple[TrainerRank, ...] = ()
+    injections: tuple[TrainerInjection, ...] = ()
+    lease_expired: bool = False

@@ -140,7 +140,7 @@ def say_what_holds():
             "generation": self.document.generation if self.document is not None else 0,
             "plan": self.balancer.plan.serial,
             "hash": self.balancer.plan.hash,
-            "asked": self._injector.asked,
+            "asked": [chi for chi, _ in self._injector.now.asked],
         }
         if said != [holds]:
             said[:] = [holds]

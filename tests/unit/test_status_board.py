@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 from heterotp_api.trainer_status import TrainerStatus
+from heterotp_trainer.balancing.injection import Injecting
+from heterotp_trainer.balancing.work import WorkPlan
 from heterotp_trainer.board import Board
 from heterotp_trainer.clock import PHASES
 from heterotp_trainer.exchange import Report
@@ -47,6 +49,45 @@ def test_a_slowdown_is_measured_against_what_the_rank_itself_would_take():
     slowed, alone, idle = reports(1, 6.0, 1.0, 0.0)
     shown.take((replace(slowed, unslowed=2.0), alone, idle))
     assert [rank.measured_slowdown for rank in shown.ranks()] == [3.0, 1.0, None]
+
+
+def test_a_slow_rank_is_known_by_its_products_with_nothing_taken_from_it():
+    shown = board(shares=(0.25,) * 4)
+    shown.devices, shown.groups = ["cpu"] * 4, ["a"] * 4
+    shown.take(reports(1, 1.0, 1.0, 1.0, 4.0))
+    assert [rank.slowdown for rank in shown.ranks()] == [1, 1, 1, 4]
+
+
+def test_why_a_device_cannot_follow_an_injection_is_said():
+    shown = board()
+    shown.injecting = Injecting(((2.0, "spin"), (1.0, "spin")))
+    assert [rank.injection_problem.partition(":")[0] for rank in shown.ranks()] == ["mode spin", ""]
+    assert [rank.injected_slowdown for rank in shown.ranks()] == [2.0, 1.0]
+    shown.devices = ["cuda:P100", "cpu"]
+    assert [rank.injection_problem for rank in shown.ranks()] == ["", ""]
+
+
+def relieved(iteration, matmul, full, decision=7):
+    """Return the reports of two ranks, the second of which computes a part of what it would."""
+    first, second = reports(iteration, 1.0, matmul)
+    return replace(first, decision=decision), replace(second, full=full, decision=decision)
+
+
+def test_what_balancing_saves_is_counted_by_each_iterations_own_times():
+    shown = board()
+    shown.work = WorkPlan(serial=7, reliefs=((1, ()),), base_wait=0.5)
+    shown.take(reports(1, 1.0, 4.0))  # of the plan before
+    assert (shown.saved_seconds, shown.untouched_seconds()) == (0, None)
+    # 4.0 + 0.25 fixed + 0.5 least wait + 0.1875 data and control, where 1.9375 were needed
+    shown.take(relieved(2, 1.0, 4.0))
+    assert shown.untouched_seconds() == 4.9375
+    assert shown.saved_seconds == 3.0
+    shown.take(relieved(3, 0.25, 1.0))  # nobody is slow any more: the plan saves nothing now
+    assert shown.saved_seconds == 3.0
+    assert shown.status().saved_seconds == 3.0
+    shown.work = WorkPlan(serial=8)
+    shown.take(relieved(4, 1.0, 1.0, decision=8))
+    assert (shown.saved_seconds, shown.untouched_seconds()) == (3.0, None)
 
 
 def test_a_rank_without_work_has_no_speed():

@@ -5,6 +5,7 @@ import urllib.error
 import urllib.request
 
 import pytest
+from heterotp_api.names import LEASE_HEADER
 from heterotp_trainer.server import StatusServer
 
 
@@ -41,3 +42,15 @@ def test_a_taken_port_is_named():
             server.start()
         server._thread.join(10)
         server.stop()  # what a failing rank does next
+
+
+def test_only_an_operators_poll_renews_the_lease(port):
+    renewed = []
+    server = StatusServer(port, lambda: "{}", lambda: b"", lambda: renewed.append(1), host="127.0.0.1")
+    server.start()
+    fetch(port, "/status")
+    assert renewed == []
+    poll = urllib.request.Request(f"http://127.0.0.1:{port}/status", headers={LEASE_HEADER: "operator-1"})
+    urllib.request.urlopen(poll, timeout=30).close()
+    server.stop()
+    assert renewed == [1]

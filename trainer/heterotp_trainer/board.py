@@ -7,14 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from heterotp_api.summary import summary
 from heterotp_api.trainer_status import TrainerRank, TrainerState, TrainerStatus
 
 from heterotp_trainer.balancing.costs import RankCost, fluid_limit, speeds
+from heterotp_trainer.balancing.detect import slowdowns
 from heterotp_trainer.balancing.effect import Effect, effects
+from heterotp_trainer.balancing.injection import Injecting
 from heterotp_trainer.balancing.work import Costs, WorkPlan
 from heterotp_trainer.clock import COMPUTE, PHASES
 from heterotp_trainer.exchange import Report, comparable
+from heterotp_trainer.slowdown import refusal
 
 WINDOW = 5  # iterations of a median
 MOST_STEPS = 100_000  # the newest iterations, of which the report gives minimum, median and maximum
@@ -66,7 +70,8 @@ class Board:
     progress: Progress = field(default_factory=Progress)
     work: WorkPlan = field(default_factory=WorkPlan)
     effects: tuple[Effect, ...] = ()
-    asked: tuple[float, ...] = ()  # slow-down of each rank, as injected
+    injecting: Injecting = field(default_factory=Injecting)
+    saved_seconds: float = 0.0  # by balancing, in measured iterations of the whole run
     step_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_STEPS))  # measured iterations only
     _recent: deque[tuple[Report, ...]] = field(default_factory=deque)
 
@@ -75,11 +80,30 @@ class Board:
         if not comparable(reports):
             return
         self.step_seconds.append(sum(reports[0].seconds.values()))
+        if self._relieves(reports[0]):
+            self.saved_seconds += self._untouched(reports) - self.step_seconds[-1]
         if self._recent and reports[0].decision != self._recent[-1][0].decision:
             self._recent.clear()  # medians are of one plan
         self._recent.append(reports)
         if len(self._recent) > self.window:
             self._recent.popleft()
+
+    def _relieves(self, report: Report) -> bool:
+        """Return whether work was taken from a rank in the iteration that a report is of."""
+        return bool(self.work.reliefs) and report.decision == self.work.serial
+
+    def _untouched(self, reports: tuple[Report, ...]) -> float:
+        """Return what an iteration would have taken with nothing taken from anybody: the slowest rank's T hat.
+
+        Every iteration counts by its own times, so that a slow-down that has ended saves nothing any more.
+        """
+        slowest = max(each.full + each.seconds["unit"] + each.seconds["fixed"] for each in reports)
+        return slowest + (self.work.base_wait or 0.0) + reports[0].seconds["data"] + reports[0].seconds["control"]
+
+    def untouched_seconds(self) -> float | None:
+        """Return the median of the last window's untouched iterations; None while nothing is taken from anybody."""
+        recent = [reports for reports in list(self._recent) if self._relieves(reports[0])]
+        return statistics.median(map(self._untouched, recent)) if recent else None
 
     def decided(self, plan: WorkPlan, costs: Costs) -> None:
         """Take the plan of the next iteration."""
@@ -112,6 +136,7 @@ class Board:
         if not costs:
             return tuple(TrainerRank(**self._place(rank)) for rank in range(len(self.devices)))
         rates = speeds(costs)
+        chi = slowdowns(np.array([seconds["full"] for seconds in medians]))
         fastest = max((rate for rate in rates if rate is not None), default=None)
         return tuple(
             TrainerRank(
@@ -126,6 +151,7 @@ class Board:
                 data_seconds=seconds["data"],
                 control_seconds=seconds["control"],
                 relative_speed=rate / fastest if rate is not None and fastest else None,
+                slowdown=float(chi[rank]) if seconds["full"] else None,
             )
             for rank, (cost, rate, seconds) in enumerate(zip(costs, rates, medians, strict=True))
         )
@@ -133,6 +159,7 @@ class Board:
     def _place(self, rank: int) -> dict[str, Any]:
         """Return what is known of a rank without having measured it."""
         effect = self.effect(rank)
+        asked, mode = self.injecting.asked[rank] if self.injecting.asked else (1.0, None)
         return {
             "rank": rank,
             "tp_rank": rank,
@@ -143,7 +170,8 @@ class Board:
             "columns_out": effect.columns_out,
             "columns_in": effect.columns_in,
             "migrated_bytes": effect.bytes_out,
-            "injected_slowdown": self.asked[rank] if self.asked else 1.0,
+            "injected_slowdown": asked,
+            "injection_problem": refusal(mode, self.devices[rank].partition(":")[0]) if asked > 1 else "",
             "straggler": rank in self.work.stragglers,
         }
 
@@ -176,8 +204,12 @@ class Board:
             reason=self.work.reason,
             plan_hash=self.plan_hash,
             limit_iteration_seconds=fluid_limit(self.costs(), self.work.base_wait if self.work.migrates else None),
+            untouched_iteration_seconds=self.untouched_seconds(),
+            saved_seconds=self.saved_seconds,
             emulated=self.emulated,
             ranks=self.ranks(),
+            injections=self.injecting.states(),
+            lease_expired=self.injecting.lapsed,
         )
 
     def history_line(self, reports: tuple[Report, ...], loss: float | None, accuracy: float | None) -> dict[str, Any]:

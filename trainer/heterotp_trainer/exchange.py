@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from heterotp_trainer.clock import PHASES
 
-STOP, CHECKPOINT, EVALUATE = 1, 2, 4
+STOP, CHECKPOINT, EVALUATE, LEASE_OVER = 1, 2, 4, 8
 _NUMBERS = ("iteration", "flags", "generation", "document_bytes", "measured", "applied", "decision")
 _SECONDS = ("full", "unslowed")
 _HASHES = ("plan", "replicas")  # 64 bits each, as two whole numbers that a float64 holds exactly
@@ -75,6 +75,7 @@ class Verdict:
     stop: bool = False
     checkpoint: bool = False
     evaluate: bool = False
+    lease_over: bool = False
     document_bytes: int = 0
 
 
@@ -89,6 +90,7 @@ def decide(reports: Sequence[Report]) -> Verdict:
         stop=bool(flags & STOP),
         checkpoint=bool(flags & CHECKPOINT),
         evaluate=bool(flags & EVALUATE),
+        lease_over=bool(flags & LEASE_OVER),
         document_bytes=reports[0].document_bytes,
     )
 

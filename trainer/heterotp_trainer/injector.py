@@ -5,20 +5,22 @@ from typing import Any
 
 from heterotp_api.control import ControlInjection
 
-from heterotp_trainer.balancing.injection import Age, Ages, Mode, older, slowdowns
+from heterotp_trainer.balancing.injection import Age, Ages, Injecting, Mode, older, slowdowns
 from heterotp_trainer.devices import Device
 from heterotp_trainer.slowdown import make_slowdown
 
 
 class Injector:
-    """One rank's part in injections; `asked` is the slow-down of every rank in the coming iteration."""
+    """One rank's part in injections; `now` is what holds in the coming iteration, on all ranks."""
 
     def __init__(self, device: Device, rank: int, ranks: int) -> None:
-        self._device, self._rank, self._ranks = device, rank, ranks
+        self._device, self._rank = device, rank
         self.injections: Sequence[ControlInjection] | None = None  # before the first document nothing ages or ends
+        self.lapsed = False  # their lease is over: none holds and none ages, until it is renewed
         self.ages: Ages = {}
+        self._nothing: tuple[tuple[float, Mode | None], ...] = ((1.0, None),) * ranks
         self._made: tuple[float, Mode | None] = (1.0, None)  # what the device's slow-down was made for
-        self.asked: tuple[float, ...] = (1.0,) * ranks
+        self.now = Injecting(self._nothing)
 
     def state(self) -> dict[str, Any]:
         """Return how long each injection has been in effect, JSON-ready."""
@@ -32,10 +34,12 @@ class Injector:
         """Set the slow-down of iteration `iteration`; seconds: rank 0's of the last iteration that is known of."""
         if self.injections is None or not (self.injections or self.ages):
             return
-        every = slowdowns(self.injections, self.ages, iteration, epoch, self._ranks)
-        self.ages = older(self.ages, self.injections, seconds)
-        self.asked = tuple(chi for chi, _ in every)
-        self._set(*every[self._rank])
+        asked, ages = self._nothing, self.ages
+        if not self.lapsed:
+            asked = tuple(slowdowns(self.injections, ages, iteration, epoch, len(asked)))
+            self.ages = older(ages, self.injections, seconds)
+        self.now = Injecting(asked, self.injections, ages, iteration, epoch, self.lapsed)
+        self._set(*asked[self._rank])
 
     def _set(self, chi: float, mode: Mode | None) -> None:
         """Slow the device by chi; one that stays the same keeps its object, and a refusal is said once."""
@@ -44,7 +48,7 @@ class Injector:
         self._made = (chi, mode)
         try:
             self._device.slowdown = make_slowdown(chi, mode, self._device.kind) if chi > 1 else None
-        except ValueError as error:  # shown as a slow-down asked for and not measured
+        except ValueError as error:  # the status of the injection says so, too
             self._device.slowdown = None
             print(f"injection refused on rank {self._rank}: {error}", flush=True)
 

@@ -9,12 +9,14 @@ import time
 from heterotp_api.control import ControlDocument
 from torch import Tensor
 
+from heterotp_trainer.balancing.injection import Injecting
 from heterotp_trainer.balancing.work import Costs, WorkPlan
 from heterotp_trainer.board import Board
 from heterotp_trainer.control import ControlError, ControlFile
 from heterotp_trainer.environment import RankEnvironment
 from heterotp_trainer.exchange import Report
 from heterotp_trainer.gang import Gang
+from heterotp_trainer.lease import Lease
 from heterotp_trainer.rundir import RunDirectory, last_words
 from heterotp_trainer.server import StatusServer
 from heterotp_trainer.telemetry import JobMetrics, RankMetrics
@@ -46,6 +48,7 @@ class Observer:
         self.control = (
             ControlFile(directory, environment.ranks, self._refused) if leads and directory is not None else None
         )
+        self.lease = Lease()
         self._loss: Tensor | None = None
         self._stop = threading.Event()
         self._server: StatusServer | None = None
@@ -55,7 +58,7 @@ class Observer:
         """Begin to serve and to watch; raises ValueError when the metrics port is taken."""
         environment = self._environment
         if environment.status_port is not None:
-            self._server = StatusServer(environment.status_port, self._status, self.metrics.text)
+            self._server = StatusServer(environment.status_port, self._status, self.metrics.text, self.lease.renew)
             self._server.start()
         if environment.rank == 0 and environment.workdir is not None:
             self._run = RunDirectory(environment.workdir, self._status)
@@ -117,14 +120,15 @@ class Observer:
             self.job.accuracy.labels("eval").set(accuracy)
 
     def applied(self, document: ControlDocument) -> None:
-        """Take the control document that is now in force."""
+        """Take the control document that is now in force; who has just written it is there."""
+        self.lease.renew()
         self.board.progress.applied_generation = document.generation
         self.metrics.generation.set(document.generation)
 
-    def balanced(self, plan: WorkPlan, costs: Costs, asked: tuple[float, ...]) -> None:
-        """Take what holds from the next iteration on: the plan, and each rank's slow-down asked for."""
-        self.board.asked = asked
-        self.metrics.injected(asked[self._environment.rank])
+    def balanced(self, plan: WorkPlan, costs: Costs, injecting: Injecting) -> None:
+        """Take what holds from the next iteration on: the plan, and the injections."""
+        self.board.injecting = injecting
+        self.metrics.injected(injecting.asked[self._environment.rank][0])
         if plan is self.board.work:
             return
         news = plan.reason != self.board.work.reason
@@ -137,8 +141,9 @@ class Observer:
             if news:
                 print(f"decision {plan.serial}: {plan.reason}", flush=True)
 
-    def resumed(self, iteration: int) -> None:
-        """Take the iteration that a checkpoint gave."""
+    def resumed(self, iteration: int, saved_seconds: float) -> None:
+        """Take the iteration that a checkpoint gave, and what balancing had saved by then."""
+        self.board.saved_seconds = saved_seconds
         self.board.progress.resumed_from = self.board.progress.iteration = iteration
 
     def not_saved(self, message: str) -> None:

@@ -47,12 +47,12 @@ class RunDirectory:
 
 
 def last_words(status: TrainerStatus) -> str:
-    """Return the status document with four digits and, where it would be too long, without the ranks."""
+    """Return the status document with four digits and, where it would be too long, without ranks and injections."""
     body = _rounded(status.model_dump(mode="json", by_alias=True, exclude_none=True))
     text = json.dumps(body, separators=(",", ":"))
     if len(text.encode()) <= MAX_LAST_WORDS:
         return text
-    return json.dumps({**body, "ranks": []}, separators=(",", ":"))
+    return json.dumps({**body, "ranks": [], "injections": []}, separators=(",", ":"))
 
 
 def _finite(value: Any) -> Any:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 
 from aiohttp import web
+from heterotp_api.names import LEASE_HEADER
 
 START_SECONDS = 10.0
 
@@ -20,10 +21,12 @@ class StatusServer:
         port: int,
         status: Callable[[], str],
         metrics: Callable[[], bytes],
+        renew: Callable[[], None] = lambda: None,
         host: str = "0.0.0.0",
     ) -> None:
+        """renew: called for each poll of an operator that leads, which keeps injections in force."""
         self._port, self._host = port, host
-        self._status, self._metrics = status, metrics
+        self._status, self._metrics, self._renew = status, metrics, renew
         self._loop = asyncio.new_event_loop()
         self._started = threading.Event()
         self._error: OSError | None = None
@@ -65,6 +68,8 @@ class StatusServer:
         return application
 
     async def _get_status(self, request: web.Request) -> web.Response:
+        if LEASE_HEADER in request.headers:
+            self._renew()
         return web.Response(text=self._status(), content_type="application/json")
 
     async def _get_metrics(self, request: web.Request) -> web.Response:

@@ -39,6 +39,7 @@ from heterotp_trainer.environment import RankEnvironment, read_environment
 from heterotp_trainer.exchange import (
     CHECKPOINT,
     EVALUATE,
+    LEASE_OVER,
     STOP,
     BoundaryExchange,
     Report,
@@ -215,10 +216,16 @@ class Session:
         if self.environment.rank == 0:
             flags |= CHECKPOINT if self._checkpoints.is_due(iteration) else 0
             flags |= EVALUATE if evaluate else 0
+            flags |= LEASE_OVER if self._lease_is_over() else 0
         return flags
+
+    def _lease_is_over(self) -> bool:
+        leased = self.document.lease_seconds if self.document is not None else None
+        return self.observer is not None and self.observer.lease.is_over(leased)
 
     def _obey(self, previous: tuple[Report, ...]) -> Directive:
         verdict = decide(previous)
+        self._injector.lapsed = verdict.lease_over
         if verdict.document_bytes:
             self._spread(verdict.document_bytes)
         if verdict.checkpoint or verdict.stop:
@@ -238,7 +245,7 @@ class Session:
         if self.tp.ranks > 1 and self.balancer.boundary(previous, self._iteration, epoch):
             self._measured = False
         if self.observer is not None:
-            self.observer.balanced(self.balancer.plan, self.balancer.costs, self._injector.asked)
+            self.observer.balanced(self.balancer.plan, self.balancer.costs, self._injector.now)
 
     # -- the control document -----------------------------------------------------------------------------
 
@@ -272,7 +279,8 @@ class Session:
 
         Raises CheckpointError on rank 0 when it cannot be written.
         """
-        kept = {"injections": self._injector.state()}
+        saved = self.observer.board.saved_seconds if self.observer is not None else 0.0
+        kept = {"injections": self._injector.state(), "savedSeconds": saved}
         seconds = self._checkpoints.save(self._iteration, self.parameters, self.optimizer, self.tp, kept)
         if seconds is None:
             return
@@ -286,7 +294,7 @@ class Session:
         self._iteration = self._started = iteration
         self._injector.resume(kept.get("injections", {}))
         if self._started and self.observer is not None:
-            self.observer.resumed(self._started)
+            self.observer.resumed(self._started, float(kept.get("savedSeconds", 0.0)))
         return self._started
 
     # -- the end ------------------------------------------------------------------------------------------

@@ -87,13 +87,20 @@ def _cycles_per_second() -> float:
     return CALIBRATION_CYCLES / _device_seconds(lambda: torch.cuda._sleep(CALIBRATION_CYCLES))
 
 
+def refusal(mode: Mode | None, kind: str) -> str:
+    """Return why a mode does nothing on a device of this kind; empty: it does."""
+    if kind == "cuda" and mode == "sleep":
+        return "mode sleep: has no effect on cuda, where the host runs ahead: use spin or repeat"
+    if kind != "cuda" and mode == "spin":
+        return f"mode spin: needs cuda, this rank computes on {kind}: use sleep or repeat"
+    return ""
+
+
 def make_slowdown(chi: float, mode: Mode | None, kind: str) -> Slowdown:
     """Return the slow-down of a device's kind; raises ValueError for a mode that does nothing there."""
     chosen = mode or ("spin" if kind == "cuda" else "sleep")
-    if kind == "cuda" and chosen == "sleep":
-        raise ValueError("mode sleep: has no effect on cuda, where the host runs ahead: use spin or repeat")
-    if kind != "cuda" and chosen == "spin":
-        raise ValueError(f"mode spin: needs cuda, this rank computes on {kind}: use sleep or repeat")
+    if problem := refusal(chosen, kind):
+        raise ValueError(problem)
     if kind != "cuda":
         return Slowdown(chi, chosen)
     return CudaSlowdown(chi, chosen, _cycles_per_second() if chosen == "spin" else 0.0, _device_seconds)

@@ -6,11 +6,12 @@ without the time that it was paused, and go on after a restart.
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from heterotp_api.control import ControlInjection
-from heterotp_api.injection import Every, Moment
+from heterotp_api.injection import MOST_SLOWDOWN, Every, Moment
+from heterotp_api.trainer_status import InjectionState, TrainerInjection
 
 Mode = Literal["sleep", "spin", "repeat"]
 
@@ -40,7 +41,7 @@ def slowdowns(
 ) -> list[tuple[float, Mode | None]]:
     """Return, per rank, chi in iteration `iteration`, the product of all that hold for it, and how to do it.
 
-    The mode is that of the first that holds; None: by device.
+    A product is at most MOST_SLOWDOWN: more would be a rank that hangs. The mode is that of the first that holds; None: by device.
     """
     found: list[tuple[float, Mode | None]] = [(1.0, None)] * ranks
     for each in injections:
@@ -48,8 +49,39 @@ def slowdowns(
         if is_active(each, age, iteration):
             for rank in struck(each, age, epoch):
                 chi, mode = found[rank]
-                found[rank] = (chi * each.slowdown, mode if chi > 1 else each.mode)
+                found[rank] = (min(MOST_SLOWDOWN, chi * each.slowdown), mode if chi > 1 else each.mode)
     return found
+
+
+@dataclass(frozen=True)
+class Injecting:
+    """The injections of one iteration and what they ask of each rank; lapsed: their lease is over, none holds."""
+
+    asked: tuple[tuple[float, Mode | None], ...] = ()
+    injections: Sequence[ControlInjection] = ()
+    ages: Ages = field(default_factory=dict)
+    iteration: int = 0
+    epoch: int = 0
+    lapsed: bool = False
+
+    def states(self) -> tuple[TrainerInjection, ...]:
+        """Return what each injection does in this iteration."""
+        return tuple(self._state(each) for each in self.injections)
+
+    def _state(self, each: ControlInjection) -> TrainerInjection:
+        age = self.ages.get(each.uid, Age())
+        state = "lapsed" if self.lapsed else state_of(each, age, self.iteration)
+        ranks = struck(each, age, self.epoch) if state == "active" else ()
+        return TrainerInjection(uid=each.uid, state=state, ranks=ranks, seconds=age.seconds)
+
+
+def state_of(injection: ControlInjection, age: Age, iteration: int) -> InjectionState:
+    """Return whether an injection waits for its start, holds, is paused or is over."""
+    if injection.stop is not None and _reached(injection.stop, age, iteration):
+        return "finished"
+    if injection.paused:
+        return "paused"
+    return "active" if is_active(injection, age, iteration) else "waiting"
 
 
 def is_active(injection: ControlInjection, age: Age, iteration: int) -> bool:

@@ -1,0 +1,95 @@
+"""The lease: while nobody is there who could take them back, injections do not hold and do not age."""
+
+import pytest
+import torch
+from heterotp_api.control import ControlInjection
+from heterotp_trainer.balancing.injection import Age, Injecting, slowdowns
+from heterotp_trainer.devices import Device
+from heterotp_trainer.exchange import LEASE_OVER, STOP, Report, decide
+from heterotp_trainer.injector import Injector
+from heterotp_trainer.lease import Lease
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def injection(uid="a", chi=2.0, **fields):
+    return ControlInjection.model_validate({"uid": uid, "ranks": [1], "slowdown": chi, **fields})
+
+
+def test_a_lease_runs_out_on_its_own_clock_and_is_renewed():
+    clock = Clock()
+    lease = Lease(clock)
+    clock.now += 10
+    assert not lease.is_over(10.0)
+    clock.now += 0.5
+    assert lease.is_over(10.0)
+    assert not lease.is_over(None)
+    lease.renew()
+    assert not lease.is_over(10.0)
+
+
+def test_only_rank_0_says_so_and_all_hear_it_at_the_same_boundary():
+    assert decide([Report(1, flags=LEASE_OVER), Report(1)]).lease_over
+    assert not decide([Report(1, flags=STOP), Report(1)]).lease_over
+
+
+def slowed(*injections):
+    device = Device(torch.device("cpu"), "cpu")
+    made = Injector(device, 1, 2)
+    made.injections = list(injections)
+    made.boundary(1, 0, 1.0)
+    return made, device
+
+
+def test_a_lapsed_injection_is_dropped_keeps_its_age_and_comes_back():
+    made, device = slowed(injection())
+    assert device.slowdown is not None
+    made.lapsed = True
+    made.boundary(2, 0, 1.0)
+    made.boundary(3, 0, 1.0)
+    assert device.slowdown is None
+    assert made.now.asked == ((1.0, None), (1.0, None))
+    assert made.ages == {"a": Age(1, 1.0)}
+    assert [each.state for each in made.now.states()] == ["lapsed"]
+    made.lapsed = False
+    made.boundary(4, 0, 1.0)
+    assert device.slowdown.chi == 2
+    assert made.ages == {"a": Age(2, 2.0)}
+
+
+@pytest.mark.parametrize(
+    ("fields", "iteration", "state", "ranks"),
+    [
+        ({}, 5, "active", (1,)),
+        ({"start": {"iteration": 6}}, 5, "waiting", ()),
+        ({"start": {"iteration": 5}}, 5, "active", (1,)),
+        ({"stop": {"iteration": 5}}, 5, "finished", ()),
+        ({"stop": {"seconds": 3.5}}, 5, "active", (1,)),
+        ({"stop": {"seconds": 3.0}}, 5, "finished", ()),
+        ({"paused": True}, 5, "paused", ()),
+        ({"paused": True, "stop": {"iteration": 2}}, 5, "finished", ()),
+    ],
+    ids=str,
+)
+def test_what_an_injection_does_now(fields, iteration, state, ranks):
+    (said,) = Injecting((), [injection(**fields)], {"a": Age(3, 3.0)}, iteration, 0).states()
+    assert (said.uid, said.state, said.ranks, said.seconds) == ("a", state, ranks, 3.0)
+
+
+def test_of_a_pattern_the_rank_whose_turn_it_is_is_named():
+    turns = ControlInjection.model_validate(
+        {"uid": "a", "ranks": [1, 0], "slowdown": 2.0, "pattern": {"roundRobin": {"every": {"iterations": 2}}}}
+    )
+    said = [Injecting((), [turns], {"a": Age(age, 0.0)}, 9, 0).states()[0].ranks for age in range(5)]
+    assert said == [(1,), (1,), (0,), (0,), (1,)]
+
+
+def test_a_hundred_injections_on_one_rank_are_bounded():
+    many = [injection(str(number)) for number in range(100)]
+    assert slowdowns(many, {}, 1, 0, 2) == [(1.0, None), (1000, None)]
+    assert slowdowns(many[:9], {}, 1, 0, 2)[1][0] == 512
