@@ -33,6 +33,7 @@ class Stale(Exception):
 @dataclass(frozen=True)
 class Settings:
     trainer_image: str = "heterotp/trainer:test"
+    injection_lease_seconds: float = 60.0
 
 
 def manifest(name="job", groups=(("a", 1, 1), ("b", 2, 1)), training=True, template=None, **spec):

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field
 
 from heterotp_api.base import Model, Rule
-from heterotp_api.injection import Slowdown, StragglerInjection
+from heterotp_api.injection import Slowdown
 from heterotp_api.policy import BalancingSettings, Rank, unique
 
 SCHEMA_VERSION = 1
@@ -20,11 +20,10 @@ class ControlInjection(Slowdown):
     ranks: Annotated[list[Rank], Field(min_length=1, max_length=16384), AfterValidator(unique)]
 
 
-def control_injection(injection: StragglerInjection, ranks: list[int]) -> ControlInjection:
+def control_injection(name: str, uid: str | None, spec: Slowdown, ranks: list[int]) -> ControlInjection:
     """Return an injection as the trainer reads it; the name stands for the uid that no API server gave."""
-    name, spec = injection.metadata.name, injection.spec
     slowdown = {field: getattr(spec, field) for field in Slowdown.model_fields}
-    return ControlInjection(uid=str(injection.metadata.uid or name), name=name, ranks=ranks, **slowdown)
+    return ControlInjection(uid=uid or name, name=name, ranks=ranks, **slowdown)
 
 
 class ControlDocument(Model):

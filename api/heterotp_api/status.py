@@ -81,6 +81,7 @@ class BalancingStatus(Model):
     """Which policy is in force and what it does."""
 
     policy: str | None = Field(None, max_length=253)
+    policy_generation: int | None = Field(None, description="metadata.generation of the policy object published last.")
     generation: int | None = None
     applied_generation: int | None = None
     strategy: str | None = Field(None, max_length=16)

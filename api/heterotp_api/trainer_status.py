@@ -68,7 +68,8 @@ class TrainerStatus(_Report):
     While the state is "starting" a checkpoint may still be restored: `iteration` says nothing yet.
     `plan_id` counts decisions; `reason` says in one sentence what the last one was, and on which numbers.
     `untouched_iteration_seconds` is what an iteration would take now with no work taken from anybody (absent where none
-    is), `saved_seconds` what that came to over the run. `lease_expired`: injections are dropped until the operator is back.
+    is), `saved_seconds` what that came to over the run. `lease_expired`: injections are dropped until the operator is
+    back.
     """
 
     schema_version: Literal[1] = 1

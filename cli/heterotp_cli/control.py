@@ -104,6 +104,8 @@ def _why_not_injection(injection: StragglerInjection, job: HeteroTPJob) -> str |
 
 def _resolved(injection: StragglerInjection, places: Sequence[RankPlace]) -> ControlInjection:
     try:
-        return control_injection(injection, resolve(injection.spec.targets, places, None))
+        metadata, spec = injection.metadata, injection.spec
+        uid = str(metadata.uid) if metadata.uid else None
+        return control_injection(metadata.name, uid, spec, resolve(spec.targets, places, None))
     except ValueError as error:
         raise ValueError(f"StragglerInjection {injection.metadata.name}: {error}") from None

@@ -12,19 +12,24 @@ import kopf
 from kopf._core.engines.peering import Identity
 
 from heterotp_operator import login
-from heterotp_operator.cluster import Cluster, connect
+from heterotp_operator.cluster import INJECTIONS, JOBS, POLICIES, Cluster, Resource, connect
 from heterotp_operator.events import Recorder
-from heterotp_operator.handlers import Intake, build_registry, kopf_settings
+from heterotp_operator.handlers import build_registry, kopf_settings
+from heterotp_operator.intake import Intake
 from heterotp_operator.lease import LeaseGate, LeaseTimes
-from heterotp_operator.metrics import KIND, Metrics, QueueMetrics
+from heterotp_operator.metrics import Metrics, QueueMetrics
 from heterotp_operator.queue import Key, WorkQueue
 from heterotp_operator.ranks import Poller
+from heterotp_operator.reports import Reports, Views
 from heterotp_operator.resync import Resync
 from heterotp_operator.server import Server
 from heterotp_operator.settings import Settings, from_environment
 from heterotp_operator.store import Stores
+from heterotp_operator.turns import Reconcile, Turns
 from heterotp_operator.worker import Reconciler
 
+KINDS = (JOBS, POLICIES, INJECTIONS)
+SETTLE_SECONDS = 0.5  # policies and injections tell of many jobs: what happens at once is told at once
 logger = logging.getLogger("heterotp_operator")
 
 
@@ -36,24 +41,42 @@ class Operator:
         self.stores = Stores()
         self.working = asyncio.Event()
         self.watches: dict[str, float] = {}
-        self.queue = WorkQueue(observer=QueueMetrics(metrics, KIND))
+        self.queues = {kind: WorkQueue(observer=QueueMetrics(metrics, kind.kind)) for kind in KINDS}
+        jobs = self.queues[JOBS]
         self.poller = Poller(
-            self.stores, self.queue.add, settings.poll_seconds, settings.poll_timeout_seconds, settings.identity
+            self.stores, jobs.add, settings.poll_seconds, settings.poll_timeout_seconds, settings.identity
         )
         self.intake = Intake(self.stores, self._enqueue)
         self.resync = Resync(cluster, self.stores, self.intake, settings)
-        self.server = Server(metrics, self.watches, self._depths, self.queue.oldest_work_seconds)
+        self.server = Server(metrics, self.watches, self._depths, self._oldest_work_seconds)
         times = LeaseTimes(settings.lease_seconds, settings.lease_renew_deadline_seconds, settings.lease_retry_seconds)
         self.lease = LeaseGate(cluster, settings.lease_namespace, settings.lease_name, settings.identity, times)
         recorder = Recorder(cluster, settings.identity)
-        self.reconciler = Reconciler(self.stores, cluster, self.queue, self.poller, recorder, metrics, settings)
+        reconciler = Reconciler(self.stores, self.intake, cluster, jobs, self.poller, recorder, metrics, settings)
+        views = Views(self.stores, self.poller, settings)
+        policies = Reports(POLICIES, self.stores.policies, views.policy, cluster, recorder)
+        injections = Reports(INJECTIONS, self.stores.injections, views.injection, cluster, recorder)
+        self._turns = [
+            *([self._turn(JOBS, reconciler.reconcile)] * settings.workers),
+            self._turn(POLICIES, policies.reconcile),
+            self._turn(INJECTIONS, injections.reconcile),
+        ]
 
-    def _enqueue(self, key: Key) -> None:
-        self.queue.add(key)
+    def _turn(self, kind: Resource, reconcile: Reconcile) -> Turns:
+        return Turns(kind.kind, self.queues[kind], self.metrics, reconcile)
+
+    def _enqueue(self, kind: Resource, key: Key) -> None:
+        if kind is not JOBS:
+            self.queues[kind].add_after(key, SETTLE_SECONDS)
+            return
+        self.queues[JOBS].add(key)
         self.poller.queue.add(key)
 
     def _depths(self) -> list[tuple[str, int]]:
-        return [(KIND, len(self.queue))]
+        return [(kind.kind, len(queue)) for kind, queue in self.queues.items()]
+
+    def _oldest_work_seconds(self) -> float:
+        return max(queue.oldest_work_seconds() for queue in self.queues.values())
 
     async def log_in(self) -> kopf.AiohttpSession:
         """Return a fresh session for kopf: the projected token on disk may be a new one."""
@@ -64,8 +87,8 @@ class Operator:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.resync.run())
             await self.resync.synced.wait()
-            for _ in range(self.settings.workers):
-                group.create_task(self.reconciler.work())
+            for turns in self._turns:
+                group.create_task(turns.work())
             for _ in range(self.settings.poll_workers):
                 group.create_task(self.poller.work())
             self.working.set()

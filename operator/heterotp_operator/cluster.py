@@ -47,6 +47,8 @@ class Resource:
 
 
 JOBS = Resource(names.API_VERSION, "heterotpjobs", "HeteroTPJob")
+POLICIES = Resource(names.API_VERSION, "balancingpolicies", "BalancingPolicy")
+INJECTIONS = Resource(names.API_VERSION, "stragglerinjections", "StragglerInjection")
 PODS = Resource("v1", "pods", "Pod")
 SERVICES = Resource("v1", "services", "Service")
 CONFIGMAPS = Resource("v1", "configmaps", "ConfigMap")
@@ -59,7 +61,7 @@ OWNED = f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}"
 
 def resource_of(body: Json) -> Resource:
     """Return the resource of a body by its apiVersion and kind."""
-    known = (JOBS, PODS, SERVICES, CONFIGMAPS, EVENTS, LEASES, VOLCANO, COSCHEDULING)
+    known = (JOBS, POLICIES, INJECTIONS, PODS, SERVICES, CONFIGMAPS, EVENTS, LEASES, VOLCANO, COSCHEDULING)
     return next(r for r in known if (r.api_version, r.kind) == (body["apiVersion"], body["kind"]))
 
 

@@ -5,57 +5,18 @@ from typing import Any
 
 import kopf
 
-from heterotp_operator.cluster import CONFIGMAPS, JOBS, OWNED, PODS, SERVICES, Resource
+from heterotp_operator.cluster import OWNED, Resource
+from heterotp_operator.intake import CHILDREN, WATCHED, Intake
 from heterotp_operator.metrics import Metrics
-from heterotp_operator.queue import Key
 from heterotp_operator.settings import Settings
-from heterotp_operator.store import Json, Store, Stores, job_key, key_of
 
-Enqueue = Callable[[Key], None]
 Login = Callable[[], Awaitable[kopf.AiohttpSession]]
-CHILDREN = (PODS, SERVICES, CONFIGMAPS)
-
-
-class Intake:
-    """Takes watch events and list pages into the stores and enqueues the job that each belongs to."""
-
-    def __init__(self, stores: Stores, enqueue: Enqueue) -> None:
-        self._stores, self._enqueue = stores, enqueue
-
-    def store_of(self, resource: Resource) -> Store:
-        """Return the store of a resource."""
-        return {
-            JOBS: self._stores.jobs,
-            PODS: self._stores.pods,
-            SERVICES: self._stores.services,
-            CONFIGMAPS: self._stores.configmaps,
-        }[resource]
-
-    def upsert(self, resource: Resource, body: Json) -> None:
-        """Take an object in; enqueue its job if anything changed (before and after, should a label have moved)."""
-        store = self.store_of(resource)
-        before = store.get(key_of(body))
-        if store.upsert(body):
-            self._enqueue_jobs(resource, before, body)
-
-    def drop(self, resource: Resource, body: Json) -> None:
-        """Forget a deleted object and enqueue its job."""
-        if self.store_of(resource).drop(body):
-            self._enqueue_jobs(resource, None, body)
-
-    def _enqueue_jobs(self, resource: Resource, before: Json | None, after: Json) -> None:
-        if resource is JOBS:
-            self._enqueue(key_of(after))
-            return
-        for key in {job_key(before), job_key(after)} - {None}:
-            assert key is not None
-            self._enqueue(key)
 
 
 def build_registry(
     intake: Intake, metrics: Metrics, login: Login, relisted: Callable[[], None]
 ) -> kopf.OperatorRegistry:
-    """Return kopf's registry with on.event handlers for jobs and their children, and the login.
+    """Return kopf's registry with on.event handlers for our kinds and the children of jobs, and the login.
 
     `relisted` is called for each object that comes from a list instead of a watch.
     """
@@ -65,7 +26,7 @@ def build_registry(
     async def log_in(**_: Any) -> kopf.AiohttpSession:
         return await login()
 
-    for resource in (JOBS, *CHILDREN):
+    for resource in WATCHED:
         _watch(registry, resource, intake, metrics, relisted)
     return registry
 

@@ -12,7 +12,6 @@ from heterotp_operator.queue import Key
 
 Json = dict[str, Any]
 
-KIND = "HeteroTPJob"
 PHASES = ("Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed")
 ENDED = ("Succeeded", "Failed")
 RECONCILE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -105,6 +104,12 @@ class Metrics:
         self.job_phase = Gauge(p + "job_status_phase", "1 for the job's phase, else 0", (*job, "phase"), registry=r)
         self.job_info = Gauge(p + "job_info", "Facts of the job", (*job, "strategy", "ranks"), registry=r)
         self.stragglers = Gauge(p + "stragglers", "Ranks flagged now", job, registry=r)
+        self.generation = Gauge(
+            p + "policy_generation", "Generation of the control document published", job, registry=r
+        )
+        self.published = Counter(
+            p + "policy_published", "Control documents written", ("namespace", "strategy"), registry=r
+        )
         self.finished = Counter(p + "jobs_finished", "Jobs that ended", ("namespace", "result"), registry=r)
         self.restarts = Counter(p + "rank_restarts", "Gang restarts", ("namespace", "reason"), registry=r)
         self.startup_seconds = Histogram(
@@ -125,6 +130,7 @@ class Metrics:
         facts = phase, strategy, str(spec.get("tensorParallelDegree", ""))
         flagged = sum(1 for rank in status.get("ranks") or () if rank.get("straggler"))
         self.stragglers.labels(*key).set(flagged)
+        self.generation.labels(*key).set((status.get("balancing") or {}).get("generation") or 0)
         old = self._jobs.get(key)
         if old == facts:
             return
@@ -161,6 +167,7 @@ class Metrics:
             return
         self.job_info.remove(*key, *facts[1:])
         self.stragglers.remove(*key)
+        self.generation.remove(*key)
         for phase in PHASES:
             self.job_phase.remove(*key, phase)
 

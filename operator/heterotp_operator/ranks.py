@@ -17,6 +17,7 @@ from heterotp_operator.store import Json, Stores
 DEFAULT_PORT = 9400
 MAX_DOCUMENT_BYTES = 4 << 20
 JITTER = 0.2
+NEWS_SECONDS = 1.0  # between polls of ranks that have not taken the newest control document yet
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,16 @@ class Poller:
             return
         status, error = await ask(http, where.url)
         self._take(key, where.pod_uid, status, error)
-        self.queue.add_after(key, self._seconds * random.uniform(1 - JITTER, 1 + JITTER))
+        often = self._behind(key, status)
+        seconds = min(self._seconds, NEWS_SECONDS) if often else self._seconds
+        self.queue.add_after(key, seconds * random.uniform(1 - JITTER, 1 + JITTER))
+
+    def _behind(self, key: Key, status: TrainerStatus | None) -> bool:
+        """Return whether the ranks are about to take a newer control document: somebody may wait for it."""
+        job = self._stores.jobs.get(key)
+        if job is None or status is None or status.state != "running" or status.control_error:
+            return False
+        return int((job["status"].get("balancing") or {}).get("generation") or 0) > status.applied_generation
 
     def _take(self, key: Key, uid: str, status: TrainerStatus | None, error: str) -> None:
         old_uid, old = self._reports.get(key, ("", None))

@@ -5,8 +5,19 @@ import logging
 import random
 from collections.abc import Callable
 
-from heterotp_operator.cluster import CONFIGMAPS, JOBS, OWNED, PODS, SERVICES, ApiError, Cluster, Resource
-from heterotp_operator.handlers import Intake
+from heterotp_operator.cluster import (
+    CONFIGMAPS,
+    INJECTIONS,
+    JOBS,
+    OWNED,
+    PODS,
+    POLICIES,
+    SERVICES,
+    ApiError,
+    Cluster,
+    Resource,
+)
+from heterotp_operator.intake import Intake
 from heterotp_operator.settings import Settings
 from heterotp_operator.store import Stores
 
@@ -62,10 +73,11 @@ class Resync:
     async def once(self) -> None:
         """List every kind, take what changed, drop what vanished."""
         for namespace in self._settings.namespaces or (None,):
-            # jobs last: when a job is seen for the first time its children are known already
+            # jobs last: when a job is seen for the first time, what it depends on is known already
             for resource in (PODS, SERVICES, CONFIGMAPS):
                 await self._list(resource, namespace, OWNED)
-            await self._list(JOBS, namespace, "")
+            for resource in (POLICIES, INJECTIONS, JOBS):
+                await self._list(resource, namespace, "")
         self._stores.podgroups.clear()  # not watched: read again by the next reconcile that needs one
 
     async def _list(self, resource: Resource, namespace: str | None, selector: str) -> None:

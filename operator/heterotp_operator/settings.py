@@ -17,6 +17,7 @@ class Settings:
     namespaces: watch these only (comma-separated); none means the whole cluster.
     lease_namespace: where the Lease is; the pod's own namespace unless given.
     api_requests_per_second: bound of the operator's own calls, a burst of twice as many is let through.
+    injection_lease_seconds: injections are dropped when no poll has reached rank 0 for so long.
     identity: who holds the Lease; unique per process unless given (the pod's name makes a restart immediate).
     trainer_image: the image where a template's container gives none.
     """
@@ -36,6 +37,7 @@ class Settings:
     poll_seconds: float = 5.0
     poll_timeout_seconds: float = 3.0
     poll_workers: int = 32
+    injection_lease_seconds: float = 60.0
     api_requests_per_second: float = 200.0
     api_timeout_seconds: float = 30.0
     identity: str = field(default_factory=lambda: f"{socket.gethostname()}_{uuid4().hex[:8]}")
@@ -45,6 +47,11 @@ class Settings:
         for name in (f.name for f in fields(self) if isinstance(f.default, int | float)):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{_variable(name)}: {getattr(self, name)} is not greater than 0")
+        if self.injection_lease_seconds < 3 * self.poll_seconds:
+            raise ValueError(
+                f"HETEROTP_INJECTION_LEASE_SECONDS: {self.injection_lease_seconds} is less than three polls "
+                f"(HETEROTP_POLL_SECONDS {self.poll_seconds}): injections would come and go"
+            )
         if not self.lease_retry_seconds < self.lease_renew_deadline_seconds < self.lease_seconds:
             raise ValueError(
                 "HETEROTP_LEASE_RETRY_SECONDS < HETEROTP_LEASE_RENEW_DEADLINE_SECONDS < HETEROTP_LEASE_SECONDS "

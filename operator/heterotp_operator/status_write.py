@@ -1,10 +1,12 @@
 """The write rule: what matters is written at once, numbers when one moved by 5 % or after 30 s."""
 
+import re
 from typing import Any
 
 from heterotp_operator.store import Json
 
-NUMBERS = ("ranks", "training", "slowest")  # fields that move with every poll
+NUMBERS = ("ranks", "training", "slowest", "savedSeconds", "measured")  # fields that move with every poll
+DECIMAL = re.compile(r"\d+\.\d+")  # in a message; it moves as the numbers do
 COUNTERS = ("attempt", "restarts")  # another field manager's
 MOVED_RATIO = 0.05
 EVERY_SECONDS = 30.0
@@ -31,10 +33,12 @@ def _facts(status: Json) -> Json:
 
 
 def _pruned(value: Any) -> Any:
-    """Return the value without what is empty, zero or false: the API server fills such defaults in."""
+    """Return the value without decimals in texts, and without what is empty: the API server fills such defaults in."""
     if isinstance(value, dict):
         return {name: inner for name, each in value.items() if (inner := _pruned(each))}
-    return [_pruned(each) for each in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_pruned(each) for each in value]
+    return DECIMAL.sub("#", value) if isinstance(value, str) else value
 
 
 def moved(old: Any, new: Any) -> bool:
@@ -45,7 +49,7 @@ def moved(old: Any, new: Any) -> bool:
         return len(old) != len(new) or any(moved(a, b) for a, b in zip(old, new, strict=True))
     if _is_number(old) and _is_number(new):
         return abs(new - old) >= MOVED_RATIO * max(abs(old), abs(new)) if old != new else False
-    return bool(old != new)
+    return bool(_pruned(old) != _pruned(new))
 
 
 def _is_number(value: Any) -> bool:

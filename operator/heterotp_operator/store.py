@@ -70,8 +70,8 @@ def _metadata(body: Json) -> Json:
     return {**kept, "annotations": annotations} if annotations else kept
 
 
-def trim_job(body: Json) -> Json:
-    """Return spec and status whole and the metadata without managedFields."""
+def trim_custom(body: Json) -> Json:
+    """Return of an object of ours spec and status whole and the metadata without managedFields."""
     head = {"apiVersion": body.get("apiVersion", names.API_VERSION), "kind": body.get("kind", "HeteroTPJob")}
     return {**head, "metadata": _metadata(body), "spec": body.get("spec", {}), "status": body.get("status") or {}}
 
@@ -116,6 +116,10 @@ class Store:
     def of_job(self, job: Key) -> list[Json]:
         """Return the records whose label names the job, in order of their names."""
         return [self._records[key] for key in sorted(self._by_job.get(job, ()))]
+
+    def in_namespace(self, namespace: str) -> tuple[Json, ...]:
+        """Return the records of a namespace."""
+        return tuple(record for key, record in self._records.items() if key[0] == namespace)
 
     def upsert(self, body: Json) -> bool:
         """Store the trimmed object; return whether anything but its version changed."""
@@ -190,7 +194,9 @@ class Stores:
     """All that is known: one Store per kind."""
 
     def __init__(self) -> None:
-        self.jobs = Store(trim_job)
+        self.jobs = Store(trim_custom)
+        self.policies = Store(trim_custom)
+        self.injections = Store(trim_custom)
         self.pods = Store(trim_pod)
         self.services = Store(trim_child)
         self.configmaps = Store(trim_child)

@@ -1,26 +1,25 @@
-"""One reconcile: observe the stores, ask the plan, carry it out. Everything that decides is in reconcile/."""
+"""One reconcile of a job: observe the stores, ask the plan, carry it out. What decides is in reconcile/."""
 
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from heterotp_api import names
-
 from heterotp_operator.apply import Applier, Refusals
-from heterotp_operator.cluster import COSCHEDULING, VOLCANO, ApiError, Cluster, Conflict, NotFound, Refused
+from heterotp_operator.cluster import COSCHEDULING, VOLCANO, Cluster, NotFound, Refused
 from heterotp_operator.events import Recorder
-from heterotp_operator.metrics import KIND, Metrics
+from heterotp_operator.intake import Intake
+from heterotp_operator.metrics import Metrics
+from heterotp_operator.observe import observe
 from heterotp_operator.queue import Key, WorkQueue
 from heterotp_operator.ranks import Poller
-from heterotp_operator.reconcile.actions import Decision
+from heterotp_operator.reconcile.actions import ApplyConfigMap, Decision, TouchPod
 from heterotp_operator.reconcile.observed import Observed
 from heterotp_operator.reconcile.plan import plan
 from heterotp_operator.settings import Settings
 from heterotp_operator.status_write import due
 from heterotp_operator.store import Json, Stores
 
-logger = logging.getLogger(__name__)
+REFRESH_SECONDS = 1.0  # in which a kubelet that was woken hands the control document to rank 0
 PODGROUPS = {"volcano": VOLCANO, "coscheduling": COSCHEDULING}
 
 
@@ -40,6 +39,7 @@ class Reconciler:
     def __init__(
         self,
         stores: Stores,
+        intake: Intake,
         cluster: Cluster,
         queue: WorkQueue,
         poller: Poller,
@@ -48,42 +48,10 @@ class Reconciler:
         settings: Settings,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._stores, self._cluster, self._queue, self._poller = stores, cluster, queue, poller
+        self._stores, self._intake, self._cluster, self._queue = stores, intake, cluster, queue
+        self._poller = poller
         self._recorder, self._metrics, self._settings, self._now = recorder, metrics, settings, now
         self._memories: dict[Key, _Memory] = {}
-
-    async def work(self) -> None:
-        """Be one worker, for ever."""
-        while True:
-            key = await self._queue.get()
-            try:
-                await self._turn(key)
-            finally:
-                self._queue.done(key)
-
-    async def _turn(self, key: Key) -> None:
-        started, result = time.perf_counter(), "error"
-        self._metrics.inflight.labels(KIND).inc()
-        try:
-            requeue_after = await self.reconcile(key)
-            result = "success" if requeue_after is None else "requeued"
-            self._queue.forget(key)
-            if requeue_after is not None:
-                self._queue.add_after(key, requeue_after)
-        except Conflict as conflict:  # the stores are behind: the next event or the back-off brings the truth
-            result = "conflict"
-            logger.info("%s/%s: %s", *key, conflict)
-            self._queue.retry(key)
-        except ApiError as error:
-            logger.warning("%s/%s: %s", *key, error)
-            self._queue.retry(key)
-        except Exception:
-            logger.exception("%s/%s: reconcile failed", *key)
-            self._queue.retry(key)
-        finally:
-            self._metrics.inflight.labels(KIND).dec()
-            self._metrics.reconciles.labels(KIND, result).inc()
-            self._metrics.reconcile_seconds.labels(KIND).observe(time.perf_counter() - started)
 
     async def reconcile(self, key: Key) -> float | None:
         """Observe, plan and apply one job; return the seconds after which to look again. Raises ApiError."""
@@ -102,22 +70,22 @@ class Reconciler:
                     self._queue.add(key)
             if accepted:
                 break
+        self._published(key, decision)
         await self._report(key, applier, decision, memory)
+        self._intake.enqueue_dependents(self._stores.jobs.get(key))
         return decision.requeue_after
 
     async def _observe(self, key: Key, job: Json, memory: _Memory) -> Observed:
-        return Observed(
-            job=job,
-            pods=tuple(self._stores.pods.of_job(key)),
-            service=self._stores.services.get((key[0], names.service_name(key[1]))),
-            configmap=self._stores.configmaps.get((key[0], names.control_name(key[1]))),
-            podgroup=await self._podgroup(key, job),
-            trainer=self._poller.report(key),
-            now=self._now(),
-            policies=(),
-            settings=self._settings,
-            refusals=dict(memory.refusals),
-        )
+        podgroup = await self._podgroup(key, job)
+        return observe(self._stores, self._poller, self._settings, key, job, self._now(), podgroup, memory.refusals)
+
+    def _published(self, key: Key, decision: Decision) -> None:
+        """Count a new control document, and ask rank 0 for it as soon as it can have it."""
+        if any(isinstance(action, ApplyConfigMap) for action in decision.actions):
+            strategy = ((decision.status or {}).get("balancing") or {}).get("strategy", "None")
+            self._metrics.published.labels(key[0], strategy).inc()
+        if any(isinstance(action, TouchPod) for action in decision.actions):
+            self._poller.queue.add_after(key, REFRESH_SECONDS)
 
     async def _report(self, key: Key, applier: Applier, decision: Decision, memory: _Memory) -> None:
         """Write the status if it is worth a write, then the events."""

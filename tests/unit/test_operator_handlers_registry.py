@@ -4,7 +4,8 @@ import kopf
 import pytest
 from heterotp_api import names
 from heterotp_operator.cluster import CONFIGMAPS, JOBS, PODS, SERVICES
-from heterotp_operator.handlers import Intake, build_registry, kopf_settings
+from heterotp_operator.handlers import build_registry, kopf_settings
+from heterotp_operator.intake import Intake
 from heterotp_operator.metrics import Metrics
 from heterotp_operator.settings import Settings
 from heterotp_operator.store import Stores
@@ -35,7 +36,9 @@ def registry(stores, enqueued, relisted, metrics):
     async def login():
         raise AssertionError("nobody logs in here")
 
-    return build_registry(Intake(stores, enqueued.append), metrics, login, lambda: relisted.append(1))
+    return build_registry(
+        Intake(stores, lambda kind, key: enqueued.append((kind, key))), metrics, login, lambda: relisted.append(1)
+    )
 
 
 def body(name, version=1, job=None, kind="Pod"):
@@ -52,10 +55,12 @@ async def send(registry, resource, kind, obj):
 def test_nothing_but_on_event_and_login_is_registered(registry):
     watching = registry._watching.get_all_handlers()
     assert sorted(handler.id for handler in watching) == [
+        "take-balancingpolicies",
         "take-configmaps",
         "take-heterotpjobs",
         "take-pods",
         "take-services",
+        "take-stragglerinjections",
     ]
     for other in (registry._changing, registry._spawning, registry._indexing, registry._webhooks):
         assert other.get_all_handlers() == []
@@ -71,22 +76,22 @@ def test_the_default_registry_is_left_alone(registry):
 async def test_a_child_enqueues_its_job_and_only_when_it_changed(registry, enqueued, resource):
     await send(registry, resource, "ADDED", body("p", job="j"))
     await send(registry, resource, "MODIFIED", body("p", 2, job="j"))
-    assert enqueued == [("ns", "j")]
+    assert enqueued == [(JOBS, ("ns", "j"))]
     await send(registry, resource, "DELETED", body("p", 3, job="j"))
     await send(registry, resource, "DELETED", body("p", 3, job="j"))
-    assert enqueued == [("ns", "j")] * 2
+    assert enqueued == [(JOBS, ("ns", "j"))] * 2
 
 
 async def test_a_child_whose_label_moves_enqueues_both_jobs(registry, enqueued):
     await send(registry, PODS, "ADDED", body("p", job="j"))
     await send(registry, PODS, "MODIFIED", body("p", 2, job="k"))
-    assert sorted(enqueued[1:]) == [("ns", "j"), ("ns", "k")]
+    assert sorted(key for _, key in enqueued[1:]) == [("ns", "j"), ("ns", "k")]
 
 
 async def test_a_job_enqueues_itself_and_its_deletion_too(registry, enqueued, stores):
     await send(registry, JOBS, "ADDED", body("j", kind="HeteroTPJob"))
     await send(registry, JOBS, "DELETED", body("j", 2, kind="HeteroTPJob"))
-    assert enqueued == [("ns", "j")] * 2
+    assert enqueued == [(JOBS, ("ns", "j"))] * 2
     assert len(stores.jobs) == 0
 
 

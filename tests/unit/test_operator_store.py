@@ -2,7 +2,7 @@
 
 import pytest
 from heterotp_api import names
-from heterotp_operator.store import Store, Stores, trim_child, trim_job, trim_pod
+from heterotp_operator.store import Store, Stores, trim_child, trim_custom, trim_pod
 
 
 def pod(name="p", version=1, uid=None, job="j", **extra):
@@ -118,7 +118,7 @@ def test_a_pod_record_keeps_what_the_plan_reads_and_no_more():
 def test_job_and_children_lose_managed_fields_and_the_applied_copy():
     annotations = {"kubectl.kubernetes.io/last-applied-configuration": "{}", "mine": "1"}
     metadata = {"name": "j", "namespace": "ns", "managedFields": [1], "annotations": annotations}
-    job = trim_job({"metadata": metadata, "spec": {"x": 1}})
+    job = trim_custom({"metadata": metadata, "spec": {"x": 1}})
     assert job["metadata"] == {"name": "j", "namespace": "ns", "annotations": {"mine": "1"}}
     assert (job["kind"], job["spec"], job["status"]) == ("HeteroTPJob", {"x": 1}, {})
     child = trim_child({"metadata": metadata, "data": {"k": "v"}, "status": {"x": 1}})

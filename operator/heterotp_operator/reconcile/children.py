@@ -4,8 +4,6 @@ import json
 from typing import Any
 
 from heterotp_api import names
-from heterotp_api.control import LOSSLESS_AUTO, ControlDocument
-from heterotp_api.policy import BalancingSettings
 
 from heterotp_operator.reconcile.actions import Action, ApplyConfigMap, ApplyPodGroup, CreateService, TouchPod
 from heterotp_operator.reconcile.gang_providers import pod_group
@@ -32,43 +30,9 @@ def service_body(observed: Observed, attempt: int) -> Body:
     }
 
 
-def policy_of(observed: Observed) -> tuple[BalancingSettings, str]:
-    """Return the policy in force and its name; a policyRef that names nothing leaves AUTO without loss."""
-    balancing = observed.spec.balancing
-    if balancing.policy is not None:
-        return balancing.policy, "inline"
-    return LOSSLESS_AUTO, "default"
-
-
-def waits_for_policy(observed: Observed) -> bool:
-    """Return whether the job names a policy that is not there."""
-    reference = observed.spec.balancing.policy_ref
-    return reference is not None and all(p["metadata"]["name"] != reference.name for p in observed.policies)
-
-
-def control_document(observed: Observed) -> ControlDocument:
-    """Return the wanted control document; its generation rises when, and only when, its content changes."""
-    wanted = policy_of(observed)[0]
-    known = int((observed.status.get("balancing") or {}).get("generation") or 0)
-    present = _present_document(observed.configmap)
-    if present is None:
-        return ControlDocument(generation=max(1, known), balancing=wanted)
-    same = present.balancing == wanted
-    return ControlDocument(generation=max(known, present.generation + (not same), 1), balancing=wanted)
-
-
-def _present_document(configmap: Body | None) -> ControlDocument | None:
-    """Return the document that is there; None when it is missing or no longer ours to read."""
-    text = ((configmap or {}).get("data") or {}).get(names.CONTROL_FILE)
-    try:
-        return ControlDocument.model_validate_json(text) if text else None
-    except ValueError:
-        return None
-
-
 def configmap_body(observed: Observed) -> Body:
     """Return the ConfigMap that rank 0's pod mounts."""
-    text = json.dumps(control_document(observed).dump(), sort_keys=True)
+    text = json.dumps(observed.effective.document.dump(), sort_keys=True)
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -96,7 +60,7 @@ def heal(observed: Observed, attempt: int) -> tuple[Action, ...]:
 
 def _touch(observed: Observed) -> tuple[Action, ...]:
     """Wake the kubelet of rank 0's pod when the control document is newer than it was last told."""
-    generation = control_document(observed).generation
+    generation = observed.effective.document.generation
     for pod in observed.current:
         told = pod["metadata"].get("annotations", {}).get(names.ANNOTATION_CONTROL, "1")
         if first_rank_of(pod) == 0 and told != str(generation) and not (ended(pod) or terminating(pod)):

@@ -1,19 +1,35 @@
 """Conditions and what is read off them: a condition's time moves only when its status flips."""
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from heterotp_operator.reconcile.observed import Body, Observed, stamp
 
-ORDER = ("Created", "PodsReady", "Running", "Restarting", "SpecChangePending", "Suspended", "Succeeded", "Failed")
-
+ORDER = (
+    *("Created", "PodsReady", "Running", "Straggling", "ReplacementAdvised"),
+    *("Restarting", "SpecChangePending", "Suspended", "Succeeded", "Failed"),
+)
+AT_WORK = ("PodsReady", "Running", "Straggling", "ReplacementAdvised")  # what holds of a gang that runs, of no other
 MAX_MESSAGE = 4096
+
+
+class Seen(Protocol):
+    """An object whose conditions are to be set."""
+
+    @property
+    def status(self) -> Body:
+        """The live status."""
+
+    @property
+    def now(self) -> float:
+        """Unix seconds."""
 
 
 @dataclass
 class Conditions:
     """The conditions of the next status, begun from the live ones."""
 
-    observed: Observed
+    observed: Seen
     _all: dict[str, Body] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ take the pods it deleted itself for pods that failed.
 from typing import Any
 
 from heterotp_operator.reconcile.actions import Action, Decision, DeleteJob, DeletePod, Event
-from heterotp_operator.reconcile.conditions import Conditions
+from heterotp_operator.reconcile.conditions import AT_WORK, Conditions
 from heterotp_operator.reconcile.deadlines import soonest
 from heterotp_operator.reconcile.observed import Body, Observed, ended, seconds, stamp, terminating
 from heterotp_operator.reconcile.status import status_of
@@ -33,7 +33,7 @@ def succeed(observed: Observed) -> Decision:
 
 
 def _at_rest(conditions: Conditions, reason: str) -> None:
-    for kind in ("PodsReady", "Running", "Restarting", "SpecChangePending"):
+    for kind in (*AT_WORK, "Restarting", "SpecChangePending"):
         conditions.clear(kind, reason)
 
 

@@ -12,6 +12,8 @@ from heterotp_api.ranks import PodPlace, pods
 from heterotp_api.trainer_status import TrainerStatus
 from pydantic import ValidationError
 
+from heterotp_operator.reconcile.control import Effective, Sources, effective
+
 Body = dict[str, Any]
 
 
@@ -21,6 +23,10 @@ class PlanSettings(Protocol):
     @property
     def trainer_image(self) -> str:
         """Image of a rank whose template names none."""
+
+    @property
+    def injection_lease_seconds(self) -> float:
+        """How long injections hold without an operator that polls."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,8 @@ class Observed:
     trainer: TrainerReport | None
     now: float
     settings: PlanSettings
-    policies: tuple[Body, ...] = ()
+    policies: tuple[Body, ...] = ()  # of the job's namespace, as are injections
+    injections: tuple[Body, ...] = ()
     refusals: Mapping[str, tuple[int, str]] = field(default_factory=dict)
 
     @property
@@ -109,6 +116,25 @@ class Observed:
         polled = self.trainer.status if self.trainer is not None else None
         said = next((words for pod in leaders if (words := last_words(pod))), polled)
         return said if said is not None and said.attempt == self.attempt else None
+
+    @cached_property
+    def nodes(self) -> dict[int, str]:
+        """The node of each rank of the current attempt whose pod has one."""
+        by_first = {first_rank_of(pod): pod.get("spec", {}).get("nodeName") for pod in self.current}
+        return {
+            place.first_rank + local: str(node)
+            for place in self.places
+            if (node := by_first.get(place.first_rank))
+            for local in range(place.processes)
+        }
+
+    @cached_property
+    def effective(self) -> Effective:
+        """What the job's ranks shall follow now."""
+        lease = self.settings.injection_lease_seconds
+        return effective(
+            Sources(self.job, self.spec, self.nodes, self.policies, self.injections, self.configmap, lease)
+        )
 
     def condition(self, kind: str) -> Body:
         """Return a condition of the live status; an empty one when absent."""

@@ -12,13 +12,14 @@ from pydantic import ValidationError
 
 from heterotp_operator.reconcile.actions import Action, BumpAttempt, CreatePod, Decision, DryRunPod, Event
 from heterotp_operator.reconcile.children import heal
-from heterotp_operator.reconcile.conditions import Conditions, created_message, was_complete
+from heterotp_operator.reconcile.conditions import AT_WORK, Conditions, created_message, was_complete
 from heterotp_operator.reconcile.deadlines import RANKS_TRAINING, expired, next_deadline, ran, soonest
 from heterotp_operator.reconcile.ends import delete, fail, finished, force_later, invalid, succeed
 from heterotp_operator.reconcile.failure import Cause, earlier_cause, find_cause, judge
 from heterotp_operator.reconcile.observed import Observed, first_rank_of, phase
 from heterotp_operator.reconcile.pods import gang_hashes, pod_body
 from heterotp_operator.reconcile.status import is_ready, status_of
+from heterotp_operator.reconcile.stragglers import show_stragglers
 
 __all__ = ["Decision", "plan"]
 CONTROLLER = "heterotp.io/operator"
@@ -75,7 +76,7 @@ def _suspend(observed: Observed) -> Decision:
     actions += delete(observed, list(observed.own))
     conditions, gone = Conditions(observed), not observed.own
     conditions.set("Suspended", gone, "Suspended" if gone else "PodsTerminating", "runPolicy.suspend is true")
-    for kind in ("Created", "PodsReady", "Running", "Restarting", "SpecChangePending"):
+    for kind in ("Created", *AT_WORK, "Restarting", "SpecChangePending"):
         conditions.clear(kind, "Suspended")
     news = gone and not observed.holds("Suspended")
     events = (Event("Normal", "Suspended", "runPolicy.suspend is true; all pods are gone"),) if news else ()
@@ -131,7 +132,7 @@ def _next_attempt(observed: Observed, reason: str, message: str, counted: bool) 
     """Raise the attempt; the pods that are there are old then, and go on the next look."""
     conditions = Conditions(observed)
     conditions.set("Restarting", True, reason, message)
-    for kind in ("Created", "PodsReady", "Running"):
+    for kind in ("Created", *AT_WORK):
         conditions.clear(kind, "Restarting")
     bump, event = _bump(observed, observed.restarts + counted), _restarted(observed.attempt + 1, message)
     return Decision((bump,), status_of(observed, conditions, "PodsTerminating"), (event,), 0.0)
@@ -185,6 +186,7 @@ def _watch(observed: Observed, actions: tuple[Action, ...], wait: float | None) 
         words = observed.told.message if observed.told is not None else observed.condition("Running").get("message", "")
         conditions.set("Running", True, RANKS_TRAINING if _heard(observed) else "AllPodsReady", words)
         conditions.clear("Restarting", "GangRunning")
+        events += show_stragglers(observed, conditions)
     else:
         conditions.clear("PodsReady", "PodNotReady")
     if conditions.holds("Running") and not (observed.holds("Running") and was_complete(observed)):
@@ -216,7 +218,7 @@ def _forget_earlier_attempt(observed: Observed, conditions: Conditions) -> tuple
     """Take back what holds for another attempt: the operator was killed before it could say so."""
     if was_complete(observed):
         return ()
-    before = [kind for kind in ("Created", "PodsReady", "Running") if conditions.holds(kind)]
+    before = [kind for kind in ("Created", *AT_WORK) if conditions.holds(kind)]
     events: tuple[Event, ...] = ()
     if before and not conditions.holds("Restarting"):
         cause = earlier_cause(observed)

@@ -1,34 +1,10 @@
 """The status of a job: counted pods, what the trainer says, what is waited for."""
 
-import math
-from typing import Any
-
-from heterotp_api.status import MAX_RANKS
-from heterotp_api.trainer_status import TrainerRank, TrainerStatus
-
-from heterotp_operator.reconcile.children import control_document, policy_of, waits_for_policy
 from heterotp_operator.reconcile.conditions import Conditions
 from heterotp_operator.reconcile.deadlines import RANKS_TRAINING, SILENCE_SECONDS
-from heterotp_operator.reconcile.observed import (
-    Body,
-    Observed,
-    ended,
-    first_rank_of,
-    phase,
-    stamp,
-)
+from heterotp_operator.reconcile.observed import Body, Observed, ended, phase, stamp
+from heterotp_operator.reconcile.told import told
 
-RANK_NUMBERS = (
-    "compute_seconds",
-    "matmul_seconds",
-    "wait_seconds",
-    "relative_speed",
-    "share",
-    "pruned_ratio",
-    "migrated_ratio",
-    "injected_slowdown",
-    "measured_slowdown",
-)
 UNRESOLVED = "does not resolve"  # a rank's last words when the gang's name is not in the DNS
 IMAGE_REASONS = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"}
 
@@ -49,7 +25,7 @@ def status_of(observed: Observed, conditions: Conditions, waiting_for: str | Non
     if ending:
         out["workerGroups"] = _counts_at_the_end(observed, out["workerGroups"])
         out["completionTime"] = live.get("completionTime") or stamp(observed.now)
-    out |= _told(observed)
+    out |= told(observed)
     return out
 
 
@@ -100,7 +76,7 @@ def waits_for(observed: Observed, conditions: Conditions) -> str:
     for pod in observed.current:
         if reason := _pod_waits_for(pod):
             return reason
-    if waits_for_policy(observed):
+    if observed.effective.policy.missing:
         return "Policy"
     return _ranks_wait_for(observed, conditions)
 
@@ -132,107 +108,3 @@ def _ranks_wait_for(observed: Observed, conditions: Conditions) -> str:
     if trainer is not None and trainer.status is not None and trainer.status.state == "stopping":
         return "Checkpoint"
     return ""
-
-
-# -- what the trainer says ------------------------------------------------------------------------------------
-
-
-def _told(observed: Observed) -> Body:
-    """Return the parts of the status that rank 0 tells; the last ones stay while it is silent."""
-    live = observed.status
-    told: Body = {"balancing": _balancing(observed)}
-    trainer = observed.told
-    if trainer is None or trainer.state == "starting":
-        kept = {key: live[key] for key in ("training", "ranks", "slowest") if live.get(key)}
-        return told | kept
-    told["training"] = _training(trainer)
-    told["ranks"] = _ranks(observed, trainer)
-    if slowest := _slowest(trainer.ranks):
-        told["slowest"] = slowest
-    return told
-
-
-def rounded(value: float | None) -> float | None:
-    """Return a number with 3 significant digits: what moves less is not worth a write."""
-    return None if value is None or not math.isfinite(value) else float(f"{value:.3g}")
-
-
-def _given(fields: dict[str, Any]) -> Body:
-    return {key: value for key, value in fields.items() if value is not None}
-
-
-def _training(trainer: TrainerStatus) -> Body:
-    seconds = trainer.iteration_seconds
-    return _given(
-        {
-            "epoch": trainer.epoch,
-            "iteration": trainer.iteration,
-            "totalIterations": trainer.total_iterations,
-            "resumedFrom": trainer.resumed_from,
-            "iterationSeconds": rounded(seconds),
-            "iterationsPerSecond": rounded(1 / seconds) if seconds else None,
-            "samplesPerSecond": rounded(trainer.samples_per_second),
-            "loss": rounded(trainer.loss),
-            "accuracy": rounded(trainer.accuracy),
-            "etaSeconds": rounded(trainer.eta_seconds),
-        }
-    )
-
-
-def _ranks(observed: Observed, trainer: TrainerStatus) -> list[Body]:
-    """Return the ranks with pod and node; the slowest of more than a status can hold."""
-    pods = {}
-    by_first = {first_rank_of(pod): pod for pod in observed.current}
-    for place in observed.places:
-        for local in range(place.processes):
-            pods[place.first_rank + local] = by_first.get(place.first_rank)
-    chosen = sorted(trainer.ranks, key=lambda rank: rank.relative_speed or 0.0)[:MAX_RANKS]
-    return [_rank(rank, pods.get(rank.rank)) for rank in sorted(chosen, key=lambda rank: rank.rank)]
-
-
-def _rank(rank: TrainerRank, pod: Body | None) -> Body:
-    numbers = rank.model_dump(by_alias=True, include=set(RANK_NUMBERS))
-    return _given(
-        {
-            "rank": rank.rank,
-            "tpRank": rank.tp_rank,
-            "pod": pod["metadata"]["name"] if pod else None,
-            "node": pod.get("spec", {}).get("nodeName") if pod else None,
-            "device": rank.device,
-            **{name: rounded(value) for name, value in numbers.items()},
-            "straggler": rank.straggler,
-        }
-    )
-
-
-def _slowest(ranks: tuple[TrainerRank, ...]) -> str:
-    """Return e.g. 'rank 3 (2.1x)': the slowest rank and how many times slower than the fastest it is."""
-    known = [rank for rank in ranks if rank.relative_speed]
-    if len(known) < 2:
-        return ""
-    slowest = min(known, key=lambda rank: rank.relative_speed or 0.0)
-    assert slowest.relative_speed is not None
-    return f"rank {slowest.rank} ({1 / slowest.relative_speed:.1f}x)"
-
-
-def _balancing(observed: Observed) -> Body:
-    """Return the policy in force; what the trainer said of it last stays while it is silent."""
-    document = control_document(observed)
-    trainer = observed.told
-    if trainer is None:
-        live = observed.status.get("balancing") or {}
-        told = {key: live.get(key) for key in ("appliedGeneration", "limitIterationSeconds", "reason")}
-    else:
-        told = {
-            "appliedGeneration": trainer.applied_generation,
-            "limitIterationSeconds": rounded(trainer.limit_iteration_seconds),
-            "reason": trainer.control_error[:1024] or None,
-        }
-    return _given(
-        {
-            "policy": policy_of(observed)[1],
-            "generation": document.generation,
-            "strategy": document.balancing.strategy,
-            **told,
-        }
-    )

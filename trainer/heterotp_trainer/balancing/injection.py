@@ -41,7 +41,8 @@ def slowdowns(
 ) -> list[tuple[float, Mode | None]]:
     """Return, per rank, chi in iteration `iteration`, the product of all that hold for it, and how to do it.
 
-    A product is at most MOST_SLOWDOWN: more would be a rank that hangs. The mode is that of the first that holds; None: by device.
+    A product is at most MOST_SLOWDOWN: more would be a rank that hangs. The mode is that of the first that holds;
+    None: by device.
     """
     found: list[tuple[float, Mode | None]] = [(1.0, None)] * ranks
     for each in injections:

@@ -1,0 +1,96 @@
+"""Takes watch events and list pages into the stores, and enqueues all that may have to change because of them.
+
+A policy or an injection concerns the jobs that it is meant for now and those that it was meant for before; a job
+concerns its policies and injections likewise. Nothing here can fail.
+"""
+
+from collections.abc import Callable, Iterable
+
+from heterotp_operator.cluster import CONFIGMAPS, INJECTIONS, JOBS, PODS, POLICIES, SERVICES, Resource
+from heterotp_operator.queue import Key
+from heterotp_operator.reconcile.objects import injection_wants, policy_wants
+from heterotp_operator.store import Json, Store, Stores, job_key, key_of
+
+Enqueue = Callable[[Resource, Key], None]
+CHILDREN = (PODS, SERVICES, CONFIGMAPS)
+WATCHED = (JOBS, POLICIES, INJECTIONS, *CHILDREN)
+
+
+class Intake:
+    """What the cluster says, on its way into the stores and queues."""
+
+    def __init__(self, stores: Stores, enqueue: Enqueue) -> None:
+        self._stores, self._enqueue = stores, enqueue
+
+    def store_of(self, resource: Resource) -> Store:
+        """Return the store of a resource."""
+        return {
+            JOBS: self._stores.jobs,
+            POLICIES: self._stores.policies,
+            INJECTIONS: self._stores.injections,
+            PODS: self._stores.pods,
+            SERVICES: self._stores.services,
+            CONFIGMAPS: self._stores.configmaps,
+        }[resource]
+
+    def upsert(self, resource: Resource, body: Json) -> None:
+        """Take an object in; enqueue what it concerns, if anything changed."""
+        store = self.store_of(resource)
+        before = store.get(key_of(body))
+        if store.upsert(body):
+            self._enqueue_concerned(resource, before, body)
+
+    def drop(self, resource: Resource, body: Json) -> None:
+        """Forget a deleted object and enqueue what it concerned."""
+        store = self.store_of(resource)
+        before = store.get(key_of(body))
+        if store.drop(body):
+            self._enqueue_concerned(resource, before, body)
+
+    def enqueue_dependents(self, *jobs: Json | None) -> None:
+        """Enqueue the policies and injections that are meant for a job: their status tells of it."""
+        for job in filter(None, jobs):
+            namespace = key_of(job)[0]
+            for policy in self._stores.policies.in_namespace(namespace):
+                if policy_wants(policy, job):
+                    self._enqueue(POLICIES, key_of(policy))
+            for injection in self._stores.injections.in_namespace(namespace):
+                if injection_wants(injection, job):
+                    self._enqueue(INJECTIONS, key_of(injection))
+
+    def _enqueue_concerned(self, resource: Resource, before: Json | None, after: Json) -> None:
+        if resource is JOBS:
+            self._enqueue(JOBS, key_of(after))
+            self.enqueue_dependents(before, after if _has_spec(after) else None)
+        elif resource in (POLICIES, INJECTIONS):
+            self._enqueue(resource, key_of(after))
+            if not _same_wish(before, after):
+                self._enqueue_wanted(resource, [body for body in (before, after) if body is not None])
+        else:
+            for key in {job_key(before), job_key(after)} - {None}:
+                assert key is not None
+                self._enqueue(JOBS, key)
+
+    def _enqueue_wanted(self, resource: Resource, versions: Iterable[Json]) -> None:
+        """Enqueue the jobs that a policy or an injection is, or was, meant for, and its rivals."""
+        versions = list(versions)
+        namespace = key_of(versions[0])[0]
+        wants = policy_wants if resource is POLICIES else injection_wants
+        for job in self._stores.jobs.in_namespace(namespace):
+            if any(wants(version, job) for version in versions):
+                self._enqueue(JOBS, key_of(job))
+        if resource is POLICIES:  # who governs may be another one now
+            for policy in self._stores.policies.in_namespace(namespace):
+                self._enqueue(POLICIES, key_of(policy))
+
+
+def _has_spec(body: Json) -> bool:
+    return "spec" in body  # the record of a deletion may be no more than a name
+
+
+def _same_wish(before: Json | None, after: Json) -> bool:
+    """Return whether only the status, or metadata that nobody selects by, differs."""
+    return before is not None and all(
+        before["metadata"].get(field) == after["metadata"].get(field)
+        for field in ("uid", "generation", "deletionTimestamp")
+    )

@@ -1,0 +1,37 @@
+"""From the stores and the last poll to what a decision about one job may look at."""
+
+from collections.abc import Mapping
+
+from heterotp_api import names
+
+from heterotp_operator.queue import Key
+from heterotp_operator.ranks import Poller
+from heterotp_operator.reconcile.observed import Observed
+from heterotp_operator.settings import Settings
+from heterotp_operator.store import Json, Stores
+
+
+def observe(
+    stores: Stores,
+    poller: Poller,
+    settings: Settings,
+    key: Key,
+    job: Json,
+    now: float,
+    podgroup: Json | None = None,
+    refusals: Mapping[str, tuple[int, str]] | None = None,
+) -> Observed:
+    """Return one job with its children, and the policies and injections of its namespace; `now` is unix seconds."""
+    return Observed(
+        job=job,
+        pods=tuple(stores.pods.of_job(key)),
+        service=stores.services.get((key[0], names.service_name(key[1]))),
+        configmap=stores.configmaps.get((key[0], names.control_name(key[1]))),
+        podgroup=podgroup,
+        trainer=poller.report(key),
+        now=now,
+        settings=settings,
+        policies=stores.policies.in_namespace(key[0]),
+        injections=stores.injections.in_namespace(key[0]),
+        refusals=dict(refusals or {}),
+    )

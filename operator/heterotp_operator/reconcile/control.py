@@ -1,0 +1,69 @@
+"""The effective control document of a job: one pure function of all three kinds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from heterotp_api import names
+from heterotp_api.control import ControlDocument
+from heterotp_api.job import HeteroTPJobSpec
+from heterotp_api.ranks import rank_table
+
+from heterotp_operator.reconcile.injections import Listed, listed
+from heterotp_operator.reconcile.objects import Body
+from heterotp_operator.reconcile.policies import Governing, governing
+
+
+@dataclass(frozen=True)
+class Sources:
+    """All that a control document follows from; `job` is the body that `spec` is of, `nodes` the node of each rank."""
+
+    job: Body
+    spec: HeteroTPJobSpec
+    nodes: Mapping[int, str]
+    policies: tuple[Body, ...]
+    injections: tuple[Body, ...]
+    configmap: Body | None
+    lease_seconds: float
+
+
+@dataclass(frozen=True)
+class Effective:
+    """What the job's ranks shall follow, and what governs and slows it."""
+
+    document: ControlDocument
+    policy: Governing
+    injections: Listed
+
+
+def effective(sources: Sources) -> Effective:
+    """Return the wanted document; its generation rises when, and only when, its content changes."""
+    spec, job = sources.spec, sources.job
+    policy = governing(spec.balancing, job, sources.policies, spec.process_count)
+    found = listed(sources.injections, job, rank_table(spec), sources.nodes)
+    wanted = ControlDocument(
+        generation=0,
+        lease_seconds=sources.lease_seconds if found.injections else None,  # a policy needs nobody to take it back
+        balancing=policy.settings,
+        injections=list(found.injections),
+    )
+    numbered = wanted.model_copy(update={"generation": _generation(sources, wanted)})
+    return Effective(numbered, policy, found)
+
+
+def _generation(sources: Sources, wanted: ControlDocument) -> int:
+    live = (sources.job.get("status") or {}).get("balancing") or {}
+    known, applied = int(live.get("generation") or 0), int(live.get("appliedGeneration") or 0)
+    present = _present_document(sources.configmap)
+    if present is None:  # taken away by hand: ranks that follow `known` must not take another content for it
+        return max(1, known + (0 < known <= applied))
+    same = present.model_copy(update={"generation": 0}) == wanted
+    return max(known, present.generation + (not same), 1)
+
+
+def _present_document(configmap: Body | None) -> ControlDocument | None:
+    """Return the document that is there; None when it is missing or no longer ours to read."""
+    text = ((configmap or {}).get("data") or {}).get(names.CONTROL_FILE)
+    try:
+        return ControlDocument.model_validate_json(text) if text else None
+    except ValueError:
+        return None

@@ -1,0 +1,205 @@
+"""The status of a StragglerInjection: on whom it acts now, what is measured there, and why not where it does not."""
+
+import statistics
+from dataclasses import dataclass
+from functools import cached_property
+
+from heterotp_api.injection import MOST_SLOWDOWN, StragglerInjectionSpec
+from heterotp_api.status import MAX_RANKS
+from heterotp_api.trainer_status import TrainerInjection, TrainerRank
+from pydantic import ValidationError
+
+from heterotp_operator.reconcile.actions import Event
+from heterotp_operator.reconcile.conditions import Conditions
+from heterotp_operator.reconcile.objects import Body, injection_spec, name_of
+from heterotp_operator.reconcile.observed import Observed, ended, first_rank_of, phase, stamp
+from heterotp_operator.reconcile.told import rounded
+
+NAMED = 5  # jobs that a message names one by one
+NOTHING_LEFT = 0.99  # a rank from whom so much of its columns was taken has no products to slow
+FAITHFUL = 0.15  # measured this close to asked is as asked
+NOT_NOW = {
+    "waiting": "its start has not come yet",
+    "paused": "spec.paused is true",
+    "finished": "its stop has come",
+    "lapsed": "the lease ran out: the operator did not reach rank 0",
+}
+
+
+@dataclass(frozen=True)
+class InjectionSeen:
+    """One injection and the jobs that it is meant for, each as its own reconcile sees it; `now` is unix seconds."""
+
+    injection: Body
+    jobs: tuple[Observed, ...]
+    now: float
+
+    @property
+    def status(self) -> Body:
+        """The live status."""
+        return self.injection.get("status") or {}
+
+    @cached_property
+    def since(self) -> dict[tuple[str, int], str]:
+        """Since when each rank is slowed, as was said before."""
+        rows = self.status.get("ranks") or ()
+        return {(row["job"], row["rank"]): row["since"] for row in rows if row.get("since")}
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What an injection does in one job: its state there, a row per rank, or why it cannot do anything."""
+
+    state: str
+    rows: tuple[Body, ...] = ()
+    problem: str = ""
+
+
+def injection_status(seen: InjectionSeen) -> tuple[Body, tuple[Event, ...]]:
+    """Return the whole status and what is news."""
+    spec = injection_spec(seen.injection)
+    if isinstance(spec, str):
+        return _status(seen, "Failed", [], spec, "InvalidSpec")
+    effects = {job.name: _effect(seen, spec, job) for job in seen.jobs}
+    problems = [f"job {name}: {effect.problem}" for name, effect in sorted(effects.items()) if effect.problem]
+    rows = sorted((row for effect in effects.values() for row in effect.rows), key=_order)
+    if not effects:
+        return _status(seen, "Pending", [], _nobody(spec), "Accepted")
+    words = "; ".join(problems[:NAMED]) + (f"; and {len(problems) - NAMED} more" if len(problems) > NAMED else "")
+    refused = all(effect.state == "failed" for effect in effects.values())
+    return _status(seen, _phase(list(effects.values())), rows, words, "TargetsUnknown" if refused else "Accepted")
+
+
+def _order(row: Body) -> tuple[bool, str, int]:
+    return "since" not in row, row["job"], row["rank"]
+
+
+def _nobody(spec: StragglerInjectionSpec) -> str:
+    if spec.job_ref is not None:
+        return f"spec.jobRef.name: '{spec.job_ref.name}': there is no such HeteroTPJob in this namespace"
+    return "spec.selector: selects no HeteroTPJob of this namespace"
+
+
+def _phase(effects: list[Effect]) -> str:
+    """Return one word for all jobs: what still happens somewhere comes first."""
+    states = [effect.state for effect in effects]
+    for state, word in (
+        ("active", "Injecting"),
+        ("paused", "Paused"),
+        ("pending", "Pending"),
+        ("finished", "Finished"),
+    ):
+        if state in states:
+            return word
+    return "Failed"
+
+
+def _status(
+    seen: InjectionSeen, phase: str, rows: list[Body], message: str, accepted: str
+) -> tuple[Body, tuple[Event, ...]]:
+    conditions = Conditions(seen)
+    conditions.set("Accepted", accepted == "Accepted", accepted, message if accepted != "Accepted" else "")
+    measured = [row["measured"] for row in rows if row.get("since") and row.get("measured")]
+    out: Body = {
+        "observedGeneration": seen.injection["metadata"].get("generation", 0),
+        "phase": phase,
+        "ranks": rows[:MAX_RANKS],
+        "message": message[:1024],
+        "conditions": conditions.list(),
+    }
+    if measured:
+        out["measured"] = rounded(statistics.median(measured))
+    news = phase != seen.status.get("phase")
+    kind = "Warning" if phase == "Failed" else "Normal"
+    return out, (Event(kind, phase, message or _what(phase, rows)),) if news and phase != "Pending" else ()
+
+
+def _what(phase: str, rows: list[Body]) -> str:
+    struck = [f"rank {row['rank']} of job {row['job']}" for row in rows if row.get("since")]
+    return ", ".join(struck[:NAMED]) + (f" and {len(struck) - NAMED} more" if len(struck) > NAMED else "") or phase
+
+
+# -- one job --------------------------------------------------------------------------------------------------
+
+
+def _effect(seen: InjectionSeen, spec: StragglerInjectionSpec, job: Observed) -> Effect:
+    """Return what the injection does in a job."""
+    if job.holds("Succeeded") or job.holds("Failed"):
+        return Effect("finished")
+    uid = str(seen.injection["metadata"]["uid"])
+    try:
+        known = job.effective.injections
+    except ValidationError:
+        return Effect("failed", problem="its own spec is invalid")
+    if uid in known.problems:
+        unbound = spec.targets.nodes is not None and len(job.nodes) < job.spec.process_count
+        return Effect("pending" if unbound else "failed", problem=known.problems[uid])
+    ranks = next((each.ranks for each in known.injections if each.uid == uid), [])
+    said = _said(job, uid)
+    rows = tuple(_row(seen, spec, job, rank, said) for rank in ranks)
+    state = said.state if said is not None else "paused" if spec.paused else "pending"
+    return Effect("pending" if state in ("waiting", "lapsed") else state, rows)
+
+
+def _said(job: Observed, uid: str) -> TrainerInjection | None:
+    """Return what rank 0 says of the injection, None while it runs without having heard of it."""
+    if job.told is None or job.told.state != "running":
+        return None
+    return next((each for each in job.told.injections if each.uid == uid), None)
+
+
+def _row(
+    seen: InjectionSeen, spec: StragglerInjectionSpec, job: Observed, rank: int, said: TrainerInjection | None
+) -> Body:
+    """Return a rank's line: asked for, measured, since when, and a message where the effect is absent."""
+    row: Body = {"job": job.name, "rank": rank, "asked": spec.slowdown}
+    absent = _absent(job, rank, said)
+    if absent:
+        return {**row, "message": absent}
+    told = job.told
+    assert told is not None
+    now = next((each for each in told.ranks if each.rank == rank), None)
+    row["since"] = seen.since.get((job.name, rank)) or stamp(seen.now)
+    if now is not None and now.measured_slowdown is not None:
+        row["measured"] = rounded(now.measured_slowdown)
+    words = _words(spec.slowdown, now)
+    return {**row, "message": words} if words else row
+
+
+def _absent(job: Observed, rank: int, said: TrainerInjection | None) -> str:
+    """Return why nothing is asked of a rank now; empty: it is being slowed."""
+    pod = next((p for p in job.current if _holds(job, p, rank)), None)
+    if pod is None:
+        return "its pod is not there: " + (str(job.status.get("waitingFor") or "") or "the gang does not run")
+    if phase(pod) != "Running":
+        return f"its pod {name_of(pod)} is {phase(pod)}"
+    if said is None:
+        error = job.trainer.error if job.trainer is not None else ""
+        return f"rank 0 does not answer: {error}" if error else "not yet in force"
+    if said.state != "active":
+        return NOT_NOW.get(said.state, said.state)
+    return "" if rank in said.ranks else "it is another rank's turn"
+
+
+def _holds(job: Observed, pod: Body, rank: int) -> bool:
+    processes = next((p.processes for p in job.places if p.first_rank == first_rank_of(pod)), 0)
+    return not ended(pod) and first_rank_of(pod) <= rank < first_rank_of(pod) + processes
+
+
+def _words(asked: float, now: TrainerRank | None) -> str:
+    """Return what a reader must know of a rank that is being slowed; empty: it is as slow as asked."""
+    if now is None:
+        return ""
+    if now.injection_problem:
+        return now.injection_problem
+    taken = now.pruned_ratio + now.migrated_ratio
+    if taken >= NOTHING_LEFT or now.share == 0:
+        return f"it has nothing to compute: {now.migrated_ratio:.0%} migrated away, {now.pruned_ratio:.0%} pruned"
+    words = []
+    if now.injected_slowdown > 1 and abs(now.injected_slowdown - asked) > 1e-6 * asked:
+        bound = ", the most there is" if now.injected_slowdown >= MOST_SLOWDOWN else ""
+        words.append(f"with other injections {now.injected_slowdown:g}x is asked of it{bound}")
+    measured, wanted = now.measured_slowdown, now.injected_slowdown
+    if measured is not None and abs(measured - wanted) > FAITHFUL * wanted:
+        words.append(f"{measured:.2f}x is measured where {wanted:.2f}x is asked")
+    return "; ".join(words)

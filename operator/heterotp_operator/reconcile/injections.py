@@ -1,0 +1,45 @@
+"""The injections of a job: targets become ranks, and what does not fit into the control document stays out of it."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from heterotp_api.control import ControlInjection, control_injection
+from heterotp_api.ranks import RankPlace
+from heterotp_api.targets import resolve
+
+from heterotp_operator.reconcile.objects import Body, injections_of, name_of
+
+MOST_INJECTIONS = 1000  # of one control document
+MOST_BYTES = 900_000  # of all its injections: a ConfigMap holds 1 MiB
+
+
+@dataclass(frozen=True)
+class Listed:
+    """The injections of one job's control document, and why others are not in it, by uid."""
+
+    injections: tuple[ControlInjection, ...]
+    problems: Mapping[str, str]
+
+
+def listed(injections: Iterable[Body], job: Body, places: tuple[RankPlace, ...], nodes: Mapping[int, str]) -> Listed:
+    """Return what of a namespace's injections a job's control document lists, oldest first.
+
+    nodes: of each rank whose pod has one.
+    """
+    kept: list[ControlInjection] = []
+    problems: dict[str, str] = {}
+    left = MOST_BYTES
+    for body, spec in injections_of(job, injections):
+        uid = str(body["metadata"]["uid"])
+        try:
+            found = control_injection(name_of(body), uid, spec, resolve(spec.targets, places, nodes))
+        except ValueError as error:
+            problems[uid] = str(error)
+            continue
+        left -= len(json.dumps(found.dump()))
+        if left < 0 or len(kept) == MOST_INJECTIONS:
+            problems[uid] = f"the job's control document is full: {len(kept)} older injections fill it"
+        else:
+            kept.append(found)
+    return Listed(tuple(kept), problems)

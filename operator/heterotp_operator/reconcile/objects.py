@@ -1,0 +1,81 @@
+"""Policies and injections as they come from the API server: validated once, put in order, matched with jobs."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from heterotp_api.base import Model
+from heterotp_api.injection import StragglerInjectionSpec
+from heterotp_api.load import first_error
+from heterotp_api.policy import BalancingPolicySpec
+from heterotp_api.selector import matches
+from pydantic import ValidationError
+
+Body = dict[str, Any]
+SpecModel = TypeVar("SpecModel", bound=Model)
+REMEMBERED = 4096  # specs: a namespace's policies are read again for each of its jobs
+
+
+@lru_cache(REMEMBERED)
+def _parsed(model: type[Model], text: str) -> Model | str:
+    try:
+        return model.model_validate_json(text)
+    except ValidationError as error:
+        field, value, message = first_error(error)
+        return f"spec.{field}: " + ("" if value is None else f"{value!r} ") + message
+
+
+def _spec(model: type[SpecModel], body: Body) -> SpecModel | str:
+    """Return the spec, or what is wrong with it: the schema of another version may have let it pass."""
+    return _parsed(model, json.dumps(body.get("spec") or {}, sort_keys=True))  # type: ignore[return-value]
+
+
+def policy_spec(body: Body) -> BalancingPolicySpec | str:
+    """Return the spec of a BalancingPolicy, or `field: value: what would be right`."""
+    return _spec(BalancingPolicySpec, body)
+
+
+def injection_spec(body: Body) -> StragglerInjectionSpec | str:
+    """Return the spec of a StragglerInjection, or `field: value: what would be right`."""
+    return _spec(StragglerInjectionSpec, body)
+
+
+def name_of(body: Body) -> str:
+    """Return the name of an object."""
+    return str(body["metadata"]["name"])
+
+
+def in_order(bodies: Iterable[Body]) -> list[Body]:
+    """Return the oldest first, by name where they are of the same second; those being deleted are gone already."""
+    live = [body for body in bodies if not body["metadata"].get("deletionTimestamp")]
+    return sorted(live, key=lambda body: (body["metadata"].get("creationTimestamp") or "", name_of(body)))
+
+
+def policy_wants(policy: Body, job: Body) -> bool:
+    """Return whether a policy is meant for a job: the job names it, or its selector matches."""
+    reference = ((job["spec"].get("balancing") or {}).get("policyRef") or {}).get("name")
+    if reference == name_of(policy):
+        return True
+    spec = policy_spec(policy)
+    return not isinstance(spec, str) and matches(spec.selector, _labels(job))
+
+
+def injection_wants(injection: Body, job: Body) -> bool:
+    """Return whether an injection is meant for a job: it names it, or its selector matches."""
+    spec = injection_spec(injection)
+    if isinstance(spec, str):
+        return False
+    return name_of(job) == spec.job_ref.name if spec.job_ref is not None else matches(spec.selector, _labels(job))
+
+
+def injections_of(job: Body, injections: Iterable[Body]) -> Iterator[tuple[Body, StragglerInjectionSpec]]:
+    """Yield the injections that are meant for a job, oldest first."""
+    for body in in_order(injections):
+        spec = injection_spec(body)
+        if not isinstance(spec, str) and injection_wants(body, job):
+            yield body, spec
+
+
+def _labels(job: Body) -> Mapping[str, str]:
+    return job["metadata"].get("labels") or {}

@@ -1,0 +1,63 @@
+"""Which policy governs a job: named by the job, written into it, the oldest that selects it, else AUTO without loss."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from heterotp_api.control import LOSSLESS_AUTO
+from heterotp_api.job import Balancing
+from heterotp_api.policy import BalancingSettings, policy_problem
+
+from heterotp_operator.reconcile.objects import Body, in_order, name_of, policy_spec, policy_wants
+
+INLINE, DEFAULT = "inline", "default"
+
+
+@dataclass(frozen=True)
+class Governing:
+    """What governs a job; generation is the policy object's, 0 without one; problem: why it is not what was asked.
+
+    missing: the job names a policy that is not there.
+    """
+
+    settings: BalancingSettings = LOSSLESS_AUTO
+    name: str = DEFAULT
+    generation: int = 0
+    problem: str = ""
+    missing: bool = False
+
+
+def claimant(balancing: Balancing, job: Body, policies: Iterable[Body]) -> Body | None:
+    """Return the policy object that is to govern the job, None where none is; the oldest one wins."""
+    if balancing.policy is not None:
+        return None
+    reference = balancing.policy_ref
+    wanting = (policy for policy in in_order(policies) if policy_wants(policy, job))
+    return next((policy for policy in wanting if reference is None or name_of(policy) == reference.name), None)
+
+
+def governing(balancing: Balancing, job: Body, policies: Iterable[Body], ranks: int) -> Governing:
+    """Return what governs a job of so many ranks.
+
+    A policy that does not fit the job governs nothing: no other one steps in for it unasked.
+    """
+    if balancing.policy is not None:
+        return _fitting(balancing.policy, Governing(balancing.policy, INLINE), "spec.balancing.policy", ranks)
+    found = claimant(balancing, job, policies)
+    if found is None:
+        reference = balancing.policy_ref
+        if reference is None:
+            return Governing()
+        words = (
+            f"spec.balancing.policyRef.name: '{reference.name}': there is no such BalancingPolicy: AUTO without loss"
+        )
+        return Governing(problem=words, missing=True)
+    spec, name = policy_spec(found), name_of(found)
+    if isinstance(spec, str):
+        return Governing(problem=f"BalancingPolicy {name}: {spec}")
+    asked = Governing(spec.settings, name, int(found["metadata"].get("generation") or 0))
+    return _fitting(spec.settings, asked, f"BalancingPolicy {name}: spec", ranks)
+
+
+def _fitting(settings: BalancingSettings, asked: Governing, path: str, ranks: int) -> Governing:
+    wrong = policy_problem(settings, ranks)
+    return asked if wrong is None else Governing(problem=f"{path}.{wrong}")

@@ -1,0 +1,172 @@
+"""The status of a BalancingPolicy: which jobs it governs, which of them follow it by now, what it saved."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from heterotp_api.job import HeteroTPJobSpec
+from heterotp_api.policy import policy_problem
+from heterotp_api.status import MAX_RANKS
+from pydantic import ValidationError
+
+from heterotp_operator.reconcile.actions import Event
+from heterotp_operator.reconcile.conditions import Conditions
+from heterotp_operator.reconcile.objects import Body, name_of, policy_spec, policy_wants
+from heterotp_operator.reconcile.policies import claimant
+
+MAX_LAGGARDS = MAX_RANKS
+NAMED = 5  # jobs that a message names one by one
+ENDED = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True)
+class PolicySeen:
+    """One policy, all policies and jobs of its namespace; `now` is unix seconds."""
+
+    policy: Body
+    policies: tuple[Body, ...]
+    jobs: tuple[Body, ...]
+    now: float
+
+    @property
+    def status(self) -> Body:
+        """The live status."""
+        return self.policy.get("status") or {}
+
+
+@dataclass(frozen=True)
+class JobSeen:
+    """A job that a policy is meant for: why the policy does not govern it (empty: it does), and how far it is."""
+
+    body: Body
+    rival: str = ""
+    misfit: str = ""
+
+    @property
+    def status(self) -> Body:
+        """The live status."""
+        return self.body.get("status") or {}
+
+    @property
+    def balancing(self) -> Body:
+        """What the job's status says of its balancing."""
+        return self.status.get("balancing") or {}
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job is over."""
+        return self.status.get("phase") in ENDED
+
+    def follows(self, policy: Body) -> bool:
+        """Return whether all ranks follow this version of the policy."""
+        return self._published(policy) > 0 and int(self.balancing.get("appliedGeneration") or 0) >= self._published(
+            policy
+        )
+
+    def _published(self, policy: Body) -> int:
+        """Return the generation of the control document that holds this version of the policy, 0: none does yet."""
+        known = self.balancing.get("policy"), self.balancing.get("policyGeneration")
+        wanted = name_of(policy), policy["metadata"].get("generation")
+        return int(self.balancing.get("generation") or 0) if known == wanted else 0
+
+    def lag(self, policy: Body) -> Body:
+        """Return published and applied generation."""
+        applied = int(self.balancing.get("appliedGeneration") or 0)
+        return {"job": name_of(self.body), "published": self._published(policy), "applied": applied}
+
+
+def policy_status(seen: PolicySeen) -> tuple[Body, tuple[Event, ...]]:
+    """Return the whole status and what is news."""
+    conditions = Conditions(seen)
+    spec = policy_spec(seen.policy)
+    out: Body = {"observedGeneration": seen.policy["metadata"].get("generation", 0)}
+    if isinstance(spec, str):
+        conditions.set("Accepted", False, "InvalidSpec", spec)
+        counts, jobs = {"selectedJobs": 0, "appliedJobs": 0, "laggards": []}, []
+    else:
+        conditions.set("Accepted", True, "Accepted")
+        jobs = [_seen(job, seen) for job in seen.jobs if policy_wants(seen.policy, job)]
+        counts = _counts(seen, jobs)
+    _show_conflict(conditions, jobs)
+    _show_applied(conditions, seen, jobs)
+    saved = sum(float(job.balancing.get("savedSeconds") or 0.0) for job in jobs if _governed(job))
+    out |= {**counts, "savedSeconds": float(f"{saved:.3g}"), "conditions": conditions.list()}
+    return out, _news(seen, conditions)
+
+
+def _seen(job: Body, seen: PolicySeen) -> JobSeen:
+    try:
+        spec = HeteroTPJobSpec.model_validate(job["spec"])
+    except ValidationError:
+        return JobSeen(job, misfit="its own spec is invalid")
+    winner = claimant(spec.balancing, job, seen.policies)
+    if winner is None or name_of(winner) != name_of(seen.policy):
+        return JobSeen(job, rival="its own inline policy" if winner is None else f"BalancingPolicy {name_of(winner)}")
+    settings = policy_spec(seen.policy)
+    assert not isinstance(settings, str)
+    wrong = policy_problem(settings.settings, spec.process_count)
+    return JobSeen(job, misfit=f"spec.{wrong}" if wrong is not None else "")
+
+
+def _governed(job: JobSeen) -> bool:
+    return not (job.rival or job.misfit)
+
+
+def _live(jobs: Iterable[JobSeen]) -> list[JobSeen]:
+    return [job for job in jobs if not job.rival and not job.ended]
+
+
+def _lagging(seen: PolicySeen, jobs: Iterable[JobSeen]) -> list[JobSeen]:
+    """Return the running jobs that do not follow yet; others read the policy when they start."""
+    running = (job for job in _live(jobs) if job.status.get("phase") == "Running")
+    return [job for job in running if job.misfit or not job.follows(seen.policy)]
+
+
+def _counts(seen: PolicySeen, jobs: list[JobSeen]) -> Body:
+    live = _live(jobs)
+    lagging = [job.lag(seen.policy) for job in _lagging(seen, jobs)]
+    return {
+        "selectedJobs": len(live),
+        "appliedJobs": sum(1 for job in live if _governed(job) and job.follows(seen.policy)),
+        "laggards": sorted(lagging, key=lambda lag: str(lag["job"]))[:MAX_LAGGARDS],
+    }
+
+
+def _show_conflict(conditions: Conditions, jobs: list[JobSeen]) -> None:
+    lost = [job for job in jobs if job.rival and not job.ended]
+    if not lost:
+        conditions.clear("Conflict", "NoConflict")
+        return
+    named = "; ".join(f"job {name_of(job.body)} follows {job.rival}" for job in lost[:NAMED])
+    more = f"; and {len(lost) - NAMED} more jobs" if len(lost) > NAMED else ""
+    words = f"{named}{more}: a job's own choice comes first, then the oldest policy"
+    conditions.set("Conflict", True, "GovernedByAnother", words)
+
+
+def _show_applied(conditions: Conditions, seen: PolicySeen, jobs: list[JobSeen]) -> None:
+    live, lagging = _live(jobs), _lagging(seen, jobs)
+    misfits = [job for job in live if job.misfit]
+    if not conditions.holds("Accepted") or not live:
+        conditions.set("Applied", False, "NoJobs", "it governs no job" if conditions.holds("Accepted") else "invalid")
+    elif misfits:
+        words = "; ".join(f"job {name_of(job.body)}: {job.misfit}" for job in misfits[:NAMED])
+        conditions.set("Applied", False, "DoesNotFit", f"{words}: AUTO without loss balances it instead")
+    elif lagging:
+        words = ", ".join(name_of(job.body) for job in lagging[:NAMED])
+        more = f" and {len(lagging) - NAMED} more" if len(lagging) > NAMED else ""
+        conditions.set("Applied", False, "Publishing", f"not yet in force in: {words}{more}")
+    else:
+        waiting = sum(1 for job in live if job.status.get("phase") != "Running")
+        words = f"in force in all running jobs; {waiting} that do not run take it when they start" if waiting else ""
+        conditions.set("Applied", True, "InForce", words)
+
+
+def _news(seen: PolicySeen, conditions: Conditions) -> tuple[Event, ...]:
+    """Return an event for a condition that tells of trouble and did not before, in these words."""
+    before = {c["type"]: (c["status"], c.get("message")) for c in seen.status.get("conditions") or ()}
+    events = []
+    for condition in conditions.list():
+        trouble = (condition["type"] == "Conflict") == (condition["status"] == "True")
+        worth = condition["reason"] in ("InvalidSpec", "GovernedByAnother", "DoesNotFit")
+        if trouble and worth and before.get(condition["type"]) != (condition["status"], condition["message"]):
+            events.append(Event("Warning", condition["reason"], condition["message"]))
+    return tuple(events)

@@ -1,0 +1,66 @@
+"""Who slows the job now, and who should be replaced: two conditions, and an event when either changes.
+
+What counts is what is left: a declared slow group that got its smaller share takes as long as the others, and the
+trainer does not flag it.
+"""
+
+from collections.abc import Sequence
+
+from heterotp_operator.reconcile.actions import Event
+from heterotp_operator.reconcile.conditions import Conditions
+from heterotp_operator.reconcile.observed import Body, Observed, seconds
+from heterotp_operator.reconcile.told import rank_rows
+
+STRAGGLING, REPLACEMENT = "Straggling", "ReplacementAdvised"
+NAMED = 8  # ranks that a message names one by one
+
+
+def show_stragglers(observed: Observed, conditions: Conditions) -> tuple[Event, ...]:
+    """Set both conditions by what rank 0 says; they stay as they are while it says nothing."""
+    if observed.told is None or observed.told.state == "starting":
+        return ()
+    rows = [row for row in rank_rows(observed, observed.told) if row["straggler"]]
+    before = {row["rank"] for row in observed.status.get("ranks") or () if row.get("straggler")}
+    events = _show_straggling(conditions, rows, before if observed.holds(STRAGGLING) else set())
+    return events + _show_replacement(observed, conditions, [row for row in rows if _stays(observed, row)])
+
+
+def _show_straggling(conditions: Conditions, rows: Sequence[Body], before: set[int]) -> tuple[Event, ...]:
+    if not rows:
+        held = conditions.holds(STRAGGLING)
+        conditions.clear(STRAGGLING, "RanksAreEven")
+        return (Event("Normal", "RanksAreEven", "no rank is slower than the others any more"),) if held else ()
+    words = "; ".join(_slow(row) for row in rows[:NAMED]) + _more(rows)
+    conditions.set(STRAGGLING, True, "RanksAreSlow", words)
+    return (Event("Warning", STRAGGLING, words),) if {row["rank"] for row in rows} != before else ()
+
+
+def _show_replacement(observed: Observed, conditions: Conditions, rows: Sequence[Body]) -> tuple[Event, ...]:
+    if not rows:
+        conditions.clear(REPLACEMENT, "NoRankStaysSlow")
+        return ()
+    settings = observed.effective.policy.settings
+    rule = f"replaceThreshold {settings.replace_threshold:g}, replaceAfterSeconds {settings.replace_after_seconds}"
+    words = "; ".join(_slow(row) for row in rows[:NAMED]) + _more(rows) + f" ({rule}): replace or drain the node"
+    news = not conditions.holds(REPLACEMENT)
+    conditions.set(REPLACEMENT, True, "RankStaysSlow", words)
+    return (Event("Warning", REPLACEMENT, words),) if news else ()
+
+
+def _stays(observed: Observed, row: Body) -> bool:
+    """Return whether a rank has been slower than replaceThreshold for longer than replaceAfterSeconds."""
+    since = seconds(row.get("replaceableSince"))
+    patience = observed.effective.policy.settings.replace_after_seconds
+    return since is not None and observed.now - since >= patience
+
+
+def _slow(row: Body) -> str:
+    where = f" on node {row['node']}" if row.get("node") else ""
+    chi = f"{row['slowdown']:.1f}x slower" if row.get("slowdown") else "slower"
+    asked = row.get("injectedSlowdown") or 1.0
+    purpose = f", an injection asks for {asked:.1f}x" if asked > 1 else ""
+    return f"rank {row['rank']}{where} is {chi} since {row['stragglingSince']}{purpose}"
+
+
+def _more(rows: Sequence[Body]) -> str:
+    return f"; and {len(rows) - NAMED} more ranks" if len(rows) > NAMED else ""

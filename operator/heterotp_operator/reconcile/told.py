@@ -1,0 +1,158 @@
+"""What rank 0 tells, as the job's status shows it: progress, every rank with pod and node, what balancing does."""
+
+import math
+from typing import Any
+
+from heterotp_api.status import MAX_RANKS
+from heterotp_api.trainer_status import TrainerRank, TrainerStatus
+
+from heterotp_operator.reconcile.observed import Body, Observed, first_rank_of, stamp
+
+RANK_NUMBERS = (
+    "compute_seconds",
+    "matmul_seconds",
+    "wait_seconds",
+    "relative_speed",
+    "slowdown",
+    "share",
+    "pruned_ratio",
+    "migrated_ratio",
+    "injected_slowdown",
+    "measured_slowdown",
+)
+TOLD_OF_BALANCING = (
+    "appliedGeneration",
+    "predictedIterationSeconds",
+    "limitIterationSeconds",
+    "untouchedIterationSeconds",
+    "savedSeconds",
+    "reason",
+)
+MAX_REASON = 1024
+
+
+def told(observed: Observed) -> Body:
+    """Return the parts of the status that rank 0 tells; the last ones stay while it is silent."""
+    live = observed.status
+    shown: Body = {"balancing": _balancing(observed)}
+    trainer = observed.told
+    if trainer is None or trainer.state == "starting":
+        return shown | {key: live[key] for key in ("training", "ranks", "slowest") if live.get(key)}
+    shown["training"] = _training(trainer)
+    shown["ranks"] = rank_rows(observed, trainer)
+    if slowest := _slowest(trainer.ranks):
+        shown["slowest"] = slowest
+    return shown
+
+
+def rounded(value: float | None) -> float | None:
+    """Return a number with 3 significant digits: what moves less is not worth a write."""
+    return None if value is None or not math.isfinite(value) else float(f"{value:.3g}")
+
+
+def _given(fields: dict[str, Any]) -> Body:
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def _training(trainer: TrainerStatus) -> Body:
+    seconds = trainer.iteration_seconds
+    return _given(
+        {
+            "epoch": trainer.epoch,
+            "iteration": trainer.iteration,
+            "totalIterations": trainer.total_iterations,
+            "resumedFrom": trainer.resumed_from,
+            "iterationSeconds": rounded(seconds),
+            "iterationsPerSecond": rounded(1 / seconds) if seconds else None,
+            "samplesPerSecond": rounded(trainer.samples_per_second),
+            "loss": rounded(trainer.loss),
+            "accuracy": rounded(trainer.accuracy),
+            "etaSeconds": rounded(trainer.eta_seconds),
+        }
+    )
+
+
+def rank_rows(observed: Observed, trainer: TrainerStatus) -> list[Body]:
+    """Return the ranks with pod and node; of more than a status can hold the stragglers and the slowest."""
+    pods = {}
+    by_first = {first_rank_of(pod): pod for pod in observed.current}
+    for place in observed.places:
+        for local in range(place.processes):
+            pods[place.first_rank + local] = by_first.get(place.first_rank)
+    before = {row["rank"]: row for row in observed.status.get("ranks") or ()}
+    chosen = sorted(trainer.ranks, key=lambda rank: (not rank.straggler, rank.relative_speed or 0.0))[:MAX_RANKS]
+    rows = [_rank(rank, pods.get(rank.rank)) for rank in sorted(chosen, key=lambda rank: rank.rank)]
+    return [row | _since(observed, row, before.get(row["rank"], {})) for row in rows]
+
+
+def _rank(rank: TrainerRank, pod: Body | None) -> Body:
+    numbers = rank.model_dump(by_alias=True, include=set(RANK_NUMBERS))
+    return _given(
+        {
+            "rank": rank.rank,
+            "tpRank": rank.tp_rank,
+            "pod": pod["metadata"]["name"] if pod else None,
+            "node": pod.get("spec", {}).get("nodeName") if pod else None,
+            "device": rank.device,
+            **{name: rounded(value) for name, value in numbers.items()},
+            "straggler": rank.straggler,
+        }
+    )
+
+
+def _since(observed: Observed, row: Body, before: Body) -> Body:
+    """Return since when a rank is a straggler, and since when so slow that it should be replaced, in this very pod."""
+    threshold = observed.effective.policy.settings.replace_threshold
+    slow = {
+        "stragglingSince": row["straggler"],
+        "replaceableSince": row["straggler"] and row.get("slowdown", 0.0) >= threshold,
+    }
+    same_pod = before.get("pod") == row.get("pod")
+    return {
+        field: (before.get(field) if same_pod else None) or stamp(observed.now)
+        for field, holds in slow.items()
+        if holds
+    }
+
+
+def _slowest(ranks: tuple[TrainerRank, ...]) -> str:
+    """Return e.g. 'rank 3 (2.1x)': the slowest rank and how many times slower than the fastest it is."""
+    known = [rank for rank in ranks if rank.relative_speed]
+    if len(known) < 2:
+        return ""
+    slowest = min(known, key=lambda rank: rank.relative_speed or 0.0)
+    assert slowest.relative_speed is not None
+    return f"rank {slowest.rank} ({1 / slowest.relative_speed:.1f}x)"
+
+
+def _balancing(observed: Observed) -> Body:
+    """Return the policy in force; what the trainer said of it last stays while it is silent."""
+    trainer = observed.told
+    if trainer is None:
+        live = observed.status.get("balancing") or {}
+        said = {key: live.get(key) for key in TOLD_OF_BALANCING}
+    else:
+        said = {
+            "appliedGeneration": trainer.applied_generation,
+            "predictedIterationSeconds": rounded(trainer.predicted_iteration_seconds),
+            "limitIterationSeconds": rounded(trainer.limit_iteration_seconds),
+            "untouchedIterationSeconds": rounded(trainer.untouched_iteration_seconds),
+            "savedSeconds": rounded(trainer.saved_seconds) or None,
+            "reason": trainer.control_error or trainer.reason or None,
+        }
+    reason = observed.effective.policy.problem or said["reason"]
+    return _given({**_published(observed), **said, "reason": reason[:MAX_REASON] if reason else None})
+
+
+def _published(observed: Observed) -> Body:
+    """Return what the ranks are told; a job that has ended is told nothing any more."""
+    live = observed.status.get("balancing") or {}
+    if live and (observed.holds("Succeeded") or observed.holds("Failed")):
+        return {key: live.get(key) for key in ("policy", "policyGeneration", "generation", "strategy")}
+    policy, document = observed.effective.policy, observed.effective.document
+    return {
+        "policy": policy.name,
+        "policyGeneration": policy.generation or None,
+        "generation": document.generation,
+        "strategy": document.balancing.strategy,
+    }
