@@ -71,6 +71,8 @@ class World:
     events: list = field(default_factory=list)
     born: dict[str, int] = field(default_factory=dict)  # pod name -> how often it was made
     settings: Settings = Settings()
+    policies: dict[str, dict] = field(default_factory=dict)
+    injections: dict[str, dict] = field(default_factory=dict)
 
     # -- the operator ----------------------------------------------------------------------------------------
     def observe(self):
@@ -83,6 +85,8 @@ class World:
             trainer=self.trainer,
             now=self.now,
             settings=self.settings,
+            policies=tuple(copy.deepcopy(list(self.policies.values()))),
+            injections=tuple(copy.deepcopy(list(self.injections.values()))),
             refusals=dict(self.refusals),
         )
 
@@ -214,6 +218,19 @@ class World:
     def condition(self, kind):
         return next((c for c in self.status.get("conditions", ()) if c["type"] == kind), {})
 
+    @property
+    def control(self):
+        """The control document that is in the ConfigMap."""
+        return json.loads(self.objects["ConfigMap"]["data"][names.CONTROL_FILE])
+
+    def put(self, body):
+        """Apply a policy or an injection, as the API server does."""
+        kept = self.policies if body["kind"] == "BalancingPolicy" else self.injections
+        name = body["metadata"]["name"]
+        if name in kept and kept[name]["spec"] != body["spec"]:
+            body["metadata"]["generation"] = kept[name]["metadata"]["generation"] + 1
+        kept[name] = body
+
     def edit(self, **spec):
         self.job["spec"] |= spec
         self.job["metadata"]["generation"] += 1
@@ -251,6 +268,33 @@ class World:
         self.run()
         self.settle()
         return self
+
+
+def policy(name="p", born=0, namespace="team", **spec):
+    """Return a BalancingPolicy that the API server made `born` seconds after the world."""
+    return _custom("BalancingPolicy", name, born, namespace, {"selector": {"matchLabels": {"a": "b"}}, **spec})
+
+
+def injection(name="i", born=0, namespace="team", **spec):
+    """Return a StragglerInjection of rank 1 of job `job`, unless told otherwise."""
+    given = {"slowdown": 4.0, "targets": {"ranks": [1]}, **spec}
+    return _custom("StragglerInjection", name, born, namespace, given if "selector" in given else _for_job(given))
+
+
+def _for_job(spec):
+    return {"jobRef": {"name": "job"}, **spec}
+
+
+def _custom(kind, name, born, namespace, spec):
+    metadata = {"name": name, "namespace": namespace, "uid": f"uid-{name}", "generation": 1, "resourceVersion": "1"}
+    metadata["creationTimestamp"] = stamp(EPOCH + born)
+    return {"apiVersion": names.API_VERSION, "kind": kind, "metadata": metadata, "spec": spec, "status": {}}
+
+
+def labelled(body, **labels):
+    """Return a job with these labels."""
+    body["metadata"]["labels"] = labels or {"a": "b"}
+    return body
 
 
 def with_policy(**policy):

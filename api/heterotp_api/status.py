@@ -89,7 +89,8 @@ class BalancingStatus(Model):
     limit_iteration_seconds: float | None = None
     untouched_iteration_seconds: float | None = Field(None, description="With no work taken from any rank.")
     saved_seconds: float | None = Field(None, description="What balancing saved in this run so far.")
-    reason: str | None = Field(None, max_length=1024)
+    reason: str | None = Field(None, max_length=1024, description="The last decision and the numbers it was taken on.")
+    problem: str | None = Field(None, max_length=1024, description="Why the ranks do not follow what was asked for.")
 
 
 class JobStatus(Model):

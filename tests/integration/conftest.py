@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from proxy import Proxy
 
 TOOLS = ROOT / "tools" / "cluster"
 PACKAGES = [str(ROOT / part) for part in ("api", "operator")]
-API_SERVER = re.compile(r"cp-it-(\d+)$")
+API_SERVER = re.compile(r"cp-it-(\d+)(-\w+)?$")
 
 
 def remove_leftovers():
@@ -37,11 +37,34 @@ def guardian():
 
 
 @pytest.fixture(scope="session")
-def kubeconfig(guardian):
-    """The kubeconfig's path of an API server with our CRDs, removed even when this run is killed."""
+def new_api_server(guardian):
+    """A context that is the kubeconfig's path of a new API server with our CRDs, and more; see `kubeconfig`."""
     remove_leftovers()
-    name = f"it-{os.getpid()}"
-    guardian.at_end([str(TOOLS / "cp-down.sh"), name])
+
+    @contextmanager
+    def started(suffix="", more=()):
+        name = f"it-{os.getpid()}{suffix}"
+        down = [str(TOOLS / "cp-down.sh"), name]
+        guardian.at_end(down)
+        path = start_api_server(name)
+        try:
+            install_crds(path, [*crds(), *more])
+            yield path
+        finally:
+            subprocess.run(down, check=True)
+
+    return started
+
+
+@pytest.fixture(scope="session")
+def kubeconfig(new_api_server):
+    """The kubeconfig's path of an API server with our CRDs, removed even when this run is killed."""
+    with new_api_server() as path:
+        yield path
+
+
+def start_api_server(name):
+    """Start it and return its kubeconfig's path."""
     done = subprocess.run(
         [TOOLS / "cp-up.sh", name],
         env={**os.environ, "CP_WITHOUT": "kwok scheduler"},
@@ -50,26 +73,32 @@ def kubeconfig(guardian):
     )
     if done.returncode:
         pytest.fail(f"no API server (make test builds it): {done.stderr}", pytrace=False)
-    path = Path(done.stdout.strip())
-    install_crds(path)
-    return path
+    return Path(done.stdout.strip())
 
 
-def install_crds(kubeconfig):
-    """Create the CRDs and wait until every kind is served."""
+def install_crds(kubeconfig, wanted):
+    """Create the CRDs and wait until every version of every kind is served."""
     with closing(Kube(kubeconfig)) as kube:
-        for crd in crds():
+        for crd in wanted:
             kube.create("customresourcedefinitions", None, crd)
-        for crd in crds():
-            name, plural = crd["metadata"]["name"], crd["spec"]["names"]["plural"]
+        for crd in wanted:
+            name = crd["metadata"]["name"]
             until(f"{name} is established", lambda name=name: established(kube, name))
-            until(f"{name} is served", lambda plural=plural: served(kube, plural))
+            for path in collections_of(crd):
+                until(f"{path} is served", lambda path=path: served(kube, path))
 
 
-def served(kube, plural):
+def collections_of(crd):
+    """Return the paths of all objects of a CRD, one for each version that is served."""
+    spec = crd["spec"]
+    versions = [version["name"] for version in spec["versions"] if version["served"]]
+    return [f"/apis/{spec['group']}/{version}/{spec['names']['plural']}" for version in versions]
+
+
+def served(kube, path):
     """Return whether a list is answered: for a moment after a CRD is established it is not (404, 429)."""
     try:
-        return kube.request("GET", kube.path(plural))
+        return kube.request("GET", path)
     except KubeError as error:
         if error.code not in (404, 429):
             raise

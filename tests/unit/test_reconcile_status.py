@@ -313,4 +313,4 @@ def test_three_significant_digits(value, shown):
 
 def test_what_is_wrong_with_the_control_document_is_shown():
     world = training(World(manifest()).started(), control_error="x" * 5000)
-    assert world.status["balancing"]["reason"] == "x" * 1024
+    assert world.status["balancing"]["problem"] == "x" * 1024

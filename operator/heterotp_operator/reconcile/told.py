@@ -28,7 +28,7 @@ TOLD_OF_BALANCING = (
     "savedSeconds",
     "reason",
 )
-MAX_REASON = 1024
+MAX_WORDS = 1024
 
 
 def told(observed: Observed) -> Body:
@@ -138,10 +138,11 @@ def _balancing(observed: Observed) -> Body:
             "limitIterationSeconds": rounded(trainer.limit_iteration_seconds),
             "untouchedIterationSeconds": rounded(trainer.untouched_iteration_seconds),
             "savedSeconds": rounded(trainer.saved_seconds) or None,
-            "reason": trainer.control_error or trainer.reason or None,
+            "reason": trainer.reason[:MAX_WORDS] or None,
         }
-    reason = observed.effective.policy.problem or said["reason"]
-    return _given({**_published(observed), **said, "reason": reason[:MAX_REASON] if reason else None})
+    refused = trainer.control_error if trainer is not None else ""
+    problem = observed.effective.policy.problem or refused
+    return _given({**_published(observed), **said, "problem": problem[:MAX_WORDS] or None})
 
 
 def _published(observed: Observed) -> Body:
