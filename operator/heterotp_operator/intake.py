@@ -4,7 +4,7 @@ A policy or an injection concerns the jobs that it is meant for now and those th
 concerns its policies and injections likewise. Nothing here can fail.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 from heterotp_operator.cluster import CONFIGMAPS, INJECTIONS, JOBS, PODS, POLICIES, SERVICES, Resource
 from heterotp_operator.queue import Key
@@ -45,7 +45,7 @@ class Intake:
         store = self.store_of(resource)
         before = store.get(key_of(body))
         if store.drop(body):
-            self._enqueue_concerned(resource, before, body)
+            self._enqueue_concerned(resource, before, None)
 
     def enqueue_dependents(self, *jobs: Json | None) -> None:
         """Enqueue the policies and injections that are meant for a job: their status tells of it."""
@@ -58,22 +58,23 @@ class Intake:
                 if injection_wants(injection, job):
                     self._enqueue(INJECTIONS, key_of(injection))
 
-    def _enqueue_concerned(self, resource: Resource, before: Json | None, after: Json) -> None:
+    def _enqueue_concerned(self, resource: Resource, before: Json | None, after: Json | None) -> None:
+        """Enqueue what an object concerned before and concerns after; None: there was none, there is none."""
+        versions = [body for body in (before, after) if body is not None]
         if resource is JOBS:
-            self._enqueue(JOBS, key_of(after))
-            self.enqueue_dependents(before, after if _has_spec(after) else None)
+            self._enqueue(JOBS, key_of(versions[0]))
+            self.enqueue_dependents(*versions)
         elif resource in (POLICIES, INJECTIONS):
-            self._enqueue(resource, key_of(after))
+            self._enqueue(resource, key_of(versions[0]))
             if not _same_wish(before, after):
-                self._enqueue_wanted(resource, [body for body in (before, after) if body is not None])
+                self._enqueue_wanted(resource, versions)
         else:
             for key in {job_key(before), job_key(after)} - {None}:
                 assert key is not None
                 self._enqueue(JOBS, key)
 
-    def _enqueue_wanted(self, resource: Resource, versions: Iterable[Json]) -> None:
+    def _enqueue_wanted(self, resource: Resource, versions: Sequence[Json]) -> None:
         """Enqueue the jobs that a policy or an injection is, or was, meant for, and its rivals."""
-        versions = list(versions)
         namespace = key_of(versions[0])[0]
         wants = policy_wants if resource is POLICIES else injection_wants
         for job in self._stores.jobs.in_namespace(namespace):
@@ -84,13 +85,11 @@ class Intake:
                 self._enqueue(POLICIES, key_of(policy))
 
 
-def _has_spec(body: Json) -> bool:
-    return "spec" in body  # the record of a deletion may be no more than a name
-
-
-def _same_wish(before: Json | None, after: Json) -> bool:
+def _same_wish(before: Json | None, after: Json | None) -> bool:
     """Return whether only the status, or metadata that nobody selects by, differs."""
-    return before is not None and all(
+    if before is None or after is None:
+        return False
+    return all(
         before["metadata"].get(field) == after["metadata"].get(field)
         for field in ("uid", "generation", "deletionTimestamp")
     )

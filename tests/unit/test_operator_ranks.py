@@ -197,3 +197,30 @@ async def test_what_an_earlier_pod_said_does_not_count(rank0, polled):
     async with asyncio.timeout(10):
         while poller.report(KEY) is None:
             await changed.get()
+
+
+@pytest.mark.parametrize(
+    ("generation", "answer", "often"),
+    [
+        (5, {"appliedGeneration": 4}, True),
+        (5, {"appliedGeneration": 5}, False),
+        (5, {"appliedGeneration": 4, "state": "starting"}, False),
+        (5, {"appliedGeneration": 4, "controlError": "control.json: is not JSON"}, False),  # it would not help
+        (None, {}, False),
+    ],
+    ids=str,
+)
+async def test_ranks_that_are_behind_are_asked_often(rank0, generation, answer, often):
+    stores = Stores()
+    body = job(metrics={"port": rank0.port})
+    body["status"]["balancing"] = {"generation": generation}
+    stores.jobs.upsert(body)
+    stores.pods.upsert(pod(address="127.0.0.1"))
+    rank0.answer = lambda: web.Response(text=json.dumps({**json.loads(DOCUMENT), **answer}))
+    poller = Poller(stores, lambda key: None, 100.0, 1.0, "operator-1")
+    waits = []
+    poller.queue.add_after = lambda key, seconds: waits.append(seconds)
+    async with aiohttp.ClientSession() as http:
+        await poller._turn(http, KEY)
+    assert len(waits) == 1
+    assert (waits[0] < 2) is often

@@ -56,3 +56,21 @@ def test_defaults_that_the_server_fills_in_are_no_reason():
     live = {"name": "a", "desired": 2, "ready": 0, "failed": 0}
     assert not due(changed(workerGroups=[live]), changed(workerGroups=[group]), 0)
     assert due(changed(workerGroups=[live | {"ready": 1}]), changed(workerGroups=[group]), 0)
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [("rank 2 is 4.0x slower since 10:00:00", False), ("rank 2 is 4.1x slower since 10:00:00", False),
+     ("rank 3 is 4.0x slower since 10:00:00", True), ("rank 2 is 4.0x slower since 10:00:05", True)],
+)  # fmt: skip
+def test_decimals_of_a_message_are_numbers_and_all_else_are_facts(message, expected):
+    old = changed(conditions=[{"type": "Straggling", "message": "rank 2 is 4.0x slower since 10:00:00"}])
+    new = changed(conditions=[{"type": "Straggling", "message": message}])
+    assert due(old, new, 0) is expected
+    rows = [changed(ranks=[{"rank": 1, "message": text}]) for text in (old["conditions"][0]["message"], message)]
+    assert due(*rows, 0) is expected
+
+
+def test_saved_seconds_are_a_number():
+    assert not due(changed(savedSeconds=100.0), changed(savedSeconds=101.0), 0)
+    assert due(changed(savedSeconds=100.0), changed(savedSeconds=106.0), 0)
