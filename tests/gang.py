@@ -12,10 +12,11 @@ def groups_of(pods, **container):
     return [{"name": group, "pods": count, "template": template} for group, count in pods]
 
 
-def job(name, pods=(("a", 2),), training=True, metadata=None, **run_policy):
-    """Return a HeteroTPJob of these worker groups."""
+def job(name, pods=(("a", 2),), training=True, metadata=None, spec=None, **run_policy):
+    """Return a HeteroTPJob of these worker groups; spec: more fields of it."""
     groups = groups_of(pods)
-    spec = {"tensorParallelDegree": sum(count for _, count in pods), "workerGroups": groups, "runPolicy": run_policy}
+    degree = sum(count for _, count in pods)
+    spec = {"tensorParallelDegree": degree, "workerGroups": groups, "runPolicy": run_policy, **(spec or {})}
     if training:
         spec["training"] = {"model": {"preset": "vit-tiny"}}
     metadata = {"name": name, **(metadata or {})}
@@ -121,8 +122,8 @@ class Gang:
         binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
         self.kube.request("POST", self.kube.path("pods", self.namespace, name, "binding"), binding)
 
-    def run(self, pod):
-        self._play(pod, "Running", {"running": {"startedAt": now()}}, True)
+    def run(self, pod, **status):
+        self._play(pod, "Running", {"running": {"startedAt": now()}}, True, **status)
 
     def end(self, pod, code, reason=""):
         terminated = {"exitCode": code, "reason": reason or ("Completed" if code == 0 else "Error")}
@@ -137,9 +138,9 @@ class Gang:
         status = {"phase": "Pending", "conditions": [condition | {"lastTransitionTime": now()}]}
         self.kube.patch("pods", self.namespace, pod["metadata"]["name"], {"status": status}, "status")
 
-    def run_all(self, attempt):
+    def run_all(self, attempt, **status):
         for pod in self.attempt(attempt):
-            self.run(pod)
+            self.run(pod, **status)
         return self.phase("Running")
 
     def end_all(self, attempt, code=0):

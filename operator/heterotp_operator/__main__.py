@@ -53,7 +53,7 @@ class Operator:
         self.lease = LeaseGate(cluster, settings.lease_namespace, settings.lease_name, settings.identity, times)
         recorder = Recorder(cluster, settings.identity)
         reconciler = Reconciler(self.stores, self.intake, cluster, jobs, self.poller, recorder, metrics, settings)
-        views = Views(self.stores, self.poller, settings)
+        views = Views(self.stores, self.poller, settings, reconciler.published)
         policies = Reports(POLICIES, self.stores.policies, views.policy, cluster, recorder)
         injections = Reports(INJECTIONS, self.stores.injections, views.injection, cluster, recorder)
         self._turns = [

@@ -6,6 +6,7 @@ from heterotp_api import names
 
 from heterotp_operator.queue import Key
 from heterotp_operator.ranks import Poller
+from heterotp_operator.reconcile.control import Effective
 from heterotp_operator.reconcile.observed import Observed
 from heterotp_operator.settings import Settings
 from heterotp_operator.store import Json, Stores
@@ -20,6 +21,7 @@ def observe(
     now: float,
     podgroup: Json | None = None,
     refusals: Mapping[str, tuple[int, str]] | None = None,
+    published: Effective | None = None,
 ) -> Observed:
     """Return one job with its children, and the policies and injections of its namespace; `now` is unix seconds."""
     return Observed(
@@ -34,4 +36,5 @@ def observe(
         policies=stores.policies.in_namespace(key[0]),
         injections=stores.injections.in_namespace(key[0]),
         refusals=dict(refusals or {}),
+        published=published,
     )

@@ -1,7 +1,7 @@
 """Reconciles of policies and injections: they own nothing, so all there is to do is to keep their status true."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from heterotp_operator.cluster import STATUS_MANAGER, Cluster, NotFound, Resource
@@ -10,21 +10,23 @@ from heterotp_operator.observe import observe
 from heterotp_operator.queue import Key
 from heterotp_operator.ranks import Poller
 from heterotp_operator.reconcile.actions import Event
+from heterotp_operator.reconcile.control import Effective
 from heterotp_operator.reconcile.injection_status import InjectionSeen, injection_status
 from heterotp_operator.reconcile.objects import injection_wants
+from heterotp_operator.reconcile.observed import Observed
 from heterotp_operator.reconcile.policy_status import PolicySeen, policy_status
 from heterotp_operator.settings import Settings
 from heterotp_operator.status_write import due
-from heterotp_operator.store import Json, Store, Stores
+from heterotp_operator.store import Json, Store, Stores, key_of
 
 Decide = Callable[[Key, Json, float], tuple[Json, tuple[Event, ...]]]
 
 
 class Views:
-    """What the two kinds' decisions look at, taken from the stores."""
+    """What the two kinds' decisions look at, taken from the stores; `published` is of each job's last reconcile."""
 
-    def __init__(self, stores: Stores, poller: Poller, settings: Settings) -> None:
-        self._stores, self._poller, self._settings = stores, poller, settings
+    def __init__(self, stores: Stores, poller: Poller, settings: Settings, published: Mapping[Key, Effective]) -> None:
+        self._stores, self._poller, self._settings, self._published = stores, poller, settings, published
 
     def policy(self, key: Key, body: Json, now: float) -> tuple[Json, tuple[Event, ...]]:
         """Return a policy's status and news."""
@@ -35,11 +37,11 @@ class Views:
     def injection(self, key: Key, body: Json, now: float) -> tuple[Json, tuple[Event, ...]]:
         """Return an injection's status and news."""
         jobs = [job for job in self._stores.jobs.in_namespace(key[0]) if injection_wants(body, job)]
-        seen = (
-            observe(self._stores, self._poller, self._settings, (key[0], job["metadata"]["name"]), job, now)
-            for job in jobs
-        )
-        return injection_status(InjectionSeen(body, tuple(seen), now))
+        return injection_status(InjectionSeen(body, tuple(self._job(key_of(job), job, now) for job in jobs), now))
+
+    def _job(self, key: Key, job: Json, now: float) -> Observed:
+        published = self._published.get(key)
+        return observe(self._stores, self._poller, self._settings, key, job, now, published=published)
 
 
 @dataclass

@@ -1,8 +1,11 @@
 """One reconcile of a job: observe the stores, ask the plan, carry it out. What decides is in reconcile/."""
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+
+from pydantic import ValidationError
 
 from heterotp_operator.apply import Applier, Refusals
 from heterotp_operator.cluster import COSCHEDULING, VOLCANO, Cluster, NotFound, Refused
@@ -13,6 +16,7 @@ from heterotp_operator.observe import observe
 from heterotp_operator.queue import Key, WorkQueue
 from heterotp_operator.ranks import Poller
 from heterotp_operator.reconcile.actions import ApplyConfigMap, Decision, TouchPod
+from heterotp_operator.reconcile.control import Effective
 from heterotp_operator.reconcile.observed import Observed
 from heterotp_operator.reconcile.plan import plan
 from heterotp_operator.settings import Settings
@@ -52,6 +56,7 @@ class Reconciler:
         self._poller = poller
         self._recorder, self._metrics, self._settings, self._now = recorder, metrics, settings, now
         self._memories: dict[Key, _Memory] = {}
+        self.published: dict[Key, Effective] = {}
 
     async def reconcile(self, key: Key) -> float | None:
         """Observe, plan and apply one job; return the seconds after which to look again. Raises ApiError."""
@@ -61,7 +66,8 @@ class Reconciler:
                 self._forget(key)
                 return None
             memory = self._memory(key, job)
-            decision = plan(await self._observe(key, job, memory))
+            observed = await self._observe(key, job, memory)
+            decision = plan(observed)
             applier = Applier(self._cluster, self._stores, job, memory.refusals)
             try:
                 accepted = await applier.run(decision.actions)
@@ -70,7 +76,7 @@ class Reconciler:
                     self._queue.add(key)
             if accepted:
                 break
-        self._published(key, decision)
+        self._tell(key, observed, decision)
         await self._report(key, applier, decision, memory)
         self._intake.enqueue_dependents(self._stores.jobs.get(key))
         return decision.requeue_after
@@ -79,8 +85,10 @@ class Reconciler:
         podgroup = await self._podgroup(key, job)
         return observe(self._stores, self._poller, self._settings, key, job, self._now(), podgroup, memory.refusals)
 
-    def _published(self, key: Key, decision: Decision) -> None:
-        """Count a new control document, and ask rank 0 for it as soon as it can have it."""
+    def _tell(self, key: Key, observed: Observed, decision: Decision) -> None:
+        """Remember and count what was published, and ask rank 0 for it as soon as it can have it."""
+        with contextlib.suppress(ValidationError):  # of a job that was refused nothing is published
+            self.published[key] = observed.effective
         if any(isinstance(action, ApplyConfigMap) for action in decision.actions):
             strategy = ((decision.status or {}).get("balancing") or {}).get("strategy", "None")
             self._metrics.published.labels(key[0], strategy).inc()
@@ -125,6 +133,7 @@ class Reconciler:
 
     def _forget(self, key: Key) -> None:
         self._memories.pop(key, None)
+        self.published.pop(key, None)
         self._poller.forget(key)
         self._queue.discard(key)
         self._metrics.forget_job(key)

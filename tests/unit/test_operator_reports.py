@@ -105,7 +105,7 @@ async def test_what_is_gone_is_left_alone(world):
 def views():
     stores = Stores()
     poller = Poller(stores, WorkQueue().add, 5.0, 1.0, "me")
-    return stores, Views(stores, poller, Settings())
+    return stores, Views(stores, poller, Settings(), {})
 
 
 def test_a_policy_sees_the_jobs_and_policies_of_its_namespace():

@@ -32,7 +32,8 @@ def service_body(observed: Observed, attempt: int) -> Body:
 
 def configmap_body(observed: Observed) -> Body:
     """Return the ConfigMap that rank 0's pod mounts."""
-    text = json.dumps(observed.effective.document.dump(), sort_keys=True)
+    # compact: a ConfigMap holds 1 MiB, and reconcile/injections.py counts on it
+    text = json.dumps(observed.effective.document.dump(), sort_keys=True, separators=(",", ":"))
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

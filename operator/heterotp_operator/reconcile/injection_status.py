@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from heterotp_operator.reconcile.actions import Event
 from heterotp_operator.reconcile.conditions import Conditions
 from heterotp_operator.reconcile.objects import Body, injection_spec, name_of
-from heterotp_operator.reconcile.observed import Observed, ended, first_rank_of, phase, stamp
+from heterotp_operator.reconcile.observed import Observed, ended, phase, stamp
 from heterotp_operator.reconcile.told import rounded
 
 NAMED = 5  # jobs that a message names one by one
@@ -104,9 +104,10 @@ def _status(
         "observedGeneration": seen.injection["metadata"].get("generation", 0),
         "phase": phase,
         "ranks": rows[:MAX_RANKS],
-        "message": message[:1024],
         "conditions": conditions.list(),
     }
+    if message:
+        out["message"] = message[:1024]
     if measured:
         out["measured"] = rounded(statistics.median(measured))
     news = phase != seen.status.get("phase")
@@ -136,7 +137,8 @@ def _effect(seen: InjectionSeen, spec: StragglerInjectionSpec, job: Observed) ->
         return Effect("pending" if unbound else "failed", problem=known.problems[uid])
     ranks = next((each.ranks for each in known.injections if each.uid == uid), [])
     said = _said(job, uid)
-    rows = tuple(_row(seen, spec, job, rank, said) for rank in ranks)
+    told = {each.rank: each for each in job.told.ranks} if job.told is not None else {}
+    rows = tuple(_row(seen, spec, job, rank, said, told.get(rank)) for rank in ranks)
     state = said.state if said is not None else "paused" if spec.paused else "pending"
     return Effect("pending" if state in ("waiting", "lapsed") else state, rows)
 
@@ -149,16 +151,18 @@ def _said(job: Observed, uid: str) -> TrainerInjection | None:
 
 
 def _row(
-    seen: InjectionSeen, spec: StragglerInjectionSpec, job: Observed, rank: int, said: TrainerInjection | None
+    seen: InjectionSeen,
+    spec: StragglerInjectionSpec,
+    job: Observed,
+    rank: int,
+    said: TrainerInjection | None,
+    now: TrainerRank | None,
 ) -> Body:
     """Return a rank's line: asked for, measured, since when, and a message where the effect is absent."""
     row: Body = {"job": job.name, "rank": rank, "asked": spec.slowdown}
     absent = _absent(job, rank, said)
     if absent:
         return {**row, "message": absent}
-    told = job.told
-    assert told is not None
-    now = next((each for each in told.ranks if each.rank == rank), None)
     row["since"] = seen.since.get((job.name, rank)) or stamp(seen.now)
     if now is not None and now.measured_slowdown is not None:
         row["measured"] = rounded(now.measured_slowdown)
@@ -168,8 +172,8 @@ def _row(
 
 def _absent(job: Observed, rank: int, said: TrainerInjection | None) -> str:
     """Return why nothing is asked of a rank now; empty: it is being slowed."""
-    pod = next((p for p in job.current if _holds(job, p, rank)), None)
-    if pod is None:
+    pod = job.pod_of.get(rank)
+    if pod is None or ended(pod):
         return "its pod is not there: " + (str(job.status.get("waitingFor") or "") or "the gang does not run")
     if phase(pod) != "Running":
         return f"its pod {name_of(pod)} is {phase(pod)}"
@@ -179,11 +183,6 @@ def _absent(job: Observed, rank: int, said: TrainerInjection | None) -> str:
     if said.state != "active":
         return NOT_NOW.get(said.state, said.state)
     return "" if rank in said.ranks else "it is another rank's turn"
-
-
-def _holds(job: Observed, pod: Body, rank: int) -> bool:
-    processes = next((p.processes for p in job.places if p.first_rank == first_rank_of(pod)), 0)
-    return not ended(pod) and first_rank_of(pod) <= rank < first_rank_of(pod) + processes
 
 
 def _words(asked: float, now: TrainerRank | None) -> str:

@@ -1,6 +1,5 @@
 """The injections of a job: targets become ranks, and what does not fit into the control document stays out of it."""
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -37,7 +36,7 @@ def listed(injections: Iterable[Body], job: Body, places: tuple[RankPlace, ...],
         except ValueError as error:
             problems[uid] = str(error)
             continue
-        left -= len(json.dumps(found.dump()))
+        left -= len(found.model_dump_json(by_alias=True, exclude_none=True))
         if left < 0 or len(kept) == MOST_INJECTIONS:
             problems[uid] = f"the job's control document is full: {len(kept)} older injections fill it"
         else:

@@ -53,6 +53,7 @@ class Observed:
     policies: tuple[Body, ...] = ()  # of the job's namespace, as are injections
     injections: tuple[Body, ...] = ()
     refusals: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    published: Effective | None = None  # what the job's last reconcile found, for who only tells of it
 
     @property
     def name(self) -> str:
@@ -118,19 +119,27 @@ class Observed:
         return said if said is not None and said.attempt == self.attempt else None
 
     @cached_property
-    def nodes(self) -> dict[int, str]:
-        """The node of each rank of the current attempt whose pod has one."""
-        by_first = {first_rank_of(pod): pod.get("spec", {}).get("nodeName") for pod in self.current}
+    def pod_of(self) -> dict[int, Body]:
+        """The pod of each rank of the current attempt that has one."""
+        by_first = {first_rank_of(pod): pod for pod in self.current}
         return {
-            place.first_rank + local: str(node)
+            place.first_rank + local: by_first[place.first_rank]
             for place in self.places
-            if (node := by_first.get(place.first_rank))
+            if place.first_rank in by_first
             for local in range(place.processes)
         }
 
     @cached_property
+    def nodes(self) -> dict[int, str]:
+        """The node of each rank of the current attempt whose pod has one."""
+        found = {rank: pod.get("spec", {}).get("nodeName") for rank, pod in self.pod_of.items()}
+        return {rank: str(node) for rank, node in found.items() if node}
+
+    @cached_property
     def effective(self) -> Effective:
         """What the job's ranks shall follow now."""
+        if self.published is not None:
+            return self.published
         lease = self.settings.injection_lease_seconds
         return effective(
             Sources(self.job, self.spec, self.nodes, self.policies, self.injections, self.configmap, lease)

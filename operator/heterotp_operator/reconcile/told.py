@@ -6,7 +6,7 @@ from typing import Any
 from heterotp_api.status import MAX_RANKS
 from heterotp_api.trainer_status import TrainerRank, TrainerStatus
 
-from heterotp_operator.reconcile.observed import Body, Observed, first_rank_of, stamp
+from heterotp_operator.reconcile.observed import Body, Observed, stamp
 
 RANK_NUMBERS = (
     "compute_seconds",
@@ -74,14 +74,9 @@ def _training(trainer: TrainerStatus) -> Body:
 
 def rank_rows(observed: Observed, trainer: TrainerStatus) -> list[Body]:
     """Return the ranks with pod and node; of more than a status can hold the stragglers and the slowest."""
-    pods = {}
-    by_first = {first_rank_of(pod): pod for pod in observed.current}
-    for place in observed.places:
-        for local in range(place.processes):
-            pods[place.first_rank + local] = by_first.get(place.first_rank)
     before = {row["rank"]: row for row in observed.status.get("ranks") or ()}
     chosen = sorted(trainer.ranks, key=lambda rank: (not rank.straggler, rank.relative_speed or 0.0))[:MAX_RANKS]
-    rows = [_rank(rank, pods.get(rank.rank)) for rank in sorted(chosen, key=lambda rank: rank.rank)]
+    rows = [_rank(rank, observed.pod_of.get(rank.rank)) for rank in sorted(chosen, key=lambda rank: rank.rank)]
     return [row | _since(observed, row, before.get(row["rank"], {})) for row in rows]
 
 
