@@ -106,5 +106,5 @@ def kopf_settings(settings: Settings) -> kopf.OperatorSettings:
     result.posting.enabled = False
     result.peering.standalone = True
     result.scanning.disabled = True  # needs no right to list namespaces and CRDs
-    result.process.ultimate_exiting_timeout = 5  # a broken watch makes kopf hang on its way out, blind
+    result.process.ultimate_exiting_timeout = 10  # a broken watch makes kopf hang on its way out, blind
     return result

@@ -4,10 +4,10 @@ import json
 from contextlib import contextmanager
 
 import pytest
-from gang import Gang, groups_of, job
+from balanced_job import Run, Thing, custom
+from gang import groups_of
 from heterotp_api import names
-from kube import Kube, KubeError, make_namespace, until
-from rank_zero import RankZero
+from kube import KubeError, make_namespace, until
 
 pytestmark = pytest.mark.integration
 NAMESPACE = "balancing"
@@ -22,48 +22,13 @@ def operator(kube, new_operator):
     assert operator.stop() == 0, operator.log.read_text()
 
 
-class Run(Gang):
-    """A job whose ranks run, at least as far as the operator can see."""
-
-    def __init__(self, kube, kubeconfig, body, ranks):
-        self.zero, self.kubeconfig = RankZero(ranks), kubeconfig
-        body["spec"]["metrics"] = {"port": self.zero.port}
-        super().__init__(kube, NAMESPACE, body)
-
-    def start(self, attempt=1):
-        self.zero.attempt = attempt
-        self.zero.follow(Kube(self.kubeconfig), self.namespace, self.name)
-        return self.run_all(attempt, podIP="127.0.0.1")
-
-    @property
-    def control(self):
-        configmap = self.kube.get("configmaps", self.namespace, names.control_name(self.name))
-        try:
-            return json.loads(configmap["data"][names.CONTROL_FILE]) if configmap else {}
-        except ValueError:  # a test damaged it
-            return {}
-
-    def follows(self, seconds=20.0, **balancing):
-        """Wait until the ranks follow this, and the status says so."""
-        until(
-            lambda: f"{self.name} follows {balancing}: {self.control} {self.status.get('balancing')}",
-            lambda: self.status.get("balancing", {}).items() >= balancing.items() and self._current(),
-            seconds,
-        )
-
-    def _current(self):
-        said = self.status["balancing"]
-        return said["generation"] == said.get("appliedGeneration") == self.control["generation"]
-
-
 @pytest.fixture
 def run(kube, kubeconfig, operator):
     """A function that creates a job and brings it to life; everything is removed afterwards."""
     made = []
 
-    def make(name, pods=(("a", 1), ("b", 2)), labels=None, start=True, **spec):
-        body = job(name, pods, metadata={"labels": labels or {"case": name}}, spec=spec)
-        made.append(Run(kube, kubeconfig, body, sum(count for _, count in pods)))
+    def make(name, *args, start=True, **options):
+        made.append(Run(kube, kubeconfig, NAMESPACE, name, *args, **options))
         return made[-1].start() if start else made[-1]
 
     yield make
@@ -76,50 +41,18 @@ def run(kube, kubeconfig, operator):
             each.delete()
 
 
-def custom(kind, name, spec):
-    return {"apiVersion": names.API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
-
-
-class Thing:
-    """A policy or an injection on the API server."""
-
-    def __init__(self, kube, kind, name, spec):
-        self.kube, self.name = kube, name
-        self.plural = "balancingpolicies" if kind == "BalancingPolicy" else "stragglerinjections"
-        kube.create(self.plural, NAMESPACE, custom(kind, name, spec))
-
-    @property
-    def status(self):
-        return self.kube.get(self.plural, NAMESPACE, self.name).get("status") or {}
-
-    def edit(self, **spec):
-        self.kube.patch(self.plural, NAMESPACE, self.name, {"spec": spec})
-
-    def delete(self):
-        self.kube.delete(self.plural, NAMESPACE, self.name)
-
-    def condition(self, kind):
-        found = next((c for c in self.status.get("conditions", ()) if c["type"] == kind), {})
-        return found.get("status"), found.get("reason"), found.get("message")
-
-    def says(self, seconds=20.0, **wanted):
-        until(lambda: f"{self.name} says {wanted}: {self.status}", lambda: self._says(wanted), seconds)
-        return self.status
-
-    def _says(self, wanted):
-        return all(self.status.get(key) == value for key, value in wanted.items())
-
-
 @pytest.fixture
 def policy(kube):
-    return lambda name, strategy="ZERO", **spec: Thing(kube, "BalancingPolicy", name, {"strategy": strategy, **spec})
+    return lambda name, strategy="ZERO", **spec: Thing(
+        kube, NAMESPACE, "BalancingPolicy", name, {"strategy": strategy, **spec}
+    )
 
 
 @pytest.fixture
 def inject(kube):
     def make(name, **spec):
         given = {"targets": {"ranks": [1]}, "slowdown": 4.0, **spec}
-        return Thing(kube, "StragglerInjection", name, given)
+        return Thing(kube, NAMESPACE, "StragglerInjection", name, given)
 
     return make
 
@@ -182,7 +115,7 @@ def test_of_two_policies_the_older_wins_and_the_other_is_told(run, policy, kube)
     younger = policy("a-younger", "ZERO", **selecting(case="torn"))
     words = "job torn follows BalancingPolicy older: a job's own choice comes first, then the oldest policy"
     until(lambda: younger.status, lambda: younger.condition("Conflict") == ("True", "GovernedByAnother", words))
-    assert ("GovernedByAnother", words) in until("an event", lambda: events(kube, "a-younger"))
+    until("an event", lambda: ("GovernedByAnother", words) in events(kube, "a-younger"))
     assert torn.control["balancing"]["strategy"] == "MIG"
     older.delete()
     torn.follows(policy="a-younger", strategy="ZERO")
@@ -218,7 +151,7 @@ def test_a_policy_that_names_ranks_that_a_job_does_not_have_is_refused_by_name(r
     until(lambda: wide.status, lambda: wide.condition("Applied") == ("False", "DoesNotFit", words))
     problem = "BalancingPolicy wide: spec.zero.ranks: 3: the job has ranks 0 .. 2"
     until(lambda: small.status, lambda: small.status["balancing"].get("problem") == problem)
-    assert ("DoesNotFit", words) in events(kube, "wide")
+    until("an event", lambda: ("DoesNotFit", words) in events(kube, "wide"))
     wide.edit(zero={"fixedRatio": 0.5, "ranks": [1, 2]})
     small.follows(policy="wide", strategy="ZERO")
     assert "problem" not in small.status["balancing"]
@@ -254,8 +187,8 @@ def test_an_injection_is_measured_and_the_straggler_named(run, inject, kube):
     one.delete()
     until(lambda: slow.control, lambda: slow.control["injections"] == [])
     until(lambda: slow.status, lambda: slow.condition("Straggling")["status"] == "False")
-    reasons = [reason for reason, _ in events(kube, "slow")]
-    assert "Straggling" in reasons and "RanksAreEven" in reasons
+    reasons = lambda: [reason for reason, _ in events(kube, "slow")]  # noqa: E731
+    until(lambda: reasons(), lambda: {"Straggling", "RanksAreEven"} <= set(reasons()))
     assert "leaseSeconds" not in slow.control
 
 

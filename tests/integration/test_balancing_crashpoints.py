@@ -1,0 +1,121 @@
+"""The operator is killed after every single write that a policy and an injection cause: the end is always the same."""
+
+import os
+import signal
+
+import pytest
+from balanced_job import Run, Thing
+from heterotp_api import names
+from kube import make_namespace, until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+NAMESPACE = "balancing-crashpoints"
+MOST_WRITES = 40
+
+
+@pytest.fixture
+def operator(kube, proxy, new_operator, tmp_path):
+    make_namespace(kube, NAMESPACE)
+    return new_operator(NAMESPACE, kubeconfig=proxy.kubeconfig(tmp_path / "kubeconfig"))
+
+
+class Life:
+    """A running job that gets a policy and an injection."""
+
+    def __init__(self, kube, kubeconfig, name):
+        self.kube, self.name, self.things = kube, name, []
+        self.run = Run(kube, kubeconfig, NAMESPACE, name).start()
+        self.run.follows(policy="default", generation=1)
+        self.pods = self._uids()
+
+    def _uids(self):
+        return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in self.run.pods()}
+
+    def change(self):
+        """Apply both."""
+        selector = {"selector": {"matchLabels": {"case": self.name}}, "strategy": "ZERO"}
+        slow = {"jobRef": {"name": self.name}, "targets": {"ranks": [1]}, "slowdown": 4.0}
+        self.things = [
+            Thing(self.kube, NAMESPACE, "BalancingPolicy", f"p-{self.name}", selector),
+            Thing(self.kube, NAMESPACE, "StragglerInjection", f"i-{self.name}", slow),
+        ]
+
+    def settled(self):
+        """Return whether everything says what it should in the end."""
+        policy, injection = (thing.status for thing in self.things)
+        status = self.run.status
+        said = status.get("balancing", {})
+        return (
+            (policy.get("selectedJobs"), policy.get("appliedJobs")) == (1, 1)
+            and (injection.get("phase"), injection.get("measured")) == ("Injecting", 3.88)
+            and (said.get("policy"), said.get("generation")) == (policy_of(self), said.get("appliedGeneration"))
+            and self.run.condition("Straggling")["status"] == "True"
+        )
+
+    def end(self):
+        """Return what must be the same whatever happened on the way."""
+        control, status = self.run.control, self.run.status
+        (first,) = (pod for pod in self.run.pods() if pod["metadata"]["labels"][names.LABEL_FIRST_RANK] == "0")
+        told = first["metadata"]["annotations"][names.ANNOTATION_CONTROL]
+        return {
+            "strategy": control["balancing"]["strategy"],
+            "injections": [(each["ranks"], each["slowdown"]) for each in control["injections"]],
+            "one number": len({str(control["generation"]), told, str(status["balancing"]["generation"])}),
+            "pods are the same": self._uids() == self.pods,
+            "attempt": status["attempt"],
+        }
+
+    def close(self):
+        for thing in self.things:
+            thing.delete()
+        self.run.zero.close()
+        self.run.delete()
+
+
+def policy_of(life):
+    return life.things[0].name
+
+
+EXPECTED = {
+    "strategy": "ZERO",
+    "injections": [([1], 4.0)],
+    "one number": 1,
+    "pods are the same": True,
+    "attempt": 1,
+}
+
+
+def test_every_crash_point_leads_to_the_same_end(kube, kubeconfig, operator, proxy):
+    operator.start()
+    struck = []
+    for number in range(1, MOST_WRITES):
+        life = Life(kube, kubeconfig, f"c{number}")
+        died = killed_after(number, life, operator, proxy)
+        assert life.end() == EXPECTED, f"killed after write {number}: {struck}"
+        life.close()
+        if not died:
+            break
+        struck.append(proxy.writes[number - 1])
+    else:
+        pytest.fail(f"a change has {MOST_WRITES} writes or more: {proxy.writes}")
+    written = {write.rpartition("/")[2] for write in struck}
+    assert {"status", f"{life.name[:1]}1-control"} <= written and len(struck) >= 6, struck
+    operator.stop()
+
+
+def killed_after(number, life, operator, proxy):
+    """Change the job and kill the operator after this write; return whether there was such a write."""
+    pid = operator.process.pid
+    proxy.arm(number, lambda: os.kill(pid, signal.SIGKILL))
+    life.change()
+    gone = lambda: operator.process.poll() is not None  # noqa: E731
+    what = lambda: f"write {number} or the end: {proxy.writes} {[t.status for t in life.things]}"  # noqa: E731
+    until(what, lambda: gone() or life.settled(), 60)
+    died = gone()
+    if died:
+        operator._ended()
+        proxy.fatal = None
+        operator.start()
+        until(what, life.settled, 60)
+    proxy.fatal = None
+    return died
