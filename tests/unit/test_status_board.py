@@ -90,6 +90,20 @@ def test_what_balancing_saves_is_counted_by_each_iterations_own_times():
     assert (shown.saved_seconds, shown.untouched_seconds()) == (3.0, None)
 
 
+def test_a_slow_down_is_measured_over_the_iterations_since_it_was_asked_for():
+    shown = board(window=5)
+    for iteration in range(1, 6):
+        shown.take(reports(iteration, 1.0, 1.0))
+    shown.inject(Injecting(((4.0, None), (1.0, None))))
+    measured = []
+    for iteration, (matmul, unslowed) in enumerate([(1.0, 0.0), (4.0, 1.0), (3.0, 1.0), (4.0, 1.0)], 6):
+        first, second = reports(iteration, matmul, 1.0)  # the first report is of the iteration before
+        shown.take((replace(first, unslowed=unslowed), second))
+        shown.inject(Injecting(((4.0, None), (1.0, None))))
+        measured.append(shown.ranks()[0].measured_slowdown)
+    assert measured == [1.0, 4.0, 3.5, 4.0]
+
+
 def test_a_rank_without_work_has_no_speed():
     shown = board(shares=(1.0, 0.0))
     shown.take(reports(1, 1.0, 0.0))

@@ -22,18 +22,11 @@ from heterotp_trainer.slowdown import refusal
 
 WINDOW = 5  # iterations of a median
 MOST_STEPS = 100_000  # the newest iterations, of which the report gives minimum, median and maximum
-MEDIANS = (*PHASES, "full", "unslowed")
+MEDIANS = (*PHASES, "full")
 
 
 def _value(report: Report, name: str) -> float:
     return report.seconds[name] if name in PHASES else float(getattr(report, name))
-
-
-def _slowdown(seconds: dict[str, float]) -> float | None:
-    """Return chi as measured: matmul seconds over what they would be without a slow-down; 1 without one."""
-    if not seconds["matmul"]:
-        return None
-    return seconds["matmul"] / (seconds["unslowed"] or seconds["matmul"])
 
 
 @dataclass
@@ -71,6 +64,7 @@ class Board:
     work: WorkPlan = field(default_factory=WorkPlan)
     effects: tuple[Effect, ...] = ()
     injecting: Injecting = field(default_factory=Injecting)
+    _injected: int = 0  # measured iterations under the slow-downs that are asked for now, and one before
     saved_seconds: float = 0.0  # by balancing, in measured iterations of the whole run
     step_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_STEPS))  # measured iterations only
     _recent: deque[tuple[Report, ...]] = field(default_factory=deque)
@@ -79,6 +73,7 @@ class Board:
         """Take the reports of one iteration of all ranks."""
         if not comparable(reports):
             return
+        self._injected += 1
         self.step_seconds.append(sum(reports[0].seconds.values()))
         if self._relieves(reports[0]):
             self.saved_seconds += self._untouched(reports) - self.step_seconds[-1]
@@ -104,6 +99,19 @@ class Board:
         """Return the median of the last window's untouched iterations; None while nothing is taken from anybody."""
         recent = [reports for reports in list(self._recent) if self._relieves(reports[0])]
         return statistics.median(map(self._untouched, recent)) if recent else None
+
+    def inject(self, injecting: Injecting) -> None:
+        """Take the injections of the next iteration."""
+        if injecting.asked != self.injecting.asked:
+            self._injected = 0
+        self.injecting = injecting
+
+    def _slowdown(self, rank: int) -> float | None:
+        """Return chi as measured since it was asked for: matmul seconds over what they would be without; 1 without."""
+        recent = list(self._recent)[-max(1, self._injected - 1) :]
+        matmul = statistics.median(reports[rank].seconds["matmul"] for reports in recent)
+        unslowed = statistics.median(reports[rank].unslowed for reports in recent)
+        return matmul / (unslowed or matmul) if matmul else None
 
     def decided(self, plan: WorkPlan, costs: Costs) -> None:
         """Take the plan of the next iteration."""
@@ -142,7 +150,7 @@ class Board:
             TrainerRank(
                 **self._place(rank),
                 full_matmul_seconds=seconds["full"],
-                measured_slowdown=_slowdown(seconds),
+                measured_slowdown=self._slowdown(rank),
                 compute_seconds=sum(seconds[phase] for phase in COMPUTE),
                 matmul_seconds=seconds["matmul"],
                 unit_seconds=cost.unit,

@@ -119,15 +119,17 @@ class Observer:
             self.job.loss.labels("eval").set(loss)
             self.job.accuracy.labels("eval").set(accuracy)
 
-    def applied(self, document: ControlDocument) -> None:
-        """Take the control document that is now in force; who has just written it is there."""
+    def applied(self, document: ControlDocument, iteration: int) -> None:
+        """Take the control document that is in force from this iteration on; who has just written it is there."""
         self.lease.renew()
+        words = f"strategy {document.balancing.strategy}, {len(document.injections)} injections"
+        print(f"control document {document.generation} in force from iteration {iteration} on: {words}", flush=True)
         self.board.progress.applied_generation = document.generation
         self.metrics.generation.set(document.generation)
 
     def balanced(self, plan: WorkPlan, costs: Costs, injecting: Injecting) -> None:
         """Take what holds from the next iteration on: the plan, and the injections."""
-        self.board.injecting = injecting
+        self.board.inject(injecting)
         self.metrics.injected(injecting.asked[self._environment.rank][0])
         if plan is self.board.work:
             return

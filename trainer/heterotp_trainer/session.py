@@ -270,7 +270,7 @@ class Session:
         self.balancer.apply(self.document.balancing)
         self._injector.injections = self.document.injections
         if self.observer is not None:
-            self.observer.applied(self.document)
+            self.observer.applied(self.document, self._iteration + 1)
 
     # -- checkpoints --------------------------------------------------------------------------------------
 
