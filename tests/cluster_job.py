@@ -8,6 +8,7 @@ from kube import Kube, KubeError, until
 
 METRICS_PORT = 9400
 SMALL = {"hiddenSize": 32, "depth": 1, "heads": 4, "patchSize": 4, "ffnRatio": 4}  # the pace is the device's
+PLURALS = {"BalancingPolicy": "balancingpolicies", "StragglerInjection": "stragglerinjections"}
 LABELS = {"pod-security.kubernetes.io/enforce": "restricted", "heterotp.io/e2e": "true"}
 
 
@@ -75,6 +76,12 @@ class Space:
         self.kube.create("heterotpjobs", self.name, body)
         return Job(self, body["metadata"]["name"])
 
+    def put(self, body):
+        """Create a policy or an injection and return a handle on it."""
+        thing = Thing(self, PLURALS[body["kind"]], body["metadata"]["name"])
+        self.kube.create(thing.plural, self.name, body)
+        return thing
+
     def remove(self, seconds=60):
         """Delete the namespace and wait until its pods are gone, so that the next test has the machine."""
         for each in self.kube.list("heterotpjobs", self.name):
@@ -102,6 +109,20 @@ def logs(kube, namespace, pod, lines=25):
         return kube.text("GET", kube.path("pods", namespace, pod, "log") + f"?tailLines={lines}").decode()
     except KubeError as error:
         return f"no log: {error.message}"
+
+
+class Thing:
+    """A policy or an injection on the cluster."""
+
+    def __init__(self, space: Space, plural: str, name: str):
+        self.space, self.plural, self.name = space, plural, name
+
+    @property
+    def status(self):
+        return self.space.kube.get(self.plural, self.space.name, self.name).get("status") or {}
+
+    def delete(self):
+        self.space.kube.delete(self.plural, self.space.name, self.name)
 
 
 class Job:

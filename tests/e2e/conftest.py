@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from cluster_job import Space, logs
 from guardian import Guardian
-from kube import Kube, until
+from kube import MERGE, Kube, until
 from places import BIN, ROOT
 
 SYSTEM = "heterotp-system"
@@ -34,7 +34,7 @@ def pytest_configure(config):
 
 def pytest_terminal_summary(terminalreporter, config):
     for what, seconds in config.stash[MEASURED].items():
-        terminalreporter.write_line(f"measured: {what}: {seconds:.1f} s")
+        terminalreporter.write_line(f"measured: {what}: {seconds:.2f} s")
 
 
 @pytest.fixture(scope="session")
@@ -72,13 +72,22 @@ class Release:
 
     def install(self):
         """Install the chart and wait until the operator is ready and leads."""
-        extra = [{"name": "HETEROTP_POLL_SECONDS", "value": "1"}]
+        often = {"HETEROTP_POLL_SECONDS": "1", "HETEROTP_INJECTION_LEASE_SECONDS": "10"}
+        extra = [{"name": name, "value": value} for name, value in often.items()]
         self.helm(
             *("upgrade", "--install", RELEASE, str(ROOT / "charts" / "heterotp"), "--create-namespace"),
             *("--set", "image.tag=dev,trainerImage.tag=dev", "--set-json", f"extraEnv={json.dumps(extra)}"),
             *("--wait", "--timeout", "120s"),
         )
         until("an operator leads", self.leader, 60, 0.2)
+
+    def scale(self, replicas):
+        """Run so many operators, and wait until they do."""
+        path = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/{RELEASE}-operator"
+        self.kube.request("PATCH", path, {"spec": {"replicas": replicas}}, MERGE)
+        until(lambda: f"{replicas} operators: {list(self.pods())}", lambda: len(self.pods()) == replicas, 60, 0.2)
+        if replicas:
+            until("an operator leads", self.leader, 60, 0.2)
 
     def uninstall(self):
         self.helm("uninstall", RELEASE, "--wait", "--timeout", "60s")

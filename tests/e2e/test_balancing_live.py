@@ -1,0 +1,130 @@
+"""examples/straggler on the cluster: a rank is slowed, named, relieved and left alone again, while the job runs on."""
+
+import re
+
+import pytest
+import yaml
+from cluster_job import Job, logs
+from kube import until
+from places import ROOT
+
+pytestmark = pytest.mark.e2e
+STRAGGLER = ROOT / "examples" / "straggler"
+WINDOW = 5  # iterations of a median, in the trainer's status and in the policy
+SLOW_RANK = 2
+SWITCHED = re.compile(r"control document (\d+) in force from iteration (\d+) on: strategy (\w+), (\d+) injections")
+
+
+def example(name):
+    return yaml.safe_load((STRAGGLER / f"{name}.yaml").read_text())
+
+
+@pytest.fixture
+def run(space):
+    run = space.apply(example("job"))
+    run.trained(attempt=1, iteration=4 * WINDOW)
+    return run
+
+
+def uids(run):
+    """Return what would change if a pod or a container were started again."""
+    return {
+        pod["metadata"]["name"]: (pod["metadata"]["uid"], pod["status"]["containerStatuses"][0]["restartCount"])
+        for pod in run.pods().values()
+    }
+
+
+def switches(run):
+    """Return, per rank, the iteration from which each generation held."""
+    found = {}
+    for rank, pod in run.pods().items():
+        text = logs(run.kube, run.space.name, pod["metadata"]["name"], 2000)
+        found[rank] = {int(match[1]): int(match[2]) for match in SWITCHED.finditer(text)}
+    return found
+
+
+def iteration_seconds(run: Job):
+    """Wait until rank 0's medians are of iterations that ran since now; return the median."""
+    now = run.rank_zero(1)["iteration"]
+    return run.trained(1, now + WINDOW + 2)["iterationSeconds"]
+
+
+def follows(run, policy):
+    """Wait until all ranks follow a policy; return the generation."""
+
+    def check():
+        said = run.status.get("balancing", {})
+        current = said.get("policy") == policy and said.get("generation") == said.get("appliedGeneration")
+        return said["generation"] if current else None
+
+    return until(lambda: f"{policy} is followed: {run.status.get('balancing')}", check, 30, 0.1)
+
+
+def test_a_rank_is_slowed_named_relieved_and_left_alone_again(run, space, measured):
+    before, pods = iteration_seconds(run), uids(run)
+    node = run.pods()[SLOW_RANK]["spec"]["nodeName"]
+
+    injection = space.put(example("injection"))
+    until(lambda: injection.status, lambda: _measured(injection), 60, 0.2)
+    (row,) = injection.status["ranks"]
+    assert (row["rank"], row["asked"]) == (SLOW_RANK, 4)
+    assert abs(row["measured"] - 4) <= 0.15 * 4
+    assert injection.status["phase"] == "Injecting"
+    until(lambda: run.status, lambda: run.condition("Straggling").get("status") == "True", 60, 0.2)
+    words = run.condition("Straggling")["message"]
+    assert words.startswith(f"rank {SLOW_RANK} on node {node} is "), words
+    chi = float(re.search(r"is ([\d.]+)x slower", words)[1])
+    assert abs(chi - 4) <= 0.15 * 4
+    slowed = iteration_seconds(run)
+    assert slowed > 2 * before
+
+    policy = space.put(example("policy"))
+    generation = follows(run, "zero")
+    until(lambda: run.status["ranks"][SLOW_RANK], lambda: run.status["ranks"][SLOW_RANK].get("prunedRatio"), 60, 0.2)
+    relieved = iteration_seconds(run)
+    assert relieved < 0.6 * slowed
+    until(lambda: policy.status, lambda: policy.status.get("appliedJobs") == 1, 30, 0.2)
+    assert policy.status["selectedJobs"] == 1
+    until(lambda: policy.status, lambda: (policy.status.get("savedSeconds") or 0) > 0, 30, 0.2)
+    moments = switches(run)
+    assert len(moments) == 4
+    assert len({per_rank[generation] for per_rank in moments.values()}) == 1, moments
+
+    injection.delete()
+    policy.delete()
+    last = until(lambda: run.status["balancing"], lambda: _even_again(run), 60, 0.1)
+    moments = switches(run)
+    (since,) = {per_rank[last] for per_rank in moments.values()}
+    # plain medians of a window from the switch on: two windows later nothing else is in them
+    document = run.trained(1, since + 2 * WINDOW)
+    assert document["iterationSeconds"] < 1.15 * before
+    assert max(rank["prunedRatio"] for rank in document["ranks"]) == 0
+    assert max(rank["injectedSlowdown"] for rank in document["ranks"]) == 1
+    until(lambda: run.status, lambda: run.condition("Straggling").get("status") == "False", 30, 0.2)
+
+    assert uids(run) == pods
+    assert run.status["attempt"] == 1
+    iterations = [iteration for _, iteration in run.seen]
+    assert iterations == sorted(iterations), "no iteration was lost"
+    assert len({counted(run, rank) - run.rank_zero(1)["iteration"] for rank in range(4)}) <= 4
+    after = document["iterationSeconds"]
+    for what, seconds in {"before": before, "slowed": slowed, "relieved": relieved, "after": after}.items():
+        measured[f"straggler example, an iteration {what}"] = seconds
+
+
+def _measured(injection):
+    rows = injection.status.get("ranks") or [{}]
+    return abs((rows[0].get("measured") or 0) - 4) <= 0.15 * 4
+
+
+def _even_again(run):
+    """Return the generation that neither slows nor relieves anybody, once all follow it."""
+    said, zero = run.status.get("balancing", {}), run.rank_zero(1)
+    followed = said.get("policy") == "default" and said.get("generation") == said.get("appliedGeneration")
+    return said["generation"] if followed and zero is not None and not zero["injections"] else None
+
+
+def counted(run, rank):
+    """Return how many iterations a rank's own counter says."""
+    text = run.ask(run.pods()[rank]["metadata"]["name"], "/metrics")
+    return int(float(re.search(r'heterotp_iterations_total\{rank="\d+"\} ([\d.e+]+)', text)[1]))
