@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 from heterotp_api.base import without_nulls
 from heterotp_api.injection import StragglerInjection
 from heterotp_api.job import HeteroTPJob
-from heterotp_api.names import API_VERSION
+from heterotp_api.names import API_VERSION, GROUP
 from heterotp_api.policy import BalancingPolicy
 
 Kind = HeteroTPJob | BalancingPolicy | StragglerInjection
@@ -114,7 +114,20 @@ def _not_json(value: Any, path: str) -> Iterator[tuple[str, Any, str]]:
 
 
 def load_manifest(path: Path) -> list[Kind]:
-    """Return all objects of a YAML file; raise ManifestError on the first bad one."""
+    """Return our objects of a YAML file; raise ManifestError on the first bad one, or where none is ours."""
+    bodies = load_bodies(path)
+    ours = [body for body in bodies if not is_foreign(body)]
+    return [parse_object(_whole_numbers(body), str(path)) for body in ours or bodies]
+
+
+def is_foreign(body: dict[str, Any]) -> bool:
+    """Return whether an object is of somebody else's kind (a queue beside a job), and so not ours to judge."""
+    group = str(body.get("apiVersion") or GROUP).partition("/")[0]
+    return group != GROUP and bool(body.get("kind")) and str(body["kind"]) not in KINDS
+
+
+def load_bodies(path: Path) -> list[dict[str, Any]]:
+    """Return all objects of a YAML file as they stand there; raise ManifestError where it holds something else."""
     try:
         documents = yaml.load_all(path.read_text(encoding="utf-8"), Loader=_Loader)
         bodies = [body for body in documents if body is not None]
@@ -127,7 +140,7 @@ def load_manifest(path: Path) -> list[Kind]:
     for body in bodies:
         if not isinstance(body, dict):
             raise ManifestError(str(path), "", None, f"must hold objects, not a {type(body).__name__}")
-    return [parse_object(_whole_numbers(body), str(path)) for body in bodies]
+    return bodies
 
 
 def _whole_numbers(value: Any) -> Any:

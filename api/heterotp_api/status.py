@@ -57,6 +57,8 @@ class RankStatus(Model):
     migrated_ratio: float | None = None
     injected_slowdown: float | None = None
     measured_slowdown: float | None = None
+    injection_problem: str | None = Field(None, max_length=256)
+    columns_in: int | None = Field(None, description="Columns that it computes for others, over all linears.")
     straggler: bool | None = None
     straggling_since: str | None = SINCE
     replaceable_since: str | None = SINCE

@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from heterotp_cli import rows
+from heterotp_cli.colours import BUSY, STRAGGLER, WAIT
 
-BUSY, WAIT, STRAGGLER = "#2f6fb3", "#e8a33d", "bold #c8452f"  # as in report.png
 BAR_WIDTH = 20
 ROOM_AROUND_TABLE = 12  # lines that are not ranks
 

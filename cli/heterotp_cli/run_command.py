@@ -50,9 +50,16 @@ def command(manifest: Path, workdir: Path | None, resume: bool, fresh: bool) -> 
     place = Path(os.path.abspath(workdir or Path("runs") / name))
     handle, attempt = directory.claim(place, name, "resume" if resume else "fresh" if fresh else "new")
     with handle:
-        directory.prepare(place, name, attempt, chosen.control.dump())
+        directory.prepare(place, name, attempt, chosen.control.dump(), group_facts(chosen.job))
         chosen = replace(chosen, notes=(*chosen.notes, *filter(None, [note])))
         run_attempt(manifest, chosen, attempt, place, gpus)
+
+
+def group_facts(job: HeteroTPJob) -> list[dict[str, object]]:
+    """Return what names and numbers the ranks, for those who look at the run later."""
+    return [
+        group.model_dump(by_alias=True, exclude_none=True, exclude={"template"}) for group in job.spec.worker_groups
+    ]
 
 
 def read_manifest(manifest: Path) -> Chosen:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 from heterotp_api.job import HeteroTPJob
-from heterotp_api.load import Kind, ManifestError, load_manifest
+from heterotp_api.load import Kind, ManifestError, is_foreign, load_bodies, load_manifest
 from heterotp_api.template import template_error
 
 from heterotp_cli.errors import EXIT_BAD_INPUT
@@ -20,8 +20,8 @@ def ok_line(path: Path, item: Kind) -> str:
 def command(manifests: tuple[Path, ...]) -> None:
     """Judge manifests as the API server would, CEL rules included.
 
-    Prints `ok` for every good object and one line `file: field: value what would be right` for every bad
-    file. Exits 0 when all are good, else 2.
+    Prints `ok` for every good object, `not judged` for other projects' kinds and one line
+    `file: field: value what would be right` for every bad file. Exits 0 when all are good, else 2.
     """
     bad = False
     for path in manifests:
@@ -31,6 +31,8 @@ def command(manifests: tuple[Path, ...]) -> None:
                 if wrong is not None:
                     raise ManifestError(str(path), "", None, wrong)
                 click.echo(ok_line(path, item))
+            for body in filter(is_foreign, load_bodies(path)):
+                click.echo(f"not judged {path}: {body['kind']} of {body['apiVersion']}")
         except ManifestError as error:
             bad = True
             click.echo(str(error), err=True)

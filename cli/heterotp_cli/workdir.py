@@ -1,6 +1,6 @@
 """The run directory: what it holds, who may use it, which attempt comes next.
 
-run.json       job and attempt, written by the CLI        control.json   what the run is told
+run.json       job, attempt, worker groups (by the CLI)   control.json   what the run is told
 status.json    the live status, written by rank 0         history.jsonl  one line per iteration
 report.json    the result                                 report.png     its picture
 logs/          one file per pod and rank                  checkpoints/   unless the manifest says where
@@ -11,15 +11,19 @@ import fcntl
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
+
+from heterotp_api.names import CONTROL_FILE
 
 from heterotp_cli.errors import BadInput
 
 RUN, STATUS, REPORT, HISTORY, PICTURE = "run.json", "status.json", "report.json", "history.jsonl", "report.png"
 PRETEST = "pretest.json"
 LOGS, CHECKPOINTS, LOCK = "logs", "checkpoints", "run.lock"
+UNFINISHED = "unfinished"  # of a run that ended without a word
 OWNER = "owner.json"  # of the trainer: the attempt that may write checkpoints
 Mode = Literal["new", "resume", "fresh"]
 
@@ -76,7 +80,7 @@ def next_attempt(seen: Seen, workdir: Path, job: str, mode: Mode = "new") -> int
 
 def _held(seen: Seen) -> str:
     where = f" at iteration {seen.iteration}" if seen.iteration is not None else ""
-    return f"holds attempt {seen.attempt} of job '{seen.job}', {seen.state or 'unfinished'}{where}"
+    return f"holds attempt {seen.attempt} of job '{seen.job}', {seen.state or UNFINISHED}{where}"
 
 
 def _advice(seen: Seen) -> str:
@@ -112,8 +116,25 @@ def lock(workdir: Path) -> IO[str]:
     return handle
 
 
-def prepare(workdir: Path, job: str, attempt: int, control: dict[str, Any]) -> None:
-    """Write run.json and control.json; clear away what an earlier attempt reported, for attempt 1 all it left."""
+def alive(workdir: Path) -> bool:
+    """Return whether a run holds the directory's lock."""
+    try:
+        with (workdir / LOCK).open(encoding="utf-8") as handle:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False  # no lock was ever there
+    return False
+
+
+def prepare(
+    workdir: Path, job: str, attempt: int, control: dict[str, Any], groups: Sequence[dict[str, Any]] = ()
+) -> None:
+    """Write run.json and control.json; clear away what an earlier attempt reported, for attempt 1 all it left.
+
+    groups: name, pods, processesPerPod and device of the worker groups, which status.json does not name.
+    """
     for stale in (STATUS, REPORT, PICTURE):
         (workdir / stale).unlink(missing_ok=True)
     if attempt == 1:
@@ -122,8 +143,8 @@ def prepare(workdir: Path, job: str, attempt: int, control: dict[str, Any]) -> N
         for folder in (LOGS, CHECKPOINTS):
             shutil.rmtree(workdir / folder, ignore_errors=True)
     (workdir / LOGS).mkdir(exist_ok=True)
-    write_json(workdir / "control.json", control)
-    write_json(workdir / RUN, {"job": job, "attempt": attempt})
+    write_json(workdir / CONTROL_FILE, control)
+    write_json(workdir / RUN, {"job": job, "attempt": attempt, **({"workerGroups": list(groups)} if groups else {})})
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:

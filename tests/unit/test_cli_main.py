@@ -1,5 +1,6 @@
 """The command line: instant help, verdicts, one-line errors."""
 
+import json
 import os
 import subprocess
 import sys
@@ -34,7 +35,8 @@ def test_help_lists_all_commands_and_imports_nothing_heavy():
 def test_every_command_exists_and_helps(name):
     result = CliRunner().invoke(group, [name, "--help"])
     assert result.exit_code == 0
-    assert ("paper" if name == "bench" else "MANIFEST") in result.output
+    argument = {"bench": "paper", "run": "MANIFEST", "validate": "MANIFEST"}.get(name, "RUN_DIR")
+    assert argument in result.output
 
 
 def write(path, *bodies):
@@ -46,7 +48,9 @@ def write(path, *bodies):
 def test_examples_are_valid(example):
     result = CliRunner().invoke(group, ["validate", str(example)])
     assert result.exit_code == 0, result.output
-    assert f"ok {example}: HeteroTPJob default/" in result.output
+    assert f"ok {example}: " in result.output
+    foreign = "kueue" in example.name or "volcano" in example.name
+    assert (f"not judged {example}: " in result.output) is foreign
 
 
 def test_validate_judges_all_files_and_fails_for_one_bad(tmp_path):
@@ -137,6 +141,15 @@ def test_a_machine_without_the_gpus_is_said_before_an_earlier_run_is_discarded(t
     assert done.returncode == 2
     assert f"{job}: spec.workerGroups: device.type cuda on 4 ranks: this machine has 0 GPUs" in done.stderr
     assert (tmp_path / "run" / "report.json").exists()
+
+
+def test_a_run_notes_its_worker_groups_for_those_who_look_later(tmp_path, monkeypatch):
+    monkeypatch.setattr("heterotp_cli.run_command.run_attempt", lambda *given: None)
+    job = write(tmp_path / "job.yaml", manifest(TABLE["good"][0]))
+    assert CliRunner().invoke(group, ["run", str(job), "--workdir", str(tmp_path / "run")]).exit_code == 0
+    noted = json.loads((tmp_path / "run" / "run.json").read_text())["workerGroups"]
+    assert [(each["name"], each["pods"], each["processesPerPod"]) for each in noted] == [("fast", 1, 3), ("slow", 1, 1)]
+    assert all("template" not in each for each in noted)
 
 
 def test_a_good_job_has_no_local_problem(tmp_path):

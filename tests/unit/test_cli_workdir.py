@@ -85,6 +85,12 @@ def test_prepare_clears_what_an_older_attempt_reported_but_keeps_its_history(run
     assert read_json(run_of_demo / "run.json") == {"job": "demo", "attempt": 2}
 
 
+def test_prepare_keeps_the_groups_for_those_who_look_later(tmp_path):
+    groups = [{"name": "a", "pods": 2}]
+    prepare(tmp_path, "demo", 1, {}, groups)
+    assert read_json(tmp_path / "run.json") == {"job": "demo", "attempt": 1, "workerGroups": groups}
+
+
 def test_a_half_written_document_is_none(tmp_path):
     (tmp_path / "status.json").write_text('{"a": ')
     assert read_json(tmp_path / "status.json") is None

@@ -90,6 +90,8 @@ def _rank(rank: TrainerRank, pod: Body | None) -> Body:
             "node": pod.get("spec", {}).get("nodeName") if pod else None,
             "device": rank.device,
             **{name: rounded(value) for name, value in numbers.items()},
+            "injectionProblem": rank.injection_problem[:256] or None,
+            "columnsIn": rank.columns_in or None,
             "straggler": rank.straggler,
         }
     )

@@ -1,0 +1,80 @@
+"""How the verbs say durations, ratios and ranks, and how they read durations. All pure."""
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+
+ABSENT = "-"
+NAMED = 6  # ranks that a sentence names one by one
+UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
+_PART = re.compile(r"(\d+(?:\.\d+)?)([dhms])")
+_WHOLE = re.compile(rf"(?:{_PART.pattern})+")
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds of 10m, 90s, 1h30m or plain seconds; raise ValueError saying what would be right."""
+    right = "must be longer than 0, e.g. 10m, 90s, 1h30m or plain seconds"
+    text = text.strip()
+    if re.fullmatch(r"\d+(\.\d+)?", text):
+        total = float(text)
+    elif _WHOLE.fullmatch(text):
+        total = sum(float(number) * UNITS[unit] for number, unit in _PART.findall(text))
+    else:
+        raise ValueError(right)
+    if not 0 < total < float("inf"):
+        raise ValueError(right)
+    return total
+
+
+def duration(value: float | None) -> str:
+    """Return a length of time as people say it: 4.2 s, 45 s, 12 min, 1 h 5 min, 3 d 2 h."""
+    if value is None:
+        return ABSENT
+    if value < 9.95:
+        return f"{value:.1f} s" if value != round(value) else f"{value:.0f} s"
+    if value < 119.5:
+        return f"{value:.0f} s"
+    minutes = round(value / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    if minutes < 24 * 60:
+        return _two(*divmod(minutes, 60), "h", "min")
+    return _two(*divmod(round(value / 3600), 24), "d", "h")
+
+
+def _two(large: int, small: int, unit: str, smaller_unit: str) -> str:
+    return f"{large} {unit} {small} {smaller_unit}" if small else f"{large} {unit}"
+
+
+def ratio(value: float | None) -> str:
+    """Return a slow-down: 4.0x, 250x."""
+    if value is None:
+        return ABSENT
+    return f"{value:.1f}x" if value < 100 else f"{value:.0f}x"
+
+
+def times(value: float) -> str:
+    """Return a ratio within a sentence: 2.3 times."""
+    return f"{value:.1f} times" if value < 100 else f"{value:.0f} times"
+
+
+def listed(items: Sequence[str]) -> str:
+    """Return `a`, `a and b`, `a, b and c`."""
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
+
+
+def ranks_text(ranks: Sequence[int]) -> str:
+    """Return `rank 3`, `ranks 1 and 3`, or the first few and how many more."""
+    if len(ranks) > NAMED:
+        return f"ranks {', '.join(map(str, ranks[:NAMED]))} and {len(ranks) - NAMED} more"
+    return f"rank{'s' if len(ranks) > 1 else ''} {listed([str(rank) for rank in ranks])}"
+
+
+def seconds_since(stamp: str | None, now: float) -> float | None:
+    """Return the seconds since a time as Kubernetes writes it; None where there is none."""
+    if not stamp:
+        return None
+    try:
+        return max(0.0, now - datetime.fromisoformat(stamp).timestamp())
+    except ValueError:
+        return None

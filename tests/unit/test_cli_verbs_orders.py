@@ -1,0 +1,178 @@
+"""From options to injections and policies, or one line of what is wrong."""
+
+import shlex
+
+import pytest
+from heterotp_api.policy import BalancingSettings
+from heterotp_cli.errors import BadInput
+from heterotp_cli.verbs import orders
+from heterotp_cli.verbs.view import places_of
+
+PLACES = places_of([{"name": "fast", "processesPerPod": 3}, {"name": "slow"}])
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        (([3], [], []), "demo-rank-3"),
+        (([3, 1, 3], [], []), "demo-ranks-1-3"),
+        (([], ["slow"], []), "demo-group-slow"),
+        (([], ["slow", "fast"], []), "demo-groups-fast-slow"),
+        (([], [], ["Worker_1.example"]), "demo-node-worker-1.example"),
+    ],
+)
+def test_the_same_targets_have_the_same_name(given, name):
+    assert orders.injection_name("demo", orders.aim(*given)) == name
+
+
+def test_a_long_name_is_cut_and_stays_its_own():
+    names = [orders.injection_name("demo", orders.aim(range(count), [], [])) for count in (200, 201)]
+    assert [len(name) <= 253 for name in names] == [True, True]
+    assert names[0] != names[1]
+
+
+def test_one_kind_of_target():
+    with pytest.raises(BadInput, match=r"^--rank 3 --group slow: give one kind of --rank, --group and --node$"):
+        orders.aim([3], ["slow"], [])
+
+
+def test_an_injection_says_what_was_asked_and_no_more():
+    made = orders.injection("demo", "team", orders.aim([3], [], []), orders.slow(4.0, "10m", "spin"))
+    assert made.dump()["metadata"] == {
+        "name": "demo-rank-3",
+        "namespace": "team",
+        "labels": {"app.kubernetes.io/created-by": "kubectl-heterotp"},
+    }
+    assert made.spec.model_dump(exclude_unset=True, by_alias=True) == {
+        "jobRef": {"name": "demo"},
+        "targets": {"ranks": [3]},
+        "slowdown": 4.0,
+        "mode": "spin",
+        "stop": {"seconds": 600.0},
+    }
+
+
+@pytest.mark.parametrize(
+    ("ranks", "chi", "length", "mode", "line"),
+    [
+        (
+            [3],
+            None,
+            None,
+            None,
+            "--chi: is required, e.g. --chi 4 for four times slower; --off takes an injection back",
+        ),
+        ([3], 0.5, None, None, "--chi: 0.5 input should be greater than or equal to 1"),
+        ([3], 1001.0, None, None, "--chi: 1001.0 input should be less than or equal to 1000"),
+        ([3], float("nan"), None, None, "--chi: nan must be a finite number"),
+        ([3], 4.0, "10x", None, "--for: '10x' must be longer than 0, e.g. 10m, 90s, 1h30m or plain seconds"),
+        ([3], 4.0, None, "nap", "--mode: 'nap' input should be 'sleep', 'spin' or 'repeat'"),
+        ([-1], 4.0, None, None, "--rank: -1 input should be greater than or equal to 0"),
+        ([], 4.0, None, None, "--rank: is required, e.g. --rank 3 or --group NAME"),
+    ],
+)
+def test_a_wrong_option_is_one_line(ranks, chi, length, mode, line):
+    with pytest.raises(BadInput) as error:
+        orders.injection("demo", "default", orders.aim(ranks, [], []), orders.slow(chi, length, mode))
+    assert str(error.value) == line
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        (([9], [], []), "--rank: 9: the job has ranks 0 .. 3"),
+        (([], ["new"], []), "--group: 'new': the job has the groups fast, slow"),
+        (([], [], ["n9"]), "--node: n9: no rank of the job runs there"),
+    ],
+)
+def test_a_target_that_the_job_does_not_have(given, line):
+    made = orders.injection("demo", "default", orders.aim(*given), orders.slow(4.0, None, None))
+    with pytest.raises(BadInput) as error:
+        orders.struck(made.spec.targets, PLACES, {0: "n0"})
+    assert str(error.value) == line
+
+
+def test_targets_of_the_job_are_its_ranks():
+    made = orders.injection("demo", "default", orders.aim([], ["fast"], []), orders.slow(4.0, None, None))
+    assert orders.struck(made.spec.targets, PLACES, None) == [0, 1, 2]
+
+
+def test_a_policy_says_what_was_asked_and_no_more():
+    wished = orders.wish("semi", 0.1, ("semi.timeTolerance=1e-3", "window=7", "semi.zero.selection=Rd"), 4)
+    assert wished.given == {
+        "strategy": "SEMI",
+        "maxPrunedShare": 0.1,
+        "semi": {"timeTolerance": 0.001, "zero": {"selection": "Rd"}},
+        "window": 7,
+    }
+    assert wished.words() == "SEMI (maxPrunedShare 0.1, semi.timeTolerance 0.001, semi.zero.selection Rd, window 7)"
+    assert orders.wish("none", None, (), 4).words() == "None"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "share", "sets", "line"),
+    [
+        ("FASTER", None, (), "--strategy: 'FASTER' input should be 'None', 'ZERO', 'MIG', 'SEMI', 'RESHARD' or 'AUTO'"),
+        ("MIG", None, ("zero.selection=Rd",), "--set zero: zero belongs to strategy ZERO or AUTO"),
+        ("ZERO", 2.0, (), "--max-pruned-share: 2.0 input should be less than or equal to 1"),
+        ("ZERO", float("nan"), (), "--max-pruned-share: nan input should be less than or equal to 1"),
+        ("ZERO", None, ("maxPrunedShare=2",), "--set maxPrunedShare: 2 input should be less than or equal to 1"),
+        (
+            "MIG",
+            0.1,
+            (),
+            "--max-pruned-share: 0.1 maxPrunedShare belongs to strategies ZERO, SEMI, AUTO, RESHARD: the others delete "
+            "nothing",
+        ),
+        ("ZERO", None, ("zero.selektion=Rd",), "--set zero.selektion: 'Rd' is not a known field"),
+        (
+            "ZERO",
+            None,
+            ("zero.selection=Best",),
+            "--set zero.selection: 'Best' input should be 'Rd', 'Pri', 'PriDiffE' or 'PriDiffR'",
+        ),
+        ("ZERO", None, ("window=ten",), "--set window: 'ten' input should be a valid integer"),
+        ("ZERO", None, ("enter=.nan",), "--set enter: .nan must be a finite number"),
+        ("ZERO", None, ("enter=0.01",), "--set exit: 0.05 exit must be below enter"),
+        ("ZERO", None, ("window",), "--set: 'window' must be KEY=VALUE, e.g. window=10 or zero.selection=Rd"),
+        (
+            "ZERO",
+            None,
+            ("zero..alpha=1",),
+            "--set: 'zero..alpha=1' must be KEY=VALUE, e.g. window=10 or zero.selection=Rd",
+        ),
+        ("ZERO", None, ("window=1", "window=2"), "--set window: '2' was given before: give it once"),
+        (
+            "ZERO",
+            None,
+            ("zero=1", "zero.alpha=1"),
+            "--set zero.alpha: '1' lies below a value that was given, too: give one of them",
+        ),
+        ("ZERO", None, ("zero={",), "--set zero: '{' is not YAML"),
+        ("ZERO", None, ("strategy=MIG",), "--set strategy: 'MIG' is what --strategy is for"),
+        ("ZERO", None, ("zero.fixedRatio=0.5", "zero.ranks=[9]"), "--set zero.ranks: 9: the job has ranks 0 .. 3"),
+    ],
+)
+def test_a_wrong_policy_is_one_line(strategy, share, sets, line):
+    with pytest.raises(BadInput) as error:
+        orders.wish(strategy, share, sets, 4)
+    assert str(error.value) == line
+
+
+@pytest.mark.parametrize(
+    ("settings", "options"),
+    [
+        ({"strategy": "SEMI"}, "--strategy SEMI"),
+        ({"strategy": "AUTO", "maxPrunedShare": 0.0}, "--strategy AUTO --set maxPrunedShare=0.0"),
+        (
+            {"strategy": "ZERO", "window": 7, "zero": {"selection": "Rd", "ranks": [0, 3], "fixedRatio": 0.5}},
+            "--strategy ZERO --set window=7 --set zero.selection=Rd --set zero.fixedRatio=0.5 "
+            "--set 'zero.ranks=[0, 3]'",
+        ),
+    ],
+)
+def test_settings_can_be_asked_for_again(settings, options):
+    assert orders.options_of(BalancingSettings.model_validate(settings)) == options
+    words = shlex.split(options)
+    again = orders.wish(words[1], None, tuple(words[3::2]), 4)
+    assert again.settings == BalancingSettings.model_validate(settings)
