@@ -20,6 +20,7 @@ from heterotp_operator.lease import LeaseGate, LeaseTimes
 from heterotp_operator.metrics import Metrics, QueueMetrics
 from heterotp_operator.queue import Key, WorkQueue
 from heterotp_operator.ranks import Poller
+from heterotp_operator.reconcile.control import Effective
 from heterotp_operator.reports import Reports, Views
 from heterotp_operator.resync import Resync
 from heterotp_operator.server import Server
@@ -43,8 +44,9 @@ class Operator:
         self.watches: dict[str, float] = {}
         self.queues = {kind: WorkQueue(observer=QueueMetrics(metrics, kind.kind)) for kind in KINDS}
         jobs = self.queues[JOBS]
+        published: dict[Key, Effective] = {}  # by each job's last reconcile
         self.poller = Poller(
-            self.stores, jobs.add, settings.poll_seconds, settings.poll_timeout_seconds, settings.identity
+            self.stores, published, jobs.add, settings.poll_seconds, settings.poll_timeout_seconds, settings.identity
         )
         self.intake = Intake(self.stores, self._enqueue)
         self.resync = Resync(cluster, self.stores, self.intake, settings)
@@ -52,8 +54,10 @@ class Operator:
         times = LeaseTimes(settings.lease_seconds, settings.lease_renew_deadline_seconds, settings.lease_retry_seconds)
         self.lease = LeaseGate(cluster, settings.lease_namespace, settings.lease_name, settings.identity, times)
         recorder = Recorder(cluster, settings.identity)
-        reconciler = Reconciler(self.stores, self.intake, cluster, jobs, self.poller, recorder, metrics, settings)
-        views = Views(self.stores, self.poller, settings, reconciler.published)
+        reconciler = Reconciler(
+            self.stores, self.intake, cluster, jobs, self.poller, recorder, metrics, settings, published
+        )
+        views = Views(self.stores, self.poller, settings, published)
         policies = Reports(POLICIES, self.stores.policies, views.policy, cluster, recorder)
         injections = Reports(INJECTIONS, self.stores.injections, views.injection, cluster, recorder)
         self._turns = [

@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import aiohttp
@@ -11,6 +11,7 @@ from heterotp_api.trainer_status import TrainerStatus
 from pydantic import ValidationError
 
 from heterotp_operator.queue import Key, WorkQueue
+from heterotp_operator.reconcile.control import Effective
 from heterotp_operator.reconcile.observed import TrainerReport
 from heterotp_operator.store import Json, Stores
 
@@ -53,13 +54,15 @@ class Poller:
     def __init__(
         self,
         stores: Stores,
+        published: Mapping[Key, Effective],
         changed: Callable[[Key], None],
         seconds: float,
         timeout: float,
         lease: str,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._stores, self._changed, self._seconds, self._now = stores, changed, seconds, now
+        self._stores, self._published, self._changed = stores, published, changed
+        self._seconds, self._now = seconds, now
         self._timeout = aiohttp.ClientTimeout(total=timeout)
         self._headers = {names.LEASE_HEADER: lease}
         self._reports: dict[Key, tuple[str, TrainerReport]] = {}
@@ -98,10 +101,10 @@ class Poller:
 
     def _behind(self, key: Key, status: TrainerStatus | None) -> bool:
         """Return whether the ranks are about to take a newer control document: somebody may wait for it."""
-        job = self._stores.jobs.get(key)
-        if job is None or status is None or status.state != "running" or status.control_error:
+        told = self._published.get(key)
+        if told is None or status is None or status.state != "running" or status.control_error:
             return False
-        return int((job["status"].get("balancing") or {}).get("generation") or 0) > status.applied_generation
+        return told.document.generation > status.applied_generation
 
     def _take(self, key: Key, uid: str, status: TrainerStatus | None, error: str) -> None:
         old_uid, old = self._reports.get(key, ("", None))

@@ -24,7 +24,7 @@ class Settings:
 
     namespaces: tuple[str, ...] = ()
     trainer_image: str = "heterotp/trainer:latest"
-    workers: int = 8
+    workers: int = 24
     metrics_host: str = "0.0.0.0"
     metrics_port: int = 8080
     lease_name: str = "heterotp-operator"

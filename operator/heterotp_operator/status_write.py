@@ -23,6 +23,14 @@ def due(written: Json, wanted: Json, seconds_since_write: float) -> bool:
     return seconds_since_write >= EVERY_SECONDS or moved(old, new)
 
 
+def awaits_ranks(written: Json, wanted: Json) -> bool:
+    """Return whether all news is what the ranks are being told: they take it in a moment, and one write says both."""
+    told = wanted.get("balancing") or {}
+    behind = told.get("appliedGeneration") is not None and told["generation"] > told["appliedGeneration"]
+    others = [_facts({**status, "balancing": None}) for status in (written, wanted)]
+    return wanted.get("phase") == "Running" and behind and others[0] == others[1]
+
+
 def _facts(status: Json) -> Json:
     kept = {name: value for name, value in status.items() if name not in (*NUMBERS, *COUNTERS)}
     if isinstance(kept.get("balancing"), dict):  # seconds in it are numbers, the rest are facts

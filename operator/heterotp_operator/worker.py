@@ -20,10 +20,11 @@ from heterotp_operator.reconcile.control import Effective
 from heterotp_operator.reconcile.observed import Observed
 from heterotp_operator.reconcile.plan import plan
 from heterotp_operator.settings import Settings
-from heterotp_operator.status_write import due
+from heterotp_operator.status_write import awaits_ranks, due
 from heterotp_operator.store import Json, Stores
 
 REFRESH_SECONDS = 1.0  # in which a kubelet that was woken hands the control document to rank 0
+ANSWER_SECONDS = 3.0  # in which running ranks take a control document
 PODGROUPS = {"volcano": VOLCANO, "coscheduling": COSCHEDULING}
 
 
@@ -35,6 +36,7 @@ class _Memory:
     attempt: int = -1
     refusals: Refusals = field(default_factory=dict)
     written_at: float = float("-inf")
+    waiting_since: float | None = None  # that the status tells less than the ranks were told
 
 
 class Reconciler:
@@ -50,13 +52,14 @@ class Reconciler:
         recorder: Recorder,
         metrics: Metrics,
         settings: Settings,
+        published: dict[Key, Effective],
         now: Callable[[], float] = time.time,
     ) -> None:
         self._stores, self._intake, self._cluster, self._queue = stores, intake, cluster, queue
         self._poller = poller
         self._recorder, self._metrics, self._settings, self._now = recorder, metrics, settings, now
         self._memories: dict[Key, _Memory] = {}
-        self.published: dict[Key, Effective] = {}
+        self._published = published
 
     async def reconcile(self, key: Key) -> float | None:
         """Observe, plan and apply one job; return the seconds after which to look again. Raises ApiError."""
@@ -88,7 +91,7 @@ class Reconciler:
     def _tell(self, key: Key, observed: Observed, decision: Decision) -> None:
         """Remember and count what was published, and ask rank 0 for it as soon as it can have it."""
         with contextlib.suppress(ValidationError):  # of a job that was refused nothing is published
-            self.published[key] = observed.effective
+            self._published[key] = observed.effective
         if any(isinstance(action, ApplyConfigMap) for action in decision.actions):
             strategy = ((decision.status or {}).get("balancing") or {}).get("strategy", "None")
             self._metrics.published.labels(key[0], strategy).inc()
@@ -98,15 +101,29 @@ class Reconciler:
     async def _report(self, key: Key, applier: Applier, decision: Decision, memory: _Memory) -> None:
         """Write the status if it is worth a write, then the events."""
         job = self._stores.jobs.get(key) or applier.job
-        if decision.status is not None and due(job["status"], decision.status, self._now() - memory.written_at):
+        if decision.status is not None and self._is_due(key, job["status"], decision.status, memory):
             await applier.write_status(decision.status)
             self._metrics.observe_transition(applier.job, {**job["status"], **decision.status}, self._now())
-            memory.written_at = self._now()
+            memory.written_at, memory.waiting_since = self._now(), None
             if applier.changed:
                 self._queue.add(key)
         self._metrics.observe_job(key, job["spec"], decision.status or job["status"])
         for event in decision.events:
             await self._recorder.record(applier.job, event)
+
+    def _is_due(self, key: Key, written: Json, wanted: Json, memory: _Memory) -> bool:
+        """Return whether to write the status now; what ranks are being told waits a moment for their answer."""
+        now = self._now()
+        if not due(written, wanted, now - memory.written_at):
+            return False
+        if not awaits_ranks(written, wanted):
+            return True
+        if memory.waiting_since is None:
+            memory.waiting_since = now
+        left = memory.waiting_since + ANSWER_SECONDS - now
+        if left > 0:
+            self._queue.add_after(key, left)
+        return left <= 0
 
     def _memory(self, key: Key, job: Json) -> _Memory:
         uid, attempt = job["metadata"]["uid"], job["status"].get("attempt", -1)
@@ -133,7 +150,7 @@ class Reconciler:
 
     def _forget(self, key: Key) -> None:
         self._memories.pop(key, None)
-        self.published.pop(key, None)
+        self._published.pop(key, None)
         self._poller.forget(key)
         self._queue.discard(key)
         self._metrics.forget_job(key)

@@ -8,7 +8,11 @@ import aiohttp
 import pytest
 from aiohttp import web
 from heterotp_api import names
+from heterotp_api.control import ControlDocument
 from heterotp_operator.ranks import Poller, ask, target
+from heterotp_operator.reconcile.control import Effective
+from heterotp_operator.reconcile.injections import Listed
+from heterotp_operator.reconcile.policies import Governing
 from heterotp_operator.store import Stores
 
 KEY = ("ns", "j")
@@ -147,7 +151,7 @@ async def polled(rank0):
     stores, changed, clock = Stores(), asyncio.Queue(), [100.0]
     stores.jobs.upsert(job(metrics={"port": rank0.port}))
     stores.pods.upsert(pod(address="127.0.0.1"))
-    poller = Poller(stores, changed.put_nowait, 0.01, 1.0, "operator-1", now=lambda: clock[0])
+    poller = Poller(stores, {}, changed.put_nowait, 0.01, 1.0, "operator-1", now=lambda: clock[0])
     task = asyncio.create_task(poller.work())
     poller.queue.add(KEY)
     yield poller, stores, changed, clock
@@ -199,6 +203,10 @@ async def test_what_an_earlier_pod_said_does_not_count(rank0, polled):
             await changed.get()
 
 
+def told(generation):
+    return Effective(ControlDocument(generation=generation), Governing(), Listed((), {}))
+
+
 @pytest.mark.parametrize(
     ("generation", "answer", "often"),
     [
@@ -212,12 +220,11 @@ async def test_what_an_earlier_pod_said_does_not_count(rank0, polled):
 )
 async def test_ranks_that_are_behind_are_asked_often(rank0, generation, answer, often):
     stores = Stores()
-    body = job(metrics={"port": rank0.port})
-    body["status"]["balancing"] = {"generation": generation}
-    stores.jobs.upsert(body)
+    stores.jobs.upsert(job(metrics={"port": rank0.port}))
+    published = {} if generation is None else {KEY: told(generation)}
     stores.pods.upsert(pod(address="127.0.0.1"))
     rank0.answer = lambda: web.Response(text=json.dumps({**json.loads(DOCUMENT), **answer}))
-    poller = Poller(stores, lambda key: None, 100.0, 1.0, "operator-1")
+    poller = Poller(stores, published, lambda key: None, 100.0, 1.0, "operator-1")
     waits = []
     poller.queue.add_after = lambda key, seconds: waits.append(seconds)
     async with aiohttp.ClientSession() as http:

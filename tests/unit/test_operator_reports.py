@@ -104,7 +104,7 @@ async def test_what_is_gone_is_left_alone(world):
 
 def views():
     stores = Stores()
-    poller = Poller(stores, WorkQueue().add, 5.0, 1.0, "me")
+    poller = Poller(stores, {}, WorkQueue().add, 5.0, 1.0, "me")
     return stores, Views(stores, poller, Settings(), {})
 
 

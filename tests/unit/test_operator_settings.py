@@ -6,7 +6,7 @@ from heterotp_operator.settings import Settings, from_environment
 
 def test_defaults():
     settings = from_environment({})
-    assert (settings.namespaces, settings.workers, settings.api_requests_per_second) == ((), 8, 200)
+    assert (settings.namespaces, settings.workers, settings.api_requests_per_second) == ((), 24, 200)
     assert (settings.lease_seconds, settings.lease_renew_deadline_seconds, settings.lease_retry_seconds) == (15, 10, 2)
     assert settings.poll_seconds == 5
 

@@ -1,7 +1,7 @@
 """The write rule: facts at once, numbers when they moved by 5 % or after 30 s."""
 
 import pytest
-from heterotp_operator.status_write import due
+from heterotp_operator.status_write import awaits_ranks, due
 
 BASE = {
     "phase": "Running",
@@ -74,3 +74,19 @@ def test_decimals_of_a_message_are_numbers_and_all_else_are_facts(message, expec
 def test_saved_seconds_are_a_number():
     assert not due(changed(savedSeconds=100.0), changed(savedSeconds=101.0), 0)
     assert due(changed(savedSeconds=100.0), changed(savedSeconds=106.0), 0)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ({"generation": 3, "appliedGeneration": 2, "strategy": "ZERO"}, True),
+        ({"generation": 3, "appliedGeneration": 3, "strategy": "ZERO"}, False),
+        ({"generation": 3, "strategy": "ZERO"}, False),  # no rank was heard yet
+    ],
+    ids=["behind", "followed", "nobody there"],
+)
+def test_what_ranks_are_being_told_can_wait_for_their_answer(wanted, expected):
+    old = changed(balancing={"generation": 2, "appliedGeneration": 2, "strategy": "AUTO"})
+    assert awaits_ranks(old, changed(balancing=wanted)) is expected
+    assert not awaits_ranks(old, changed(balancing=wanted, waitingFor="Policy"))
+    assert not awaits_ranks(old, changed(balancing=wanted, phase="Restarting"))

@@ -1,0 +1,169 @@
+"""A bare API server with one operator on it, for benchmarks: no kubelet, the benchmark plays the pods."""
+
+import asyncio
+import json
+import os
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import aiohttp
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "api")]
+
+from heterotp_api import names  # noqa: E402
+from heterotp_api.crd import crds  # noqa: E402
+
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+JOBS = f"/apis/{names.API_VERSION}/namespaces/default/heterotpjobs"
+PODS = "/api/v1/namespaces/default/pods"
+CONCURRENT = 32
+PATIENCE_SECONDS = 900.0
+MERGE = "application/merge-patch+json"
+
+
+class Api:
+    """The API server, raw."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        document = yaml.safe_load(kubeconfig.read_text())
+        cluster = document["clusters"][0]["cluster"]
+        self.server = cluster["server"]
+        self._tls = ssl.create_default_context(cafile=cluster["certificate-authority"])
+        self._headers = {"Authorization": f"Bearer {document['users'][0]['user']['token']}"}
+
+    async def __aenter__(self) -> "Api":
+        connector = aiohttp.TCPConnector(limit=0, ssl=self._tls)
+        timeout = aiohttp.ClientTimeout(total=None)
+        self.http = aiohttp.ClientSession(self.server, connector=connector, headers=self._headers, timeout=timeout)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.http.close()
+
+    async def call(self, method: str, path: str, body: object = None, kind: str = "application/json") -> dict:
+        data = None if body is None else json.dumps(body)
+        async with self.http.request(method, path, data=data, headers={"Content-Type": kind}) as answer:
+            document = await answer.json()
+            if answer.status >= 400:
+                raise RuntimeError(f"{method} {path}: {document.get('message')}")
+            return document
+
+    async def patch_status(self, path: str, status: dict) -> None:
+        await self.call("PATCH", f"{path}/status", {"status": status}, "application/merge-patch+json")
+
+    async def items(self, path: str) -> list[dict]:
+        return (await self.call("GET", f"{path}?resourceVersion=0"))["items"]
+
+
+async def spread(calls: list) -> None:
+    """Await all calls, so many at a time."""
+    gate = asyncio.Semaphore(CONCURRENT)
+
+    async def one(call: object) -> None:
+        async with gate:
+            await call
+
+    await asyncio.gather(*map(one, calls))
+
+
+async def until(check: object, every: float = 1.0) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not await check():
+        if time.monotonic() > deadline:
+            raise TimeoutError("the operator did not get there")
+        await asyncio.sleep(every)
+
+
+def job(number: int, pods: int) -> dict:
+    template = {"spec": {"containers": [{"name": names.CONTAINER, "image": "heterotp/trainer:bench"}]}}
+    groups = [{"name": "a", "pods": pods, "template": template}]
+    spec = {"tensorParallelDegree": pods, "workerGroups": groups, "training": {"model": {"preset": "vit-tiny"}}}
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "HeteroTPJob",
+        "metadata": {"name": f"job-{number}"},
+        "spec": spec,
+    }
+
+
+def ready(pod: str, value: bool) -> dict:
+    """Return the status of a running pod whose container is, or is not, ready."""
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    state = {"running": {"startedAt": at}}
+    container = {
+        "name": names.CONTAINER,
+        "ready": value,
+        "restartCount": 0,
+        "image": "i",
+        "imageID": "",
+        "state": state,
+    }
+    conditions = [{"type": "Ready", "status": str(value), "lastTransitionTime": at}]
+    return {"phase": "Running", "containerStatuses": [container], "conditions": conditions}
+
+
+class Operator:
+    """The operator process under test."""
+
+    port = 18099
+
+    def __init__(self, kubeconfig: Path, log: Path) -> None:
+        path = os.pathsep.join(str(ROOT / part) for part in ("api", "operator"))
+        given = {"KUBECONFIG": str(kubeconfig), "PYTHONPATH": path, "HETEROTP_METRICS_PORT": str(self.port)}
+        self._env = {**os.environ, **given, "HETEROTP_IDENTITY": "bench"}
+        self._log = log
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            command = [sys.executable, "-m", "heterotp_operator"]
+            self.process = subprocess.Popen(command, env=self._env, stdout=log, stderr=log)
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(60)
+
+    def memory(self) -> dict[str, float]:
+        """Return resident memory now and at its highest, MB."""
+        fields = dict(line.split(":", 1) for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines())
+        return {name: int(fields[key].split()[0]) / 1024 for name, key in (("now", "VmRSS"), ("peak", "VmHWM"))}
+
+    def cpu_seconds(self) -> float:
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def install_crds(api: Api) -> None:
+    for crd in crds():
+        await api.call("POST", CRDS, crd)
+    await asyncio.sleep(5)  # until they are served
+
+
+async def all_pods(api: Api, wanted: int) -> bool:
+    return len(await api.items(PODS)) >= wanted
+
+
+def on_bare_cluster(measure: Callable[[Path, Path], Awaitable[dict]]) -> None:
+    """Start an API server, measure(kubeconfig, the operator's log), print the figures, take the server down."""
+    tools, name = ROOT / "tools" / "cluster", f"bench-{os.getpid()}"
+    up = subprocess.run(
+        [tools / "cp-up.sh", name],
+        env={**os.environ, "CP_WITHOUT": "kwok scheduler"},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    kubeconfig = Path(up.stdout.strip())
+    log = kubeconfig.with_name("operator.log")
+    try:
+        print(json.dumps(asyncio.run(measure(kubeconfig, log)), indent=2))
+    except BaseException:
+        sys.stderr.write(log.read_text()[-4000:] if log.exists() else "")
+        raise
+    finally:
+        subprocess.run([tools / "cp-down.sh", name], check=True)
