@@ -8,7 +8,12 @@ from heterotp_api.trainer_status import TrainerRank, TrainerStatus
 
 PLAIN_EVERY_SECONDS = 5.0
 ABSENT = "-"
-BALANCING_COLUMNS = ("pruned", "migrated", "chi")  # fields of Row that a run without balancing does not show
+BALANCING_COLUMNS = (
+    "pruned",
+    "migrated",
+    "chi",
+    "injected",
+)  # fields of Row that a run without balancing does not show
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,7 @@ class Row:
     pruned: str
     migrated: str
     chi: str
+    injected: str
     busy: float
     waiting: float
     straggler: bool
@@ -81,7 +87,8 @@ def row(rank: TrainerRank, place: RankPlace) -> Row:
         speed=ABSENT if rank.relative_speed is None else f"{rank.relative_speed:.2f}",
         pruned=percent(rank.pruned_ratio) if rank.pruned_ratio else ABSENT,
         migrated=migrated(rank),
-        chi=f"{rank.injected_slowdown:.1f}x" if rank.injected_slowdown > 1 else ABSENT,
+        chi=f"{rank.slowdown:.1f}x" if rank.straggler and rank.slowdown else ABSENT,
+        injected=f"{rank.injected_slowdown:.1f}x" if rank.injected_slowdown > 1 else ABSENT,
         busy=busy / total if total else 0.0,
         waiting=wait / total if total else 0.0,
         straggler=rank.straggler,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from guardian import Guardian
 from heterotp_api.crd import crds
-from kube import Kube, KubeError, until
+from kube import Kube, KubeError, make_namespace, until
 from places import ROOT, RUN
 from proxy import Proxy
 
@@ -195,3 +195,18 @@ def new_operator(guardian, kubeconfig, tmp_path_factory):
     for operator in made:
         if operator.process is not None and operator.process.poll() is None:
             operator.kill()
+
+
+@pytest.fixture(scope="session")
+def operated(kube, new_operator):
+    """A context that is an operator in a namespace of its own; it must live to the end and stop as it is told to."""
+
+    @contextmanager
+    def at_work(namespace):
+        make_namespace(kube, namespace)
+        operator = new_operator(namespace).start()
+        yield operator
+        assert operator.process.poll() is None, operator.log.read_text()
+        assert operator.stop() == 0, operator.log.read_text()
+
+    return at_work

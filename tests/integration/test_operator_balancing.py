@@ -7,19 +7,16 @@ import pytest
 from balanced_job import Run, Thing, custom
 from gang import groups_of
 from heterotp_api import names
-from kube import KubeError, make_namespace, until
+from kube import KubeError, until
 
 pytestmark = pytest.mark.integration
 NAMESPACE = "balancing"
 
 
 @pytest.fixture(scope="module")
-def operator(kube, new_operator):
-    make_namespace(kube, NAMESPACE)
-    operator = new_operator(NAMESPACE).start()
-    yield operator
-    assert operator.process.poll() is None, operator.log.read_text()
-    assert operator.stop() == 0, operator.log.read_text()
+def operator(operated):
+    with operated(NAMESPACE) as operator:
+        yield operator
 
 
 @pytest.fixture

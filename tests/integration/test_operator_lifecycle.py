@@ -5,19 +5,16 @@ import json
 import pytest
 from gang import Gang, groups_of, job
 from heterotp_api import names
-from kube import make_namespace, until
+from kube import until
 
 pytestmark = pytest.mark.integration
 NAMESPACE = "lifecycle"
 
 
 @pytest.fixture(scope="module")
-def operator(kube, new_operator):
-    make_namespace(kube, NAMESPACE)
-    operator = new_operator(NAMESPACE).start()
-    yield operator
-    assert operator.process.poll() is None, operator.log.read_text()
-    assert operator.stop() == 0, operator.log.read_text()
+def operator(operated):
+    with operated(NAMESPACE) as operator:
+        yield operator
 
 
 @pytest.fixture

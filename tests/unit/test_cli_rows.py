@@ -70,17 +70,19 @@ def test_a_rank_that_has_measured_nothing_shows_dashes(places):
 @pytest.mark.parametrize(
     ("more", "cells"),
     [
-        ({}, ("-", "-", "-")),
-        ({"pruned_ratio": 0.6, "injected_slowdown": 4.0}, ("60.0 %", "-", "4.0x")),
-        ({"migrated_ratio": 0.25}, ("-", "25.0 %", "-")),
-        ({"columns_in": 42}, ("-", "+42", "-")),
-        ({"migrated_ratio": 0.25, "columns_in": 42}, ("-", "25.0 % +42", "-")),
+        ({}, ("-", "-", "-", "-")),
+        ({"pruned_ratio": 0.6, "injected_slowdown": 4.0}, ("60.0 %", "-", "-", "4.0x")),
+        ({"slowdown": 3.93, "straggler": True}, ("-", "-", "3.9x", "-")),
+        ({"slowdown": 1.04}, ("-", "-", "-", "-")),
+        ({"migrated_ratio": 0.25}, ("-", "25.0 %", "-", "-")),
+        ({"columns_in": 42}, ("-", "+42", "-", "-")),
+        ({"migrated_ratio": 0.25, "columns_in": 42}, ("-", "25.0 % +42", "-", "-")),
     ],
     ids=str,
 )
 def test_balancing_of_a_rank(places, more, cells):
     row = rows.row(rank(0, **more), places[0])
-    assert (row.pruned, row.migrated, row.chi) == cells
+    assert (row.pruned, row.migrated, row.chi, row.injected) == cells
 
 
 def test_where_room_is_short_the_slowest_ranks_stay(places):
@@ -191,8 +193,8 @@ def test_a_plain_run_has_no_columns_of_balancing(places):
 def test_the_table_shows_what_balancing_does_and_why(places):
     helper, straggler = rank(0, columns_in=42), rank(3, migrated_ratio=0.25, injected_slowdown=4.0)
     text = drawn(places, ranks=(helper, rank(1), rank(2), straggler), plan_id=1, reason=REASON)
-    assert "pruned" not in text
-    assert all(word in text for word in ("migrated", "chi", "+42", "25.0 %", "4.0x", f"decision 1: {REASON}"))
+    assert "pruned" not in text and "chi" not in text
+    assert all(word in text for word in ("migrated", "injected", "+42", "25.0 %", "4.0x", f"decision 1: {REASON}"))
 
 
 def test_a_narrow_terminal_cuts_device_and_bar_but_no_number(places):
