@@ -19,10 +19,11 @@ def body(ranks=3, **training):
     return spec(ranks, [group], batchSize=16, **training)
 
 
-def tell(folder, generation, strategy="None", injections=(), **policy):
-    """Write the control document as a user's editor would."""
+def tell(folder, generation, strategy="None", injections=(), lease=None, **policy):
+    """Write the control document as a user's editor would; lease: seconds, as an operator would."""
     balancing = {"strategy": strategy, **policy}
     document = {"generation": generation, "balancing": balancing, "injections": list(injections)}
+    document |= {"leaseSeconds": lease} if lease else {}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "control.json").write_text(json.dumps(document))
 

@@ -1,12 +1,14 @@
 """Ranks decide alone and alike: all change at one iteration, who differs is named, moving work changes no number."""
 
+import itertools
 import json
 import os
 import signal
+import urllib.request
 
 import pytest
 from balancing_gang import CHI4, LONG, body, sabotaged, tell
-from heterotp_api.names import EXIT_PEER_LOST, EXIT_STOPPED
+from heterotp_api.names import EXIT_PEER_LOST, EXIT_STOPPED, LEASE_HEADER
 from launched import Launched
 
 RANKS = 3
@@ -81,6 +83,26 @@ def test_documents_plans_and_injections_hold_from_the_same_iteration_on_every_ra
     told = [each for each in common[0] if each["iteration"] in history]
     assert [history[each["iteration"]] for each in told] == [(each["generation"], each["plan"]) for each in told]
     assert len(told) >= len(common[0]) - 1  # what holds after the last iteration held in none
+
+
+def test_without_polls_a_lease_ends_injections_at_the_same_iteration_on_every_rank(launch):
+    run = launch(body(iterations=LONG), command=sabotaged("says what holds"))
+    run.reach(3)
+    tell(run.workdir, 1, "ZERO", [CHI4], lease=2, zero={"fixedRatio": 0.5, "ranks": [0]})
+    status = lambda: run.read("status.json") or {}  # noqa: E731
+    run.until("the injection holds", lambda: "[1.0, 1.0, 4.0]" in run.text())
+    run.until("the lease is over", lambda: status().get("leaseExpired"))
+    assert [each["state"] for each in status()["injections"]] == ["lapsed"]
+    assert status()["ranks"][0]["prunedRatio"] > 0.4  # the policy stays
+    poll = urllib.request.Request(f"http://127.0.0.1:{run.port + 1}/status", headers={LEASE_HEADER: "operator"})
+    urllib.request.urlopen(poll, timeout=30).close()
+    run.until("it is back", lambda: run.text().count("[1.0, 1.0, 4.0]") >= 2 * RANKS)
+    os.kill(run.ranks()[1], signal.SIGTERM)
+    assert run.wait() == EXIT_STOPPED, run.text()
+    slowed = [[(each["iteration"], each["asked"]) for each in mine] for mine in holds(run)]
+    assert slowed[0] == slowed[1] == slowed[2]
+    turns = [asked[2] for _, asked in slowed[0]]
+    assert [chi for before, chi in itertools.pairwise([0.0, *turns]) if chi != before][:4] == [1.0, 4.0, 1.0, 4.0]
 
 
 # -- moving work changes no number ------------------------------------------------------------------------
