@@ -32,7 +32,8 @@ def address(number: int) -> str:
 class Ranks:
     """Rank 0 of all jobs, and a watch of what they are told."""
 
-    def __init__(self, jobs: int) -> None:
+    def __init__(self, jobs: int, pods: int) -> None:
+        self._pods = pods
         self.documents: dict[str, dict] = {}
         self._jobs = {address(number): f"job-{number}" for number in range(jobs)}
         self.polls = 0
@@ -51,7 +52,16 @@ class Ranks:
         name = self._jobs[request.transport.get_extra_info("sockname")[0]]
         generation = self.documents.get(name, {}).get("generation", 0)
         told = {"job": name, "attempt": 1, "state": "running", "startedAt": 0, "iteration": self.polls}
-        return web.json_response({**told, "iterationSeconds": 0.5, "appliedGeneration": generation})
+        rows = [self._rank(rank) for rank in range(self._pods)]
+        return web.json_response({**told, "iterationSeconds": 0.5, "appliedGeneration": generation, "ranks": rows})
+
+    def _rank(self, rank: int) -> dict:
+        """Return a rank's line with all its fields; its times move by a percent or two, as real ones do."""
+        noise = 1 + 0.01 * ((self.polls * 7 + rank * 3) % 5 - 2)
+        times = ("compute", "matmul", "fullMatmul", "unit", "fixed", "wait", "data", "control")
+        seconds = {f"{name}Seconds": 0.1234567 * noise for name in times}
+        shares = {"relativeSpeed": noise, "slowdown": noise, "share": 1 / self._pods, "measuredSlowdown": 1.0}
+        return {"rank": rank, "tpRank": rank, "device": "cuda:NVIDIA A100", **seconds, **shares}
 
     async def watch(self, api: Api) -> None:
         async with api.http.get(f"{CONFIGMAPS}?watch=1&{OWNED}", read_bufsize=1 << 24) as answer:
@@ -129,7 +139,7 @@ async def idle(operator: Operator, ranks: Ranks, seconds: float = 30.0) -> dict[
 
 async def measure(kubeconfig: Path, log: Path, arguments: argparse.Namespace) -> dict:
     jobs, pods = arguments.jobs, arguments.pods
-    operator, ranks = Operator(kubeconfig, log), Ranks(jobs)
+    operator, ranks = Operator(kubeconfig, log), Ranks(jobs, pods)
     result: dict = {"jobs": jobs, "podsPerJob": pods}
     async with Api(kubeconfig) as api:
         await install_crds(api)

@@ -58,8 +58,8 @@ class Operator:
             self.stores, self.intake, cluster, jobs, self.poller, recorder, metrics, settings, published
         )
         views = Views(self.stores, self.poller, settings, published)
-        policies = Reports(POLICIES, self.stores.policies, views.policy, cluster, recorder)
-        injections = Reports(INJECTIONS, self.stores.injections, views.injection, cluster, recorder)
+        policies = Reports(POLICIES, self.intake, views.policy, cluster, recorder)
+        injections = Reports(INJECTIONS, self.intake, views.injection, cluster, recorder)
         self._turns = [
             *([self._turn(JOBS, reconciler.reconcile)] * settings.workers),
             self._turn(POLICIES, policies.reconcile),

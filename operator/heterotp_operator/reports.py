@@ -6,18 +6,19 @@ from dataclasses import dataclass
 
 from heterotp_operator.cluster import STATUS_MANAGER, Cluster, NotFound, Resource
 from heterotp_operator.events import Recorder
+from heterotp_operator.intake import Intake
 from heterotp_operator.observe import observe
 from heterotp_operator.queue import Key
 from heterotp_operator.ranks import Poller
 from heterotp_operator.reconcile.actions import Event
 from heterotp_operator.reconcile.control import Effective
 from heterotp_operator.reconcile.injection_status import InjectionSeen, injection_status
-from heterotp_operator.reconcile.objects import injection_wants
+from heterotp_operator.reconcile.objects import injection_wants, is_ours
 from heterotp_operator.reconcile.observed import Observed
 from heterotp_operator.reconcile.policy_status import PolicySeen, policy_status
 from heterotp_operator.settings import Settings
 from heterotp_operator.status_write import due
-from heterotp_operator.store import Json, Store, Stores, key_of
+from heterotp_operator.store import Json, Stores, key_of
 
 Decide = Callable[[Key, Json, float], tuple[Json, tuple[Event, ...]]]
 
@@ -30,14 +31,15 @@ class Views:
 
     def policy(self, key: Key, body: Json, now: float) -> tuple[Json, tuple[Event, ...]]:
         """Return a policy's status and news."""
-        namespace = key[0]
-        policies, jobs = self._stores.policies.in_namespace(namespace), self._stores.jobs.in_namespace(namespace)
-        return policy_status(PolicySeen(body, policies, jobs, now))
+        return policy_status(PolicySeen(body, self._stores.policies.in_namespace(key[0]), self._jobs(key[0]), now))
 
     def injection(self, key: Key, body: Json, now: float) -> tuple[Json, tuple[Event, ...]]:
         """Return an injection's status and news."""
-        jobs = [job for job in self._stores.jobs.in_namespace(key[0]) if injection_wants(body, job)]
+        jobs = [job for job in self._jobs(key[0]) if injection_wants(body, job)]
         return injection_status(InjectionSeen(body, tuple(self._job(key_of(job), job, now) for job in jobs), now))
+
+    def _jobs(self, namespace: str) -> tuple[Json, ...]:
+        return tuple(job for job in self._stores.jobs.in_namespace(namespace) if is_ours(job))
 
     def _job(self, key: Key, job: Json, now: float) -> Observed:
         published = self._published.get(key)
@@ -56,13 +58,14 @@ class Reports:
     def __init__(
         self,
         resource: Resource,
-        store: Store,
+        intake: Intake,
         decide: Decide,
         cluster: Cluster,
         recorder: Recorder,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._resource, self._store, self._decide = resource, store, decide
+        self._resource, self._intake, self._decide = resource, intake, decide
+        self._store = intake.store_of(resource)
         self._cluster, self._recorder, self._now = cluster, recorder, now
         self._memories: dict[Key, _Memory] = {}
 
@@ -97,4 +100,4 @@ class Reports:
             )
         except NotFound:
             return  # it went away meanwhile; its event does the rest
-        self._store.upsert(answer)
+        self._intake.upsert(self._resource, answer)  # it may be the first to show an edit

@@ -6,7 +6,7 @@ from typing import Any
 from heterotp_operator.store import Json
 
 NUMBERS = ("ranks", "training", "slowest", "savedSeconds", "measured")  # fields that move with every poll
-DECIMAL = re.compile(r"\d+\.\d+")  # in a message; it moves as the numbers do
+DECIMAL = re.compile(r"(?<![\w.-])\d+\.\d+(?![\d.])")  # in a message, not in a name; it moves as the numbers do
 COUNTERS = ("attempt", "restarts")  # another field manager's
 MOVED_RATIO = 0.05
 EVERY_SECONDS = 30.0
@@ -16,11 +16,16 @@ def due(written: Json, wanted: Json, seconds_since_write: float) -> bool:
     """Return whether `wanted` is worth a write over the live status `written`."""
     if _facts(written) != _facts(wanted):
         return True
-    old = {name: written.get(name) for name in NUMBERS}
-    new = {name: wanted.get(name) for name in NUMBERS}
+    old, new = _numbers(written), _numbers(wanted)
     if old == new:
         return False
     return seconds_since_write >= EVERY_SECONDS or moved(old, new)
+
+
+def _numbers(status: Json) -> Json:
+    balancing = status.get("balancing") or {}
+    seconds = {name: value for name, value in balancing.items() if name.endswith("Seconds")}
+    return {"balancing": seconds} | {name: status.get(name) for name in NUMBERS}
 
 
 def awaits_ranks(written: Json, wanted: Json) -> bool:

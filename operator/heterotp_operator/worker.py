@@ -81,7 +81,8 @@ class Reconciler:
                 break
         self._tell(key, observed, decision)
         await self._report(key, applier, decision, memory)
-        self._intake.enqueue_dependents(self._stores.jobs.get(key))
+        # an answer may be the first to show another label: then whom it left must hear of it, too
+        self._intake.enqueue_dependents(job, self._stores.jobs.get(key))
         return decision.requeue_after
 
     async def _observe(self, key: Key, job: Json, memory: _Memory) -> Observed:

@@ -106,7 +106,8 @@ def test_a_rank_is_slowed_named_relieved_and_left_alone_again(run, space, measur
     assert run.status["attempt"] == 1
     iterations = [iteration for _, iteration in run.seen]
     assert iterations == sorted(iterations), "no iteration was lost"
-    assert len({counted(run, rank) - run.rank_zero(1)["iteration"] for rank in range(4)}) <= 4
+    counts = [run.rank_zero(1)["iteration"], *(counted(run, rank) for rank in range(4))]
+    assert max(counts) - min(counts) <= 8, counts  # they are asked one after the other; a restart would lose more
     after = document["iterationSeconds"]
     for what, seconds in {"before": before, "slowed": slowed, "relieved": relieved, "after": after}.items():
         measured[f"straggler example, an iteration {what}"] = seconds

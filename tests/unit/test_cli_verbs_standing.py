@@ -52,7 +52,19 @@ def test_a_policy_of_a_job(now, seen, passed, found):
         (job(), "Injecting", "", IN_FORCE),
         (job(), "Finished", "", IN_FORCE),
         (job(), "Failed", "job demo: no such rank", Standing("refused", "job demo: no such rank")),
-        (job(problem="control.json: full"), "Pending", "", Standing("refused", "control.json: full")),
+        (
+            job(problem="control.json: full", generation=3, appliedGeneration=2),
+            "Pending",
+            "",
+            Standing("refused", "control.json: full"),
+        ),
+        (
+            job(problem="no such policy", generation=3, appliedGeneration=3),
+            "Pending",
+            "",
+            Standing("pending", "the injection is Pending"),
+        ),
+        (job(problem="no such policy"), "Injecting", "", IN_FORCE),
         (
             JobView("demo"),
             "",

@@ -5,7 +5,7 @@ import torch
 from heterotp_api.control import ControlInjection
 from heterotp_trainer.balancing.injection import Age, Injecting, slowdowns
 from heterotp_trainer.devices import Device
-from heterotp_trainer.exchange import LEASE_OVER, STOP, Report, decide
+from heterotp_trainer.exchange import CHECKPOINT, EVALUATE, LEASE_OVER, STOP, Report, decide
 from heterotp_trainer.injector import Injector
 from heterotp_trainer.lease import Lease
 
@@ -36,6 +36,13 @@ def test_a_lease_runs_out_on_its_own_clock_and_is_renewed():
 def test_only_rank_0_says_so_and_all_hear_it_at_the_same_boundary():
     assert decide([Report(1, flags=LEASE_OVER), Report(1)]).lease_over
     assert not decide([Report(1, flags=STOP), Report(1)]).lease_over
+
+
+def test_every_wish_has_a_bit_of_its_own():
+    flags = (STOP, CHECKPOINT, EVALUATE, LEASE_OVER)
+    assert sum(flags) == STOP | CHECKPOINT | EVALUATE | LEASE_OVER
+    verdict = decide([Report(1, flags=LEASE_OVER), Report(1)])
+    assert not (verdict.stop or verdict.checkpoint or verdict.evaluate)
 
 
 def slowed(*injections):

@@ -133,12 +133,34 @@ def test_without_its_pod_it_has_no_effect_and_says_so():
     assert shown["ranks"][0]["message"].startswith("its pod is not there: ")
 
 
-def test_a_silent_rank_0_is_named():
-    world = running()
-    assert status(world)[0]["ranks"][0]["message"] == "not yet in force"
-    assert status(world)[0]["phase"] == "Pending"
+def test_a_rank_0_that_has_not_heard_of_it_is_waited_for():
+    shown, _ = status(running())
+    assert (shown["phase"], shown["ranks"][0]["message"]) == ("Pending", "not yet in force")
+
+
+@pytest.mark.parametrize(
+    "silence", [None, TrainerReport(None, "refused", EPOCH)], ids=["not asked yet", "one lost poll"]
+)
+def test_silence_changes_nothing(silence):
+    world = running(active(1), r1=SLOWED)
+    first, _ = status(world)
+    world.trainer = silence
+    shown, events = status(world, live=first, now=EPOCH + 5)
+    assert (shown, events) == (first, [])
+    for phase in ("Paused", "Finished"):
+        over = {"phase": phase, "ranks": [{"job": "job", "rank": 1, "asked": 4.0, "message": "x"}]}
+        assert status(world, live=over)[0]["phase"] == phase
+
+
+def test_long_silence_is_told_and_what_was_known_stays():
+    world = running(active(1), r1=SLOWED)
+    first, _ = status(world)
     world.trainer = TrainerReport(None, "ConnectionRefusedError", EPOCH)
-    assert status(world)[0]["ranks"][0]["message"] == "rank 0 does not answer: ConnectionRefusedError"
+    shown, events = status(world, live=first, now=EPOCH + 16)
+    assert (shown["phase"], events) == ("Injecting", [])
+    (row,) = shown["ranks"]
+    assert row["message"] == "rank 0 does not answer: ConnectionRefusedError"
+    assert row["since"] == stamp(EPOCH)
 
 
 def test_a_paused_one_that_nobody_runs_yet_is_paused():

@@ -1,7 +1,8 @@
 """Reconciles of policies and injections: their status is written when it is worth a write, and nothing else is."""
 
 import pytest
-from heterotp_operator.cluster import POLICIES, STATUS_MANAGER, ApiError, NotFound
+from heterotp_operator.cluster import JOBS, POLICIES, STATUS_MANAGER, ApiError, NotFound
+from heterotp_operator.intake import Intake
 from heterotp_operator.queue import WorkQueue
 from heterotp_operator.ranks import Poller
 from heterotp_operator.reconcile.actions import Event
@@ -17,14 +18,15 @@ class Cluster:
     """Records applies and answers as an API server would."""
 
     def __init__(self):
-        self.applied, self.error = [], None
+        self.applied, self.error, self.generation = [], None, 1
+        self.spec = policy("p")["spec"]
 
     async def apply(self, body, manager, subresource=""):
         self.applied.append((body, manager, subresource))
         if self.error is not None:
             raise self.error
-        version = {"resourceVersion": str(100 + len(self.applied)), "generation": 1}
-        return {**body, "spec": {}, "metadata": {**body["metadata"], **version}}
+        version = {"resourceVersion": str(100 + len(self.applied))}
+        return {**body, "spec": self.spec, "metadata": {**body["metadata"], **version, "generation": self.generation}}
 
 
 class Recorder:
@@ -40,9 +42,11 @@ class World:
         self.stores, self.cluster, self.recorder = Stores(), Cluster(), Recorder()
         self.now, self.wanted, self.news = EPOCH, {"savedSeconds": 1.0, "appliedJobs": 1}, ()
         self.stores.policies.upsert(policy("p"))
+        self.stores.jobs.upsert(labelled(manifest("one")))
+        self.enqueued = []
         self.reports = Reports(
             POLICIES,
-            self.stores.policies,
+            Intake(self.stores, lambda kind, key: self.enqueued.append((kind, key))),
             lambda key, body, now: (self.wanted, self.news),
             self.cluster,
             self.recorder,
@@ -93,6 +97,13 @@ async def test_events_follow_the_status(world):
     world.cluster.error = None
     await world.writes()
     assert world.recorder.events == [("BalancingPolicy", "DoesNotFit")]
+
+
+async def test_an_edit_that_an_answer_shows_first_is_not_lost(world):
+    world.cluster.generation, world.cluster.spec = 2, {**world.cluster.spec, "strategy": "MIG"}
+    await world.writes()
+    assert (JOBS, ("team", "one")) in world.enqueued  # its watch event will bring nothing new any more
+    assert (POLICIES, KEY) in world.enqueued
 
 
 async def test_what_is_gone_is_left_alone(world):

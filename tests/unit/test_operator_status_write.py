@@ -90,3 +90,18 @@ def test_what_ranks_are_being_told_can_wait_for_their_answer(wanted, expected):
     assert awaits_ranks(old, changed(balancing=wanted)) is expected
     assert not awaits_ranks(old, changed(balancing=wanted, waitingFor="Policy"))
     assert not awaits_ranks(old, changed(balancing=wanted, phase="Restarting"))
+
+
+def test_seconds_of_balancing_are_numbers_like_others():
+    old, new = (changed(balancing={"strategy": "AUTO", "limitIterationSeconds": x}) for x in (1.0, 5.0))
+    assert due(old, new, 0)
+    near = changed(balancing={"strategy": "AUTO", "limitIterationSeconds": 1.01})
+    assert not due(old, near, 29)
+    assert due(old, near, 30)
+
+
+def test_names_with_dots_are_facts():
+    old, new = (
+        changed(conditions=[{"type": "Straggling", "message": f"on node {n}"}]) for n in ("10.0.0.1", "10.0.0.2")
+    )
+    assert due(old, new, 0)

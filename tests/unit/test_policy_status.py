@@ -147,3 +147,28 @@ def test_transition_times_move_only_with_the_status():
     mine["status"] = first
     later, _ = policy_status(PolicySeen(mine, (mine,), (job("one"),), EPOCH + 50))
     assert later == first
+
+
+def test_a_job_that_waits_for_the_policy_that_it_names_follows_no_inline_one():
+    shown, _ = status(job("one", follows="default", balancing={"policyRef": {"name": "none"}}))
+    assert condition(shown, "Conflict")["message"].startswith("job one follows BalancingPolicy none: ")
+
+
+def test_a_policy_on_its_way_out_governs_nothing_and_quarrels_with_nobody():
+    mine = policy("p", 5, strategy="ZERO")
+    mine["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    shown, events = policy_status(PolicySeen(mine, (mine,), (job("one"),), EPOCH))
+    assert (shown["selectedJobs"], events, condition(shown, "Conflict")) == (0, (), {})
+
+
+def test_a_job_whose_own_words_are_invalid_is_named():
+    shown, _ = status(job("odd", balancing={"policyRef": 7}))
+    assert "job odd: its own spec is invalid" in condition(shown, "Applied")["message"]
+
+
+def test_what_a_rival_saves_is_not_its_own():
+    shown, _ = status(job("one", follows="older", saved=50.0), job("two", labels={"a": "b"}, saved=1.0),
+                      rivals=(policy("older", 1, selector={"matchLabels": {"no": "body"}}),))  # fmt: skip
+    assert shown["savedSeconds"] == 51.0
+    shown, _ = status(job("one", follows="older", saved=50.0), rivals=(policy("older", 1, strategy="MIG"),))
+    assert shown["savedSeconds"] == 0

@@ -255,6 +255,15 @@ def test_a_document_that_is_damaged_by_hand_is_written_again(damage):
     assert (made.control["generation"], strategy(made)) == (known + 1, "ZERO")
 
 
+def test_a_number_that_nobody_has_counted_to_is_damage():
+    made = world(policy("p", strategy="ZERO")).started()
+    document = made.control
+    made.objects["ConfigMap"]["data"][names.CONTROL_FILE] = json.dumps(document | {"generation": 2**53})
+    made.settle()
+    assert made.control["generation"] <= document["generation"] + 1
+    assert strategy(made) == "ZERO"
+
+
 def test_a_document_that_no_rank_ever_followed_keeps_its_number():
     made = world(policy("p", strategy="ZERO"))
     for _ in range(3):

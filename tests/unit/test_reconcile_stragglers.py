@@ -151,8 +151,12 @@ def test_its_time_begins_when_the_threshold_is_passed_and_anew_when_it_was_not(w
     world.now += 80
     look(world, {2: 2.0})
     assert world.status["ranks"][2]["replaceableSince"] == stamp(EPOCH + 80)
+    look(world, {2: 1.92})  # noise
+    assert world.status["ranks"][2]["replaceableSince"] == stamp(EPOCH + 80)
     world.now += 80
-    look(world, {2: 1.9})
+    look(world, {2: 1.8})
+    assert "replaceableSince" not in world.status["ranks"][2]
+    look(world, {2: 1.92})
     assert "replaceableSince" not in world.status["ranks"][2]
     look(world, {2: 2.5})
     world.now += 99

@@ -90,6 +90,20 @@ def test_what_balancing_saves_is_counted_by_each_iterations_own_times():
     assert (shown.saved_seconds, shown.untouched_seconds()) == (3.0, None)
 
 
+def test_the_last_iteration_of_a_plan_counts_though_it_is_told_after_the_next_one(monkeypatch):
+    monkeypatch.setattr("heterotp_trainer.board.effects", lambda plan, costs: ())
+    shown = board()
+    first = WorkPlan(serial=7, reliefs=((1, ()),), base_wait=0.5)
+    shown.work = first
+    shown.decided(WorkPlan(serial=8, reliefs=((1, ()),), base_wait=0.5), None)
+    shown.take(relieved(2, 1.0, 4.0, decision=7))
+    assert shown.saved_seconds == 3.0
+    shown.decided(WorkPlan(serial=9), None)
+    shown.decided(WorkPlan(serial=10), None)
+    shown.take(relieved(3, 1.0, 4.0, decision=7))
+    assert shown.saved_seconds == 3.0
+
+
 def test_a_slow_down_is_measured_over_the_iterations_since_it_was_asked_for():
     shown = board(window=5)
     for iteration in range(1, 6):

@@ -29,6 +29,15 @@ def _value(report: Report, name: str) -> float:
     return report.seconds[name] if name in PHASES else float(getattr(report, name))
 
 
+def _untouched(reports: tuple[Report, ...], plan: WorkPlan) -> float:
+    """Return what an iteration would have taken with nothing taken from anybody: the slowest rank's T hat.
+
+    Every iteration counts by its own times, so that a slow-down that has ended saves nothing any more.
+    """
+    slowest = max(each.full + each.seconds["unit"] + each.seconds["fixed"] for each in reports)
+    return slowest + (plan.base_wait or 0.0) + reports[0].seconds["data"] + reports[0].seconds["control"]
+
+
 @dataclass
 class Progress:
     """The numbers that change as training goes on; written by the training loop, read by other threads."""
@@ -62,6 +71,7 @@ class Board:
     started_at: float = field(default_factory=time.time)
     progress: Progress = field(default_factory=Progress)
     work: WorkPlan = field(default_factory=WorkPlan)
+    _former: WorkPlan = field(default_factory=WorkPlan)  # the plan before
     effects: tuple[Effect, ...] = ()
     injecting: Injecting = field(default_factory=Injecting)
     _injected: int = 0  # measured iterations under the slow-downs that are asked for now, and one before
@@ -75,30 +85,25 @@ class Board:
             return
         self._injected += 1
         self.step_seconds.append(sum(reports[0].seconds.values()))
-        if self._relieves(reports[0]):
-            self.saved_seconds += self._untouched(reports) - self.step_seconds[-1]
+        if (plan := self._relieving(reports[0])) is not None:
+            self.saved_seconds += _untouched(reports, plan) - self.step_seconds[-1]
         if self._recent and reports[0].decision != self._recent[-1][0].decision:
             self._recent.clear()  # medians are of one plan
         self._recent.append(reports)
         if len(self._recent) > self.window:
             self._recent.popleft()
 
-    def _relieves(self, report: Report) -> bool:
-        """Return whether work was taken from a rank in the iteration that a report is of."""
-        return bool(self.work.reliefs) and report.decision == self.work.serial
-
-    def _untouched(self, reports: tuple[Report, ...]) -> float:
-        """Return what an iteration would have taken with nothing taken from anybody: the slowest rank's T hat.
-
-        Every iteration counts by its own times, so that a slow-down that has ended saves nothing any more.
-        """
-        slowest = max(each.full + each.seconds["unit"] + each.seconds["fixed"] for each in reports)
-        return slowest + (self.work.base_wait or 0.0) + reports[0].seconds["data"] + reports[0].seconds["control"]
+    def _relieving(self, report: Report) -> WorkPlan | None:
+        """Return the plan of the iteration that a report is of, if it took work from a rank: reports come late."""
+        plans = (plan for plan in (self.work, self._former) if plan.reliefs and plan.serial == report.decision)
+        return next(plans, None)
 
     def untouched_seconds(self) -> float | None:
         """Return the median of the last window's untouched iterations; None while nothing is taken from anybody."""
-        recent = [reports for reports in list(self._recent) if self._relieves(reports[0])]
-        return statistics.median(map(self._untouched, recent)) if recent else None
+        if not self.work.reliefs:
+            return None
+        recent = [reports for reports in list(self._recent) if reports[0].decision == self.work.serial]
+        return statistics.median(_untouched(reports, self.work) for reports in recent) if recent else None
 
     def inject(self, injecting: Injecting) -> None:
         """Take the injections of the next iteration."""
@@ -115,6 +120,8 @@ class Board:
 
     def decided(self, plan: WorkPlan, costs: Costs) -> None:
         """Take the plan of the next iteration."""
+        if plan.serial != self.work.serial:
+            self._former = self.work
         self.effects, self.work = effects(plan, costs), plan
 
     def effect(self, rank: int) -> Effect:

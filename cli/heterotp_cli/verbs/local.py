@@ -155,7 +155,7 @@ class LocalTarget:
             # above all that rank 0 has seen, too: somebody may have put an older file back
             generation = 1 + max(old.generation, before.generation or 0, before.applied_generation or 0)
             fields = {name: getattr(old, name) for name in ControlDocument.model_fields}
-            new = ControlDocument(**{**fields, **change(old, generation), "generation": generation})
+            new = _next({**fields, **change(old, generation), "generation": generation}, self._directory)
             workdir.write_json(self._directory / CONTROL_FILE, new.dump())
         return old, partial(_stands, self._directory, before, generation)
 
@@ -209,6 +209,15 @@ def _document(path: Path) -> ControlDocument:
         field, value, message = first_error(error)
         where = f" {field}:{'' if value is None else f' {value!r}'}" if field else ""
         raise BadInput(f"{path}:{where} {message}: mend it first") from None
+
+
+def _next(fields: dict[str, Any], place: Path) -> ControlDocument:
+    """Return the next document; raise BadInput where it cannot hold any more."""
+    try:
+        return ControlDocument(**fields)
+    except ValidationError as error:
+        field, _, message = first_error(error)
+        raise BadInput(f"{place / CONTROL_FILE}: {field}: {message}") from None
 
 
 @contextmanager

@@ -47,11 +47,13 @@ def injection_of_job(before: JobView, now: JobView, phase: str, message: str, pa
     """Return how an injection stands, by its own status where the operator wrote one."""
     if phase == "Failed":
         return Standing("refused", message or "the injection has failed")
-    early = not_yet(now) or refusal(before, now, passed)
-    if early is not None:
+    if (early := not_yet(now)) is not None:
         return early
     if phase in HOLDS:
         return Standing("in force")
+    behind = (now.generation or 0) > (now.applied_generation or 0)  # else the job's problem is not the document
+    if behind and (refused := refusal(before, now, passed)) is not None:
+        return refused
     if phase:
         return Standing("pending", message or f"the injection is {phase}")
     return Standing("pending", UNSEEN)

@@ -12,6 +12,8 @@ from heterotp_operator.reconcile.injections import Listed, listed
 from heterotp_operator.reconcile.objects import Body
 from heterotp_operator.reconcile.policies import Governing, governing
 
+MOST_GENERATION = 2**52  # half of what a document can carry: nobody has counted as far
+
 
 @dataclass(frozen=True)
 class Sources:
@@ -54,7 +56,9 @@ def _generation(sources: Sources, wanted: ControlDocument) -> int:
     live = (sources.job.get("status") or {}).get("balancing") or {}
     known, applied = int(live.get("generation") or 0), int(live.get("appliedGeneration") or 0)
     present = _present_document(sources.configmap)
-    if present is None:  # taken away by hand: ranks that follow `known` must not take another content for it
+    if (
+        present is None or present.generation >= MOST_GENERATION
+    ):  # taken away or spoilt by hand: ranks that follow `known` must not take another content for it
         return max(1, known + (0 < known <= applied))
     same = present.model_copy(update={"generation": 0}) == wanted
     return max(known, present.generation + (not same), 1)

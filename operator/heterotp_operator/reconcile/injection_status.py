@@ -1,6 +1,7 @@
 """The status of a StragglerInjection: on whom it acts now, what is measured there, and why not where it does not."""
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,6 +12,7 @@ from pydantic import ValidationError
 
 from heterotp_operator.reconcile.actions import Event
 from heterotp_operator.reconcile.conditions import Conditions
+from heterotp_operator.reconcile.deadlines import SILENCE_SECONDS
 from heterotp_operator.reconcile.objects import Body, injection_spec, name_of
 from heterotp_operator.reconcile.observed import Observed, ended, phase, stamp
 from heterotp_operator.reconcile.told import rounded
@@ -18,6 +20,7 @@ from heterotp_operator.reconcile.told import rounded
 NAMED = 5  # jobs that a message names one by one
 NOTHING_LEFT = 0.99  # a rank from whom so much of its columns was taken has no products to slow
 FAITHFUL = 0.15  # measured this close to asked is as asked
+KEPT = {"Paused": "paused", "Finished": "finished"}  # phases that stay while nobody is heard
 NOT_NOW = {
     "waiting": "its start has not come yet",
     "paused": "spec.paused is true",
@@ -137,10 +140,26 @@ def _effect(seen: InjectionSeen, spec: StragglerInjectionSpec, job: Observed) ->
         return Effect("pending" if unbound else "failed", problem=known.problems[uid])
     ranks = next((each.ranks for each in known.injections if each.uid == uid), [])
     said = _said(job, uid)
+    if job.told is None and job.holds("Running"):
+        return _silent(seen, spec, job, ranks)
     told = {each.rank: each for each in job.told.ranks} if job.told is not None else {}
     rows = tuple(_row(seen, spec, job, rank, said, told.get(rank)) for rank in ranks)
     state = said.state if said is not None else "paused" if spec.paused else "pending"
     return Effect("pending" if state in ("waiting", "lapsed") else state, rows)
+
+
+def _silent(seen: InjectionSeen, spec: StragglerInjectionSpec, job: Observed, ranks: Sequence[int]) -> Effect:
+    """Return what was true when rank 0 was heard last: that it does not answer now is a fact, and no change."""
+    before = {row["rank"]: row for row in seen.status.get("ranks") or () if row["job"] == job.name}
+    report = job.trainer
+    lost = report is not None and report.error and seen.now - report.since > SILENCE_SECONDS
+    words = {"message": f"rank 0 does not answer: {report.error}"} if lost and report is not None else {}
+    unheard = {"message": "not yet in force"}
+    kept = [{"job": job.name, "rank": rank, **before.get(rank, unheard), **words} for rank in ranks]
+    rows = tuple(row | {"asked": spec.slowdown} for row in kept)
+    phase = str(seen.status.get("phase") or "")
+    state = "active" if any(row.get("since") for row in rows) else KEPT.get(phase, "pending")
+    return Effect(state, rows)
 
 
 def _said(job: Observed, uid: str) -> TrainerInjection | None:
@@ -178,8 +197,7 @@ def _absent(job: Observed, rank: int, said: TrainerInjection | None) -> str:
     if phase(pod) != "Running":
         return f"its pod {name_of(pod)} is {phase(pod)}"
     if said is None:
-        error = job.trainer.error if job.trainer is not None else ""
-        return f"rank 0 does not answer: {error}" if error else "not yet in force"
+        return "not yet in force"
     if said.state != "active":
         return NOT_NOW.get(said.state, said.state)
     return "" if rank in said.ranks else "it is another rank's turn"

@@ -7,11 +7,13 @@ from typing import Any, TypeVar
 
 from heterotp_api.base import Model
 from heterotp_api.injection import StragglerInjectionSpec
+from heterotp_api.job import Balancing
 from heterotp_api.load import first_error
 from heterotp_api.policy import BalancingPolicySpec
 from heterotp_api.selector import matches
 from pydantic import ValidationError
 
+CONTROLLER = "heterotp.io/operator"
 Body = dict[str, Any]
 SpecModel = TypeVar("SpecModel", bound=Model)
 REMEMBERED = 4096  # specs: a namespace's policies are read again for each of its jobs
@@ -41,6 +43,16 @@ def injection_spec(body: Body) -> StragglerInjectionSpec | str:
     return _spec(StragglerInjectionSpec, body)
 
 
+def balancing_of(job: Body) -> Balancing | str:
+    """Return what a job says of its balancing, or what is wrong with that."""
+    return _parsed(Balancing, json.dumps(job["spec"].get("balancing") or {}, sort_keys=True))  # type: ignore[return-value]
+
+
+def is_ours(job: Body) -> bool:
+    """Return whether no other controller manages a job."""
+    return (job["spec"].get("runPolicy") or {}).get("managedBy") in (None, CONTROLLER)
+
+
 def name_of(body: Body) -> str:
     """Return the name of an object."""
     return str(body["metadata"]["name"])
@@ -54,8 +66,9 @@ def in_order(bodies: Iterable[Body]) -> list[Body]:
 
 def policy_wants(policy: Body, job: Body) -> bool:
     """Return whether a policy is meant for a job: the job names it, or its selector matches."""
-    reference = ((job["spec"].get("balancing") or {}).get("policyRef") or {}).get("name")
-    if reference == name_of(policy):
+    balancing = balancing_of(job)
+    reference = balancing.policy_ref if isinstance(balancing, Balancing) else None
+    if reference is not None and reference.name == name_of(policy):
         return True
     spec = policy_spec(policy)
     return not isinstance(spec, str) and matches(spec.selector, _labels(job))

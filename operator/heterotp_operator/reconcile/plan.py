@@ -16,13 +16,13 @@ from heterotp_operator.reconcile.conditions import AT_WORK, Conditions, created_
 from heterotp_operator.reconcile.deadlines import RANKS_TRAINING, expired, next_deadline, ran, soonest
 from heterotp_operator.reconcile.ends import delete, fail, finished, force_later, invalid, succeed
 from heterotp_operator.reconcile.failure import Cause, earlier_cause, find_cause, judge
+from heterotp_operator.reconcile.objects import is_ours
 from heterotp_operator.reconcile.observed import Observed, first_rank_of, phase
 from heterotp_operator.reconcile.pods import gang_hashes, pod_body
 from heterotp_operator.reconcile.status import is_ready, status_of
 from heterotp_operator.reconcile.stragglers import show_stragglers
 
 __all__ = ["Decision", "plan"]
-CONTROLLER = "heterotp.io/operator"
 RETRY_SECONDS = 5.0
 REFUSED = {400: "Invalid", 403: "Forbidden", 404: "GangSchedulerMissing", 409: "NameTaken", 422: "Invalid"}
 HINTS = {
@@ -35,8 +35,7 @@ def plan(observed: Observed) -> Decision:
     """Return what to do, show and tell about one job now."""
     if observed.job["metadata"].get("deletionTimestamp"):
         return Decision()  # the garbage collector takes the children
-    manager = (observed.job["spec"].get("runPolicy") or {}).get("managedBy")
-    if manager not in (None, CONTROLLER):
+    if not is_ours(observed.job):
         return Decision()
     try:
         suspended = observed.spec.run_policy.suspend

@@ -3,17 +3,14 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from heterotp_api.job import HeteroTPJobSpec
 from heterotp_api.policy import policy_problem
-from heterotp_api.status import MAX_RANKS
-from pydantic import ValidationError
 
 from heterotp_operator.reconcile.actions import Event
 from heterotp_operator.reconcile.conditions import Conditions
-from heterotp_operator.reconcile.objects import Body, name_of, policy_spec, policy_wants
+from heterotp_operator.reconcile.objects import Body, balancing_of, name_of, policy_spec, policy_wants
 from heterotp_operator.reconcile.policies import claimant
 
-MAX_LAGGARDS = MAX_RANKS
+MAX_LAGGARDS = 64
 NAMED = 5  # jobs that a message names one by one
 ENDED = ("Succeeded", "Failed")
 
@@ -84,7 +81,8 @@ def policy_status(seen: PolicySeen) -> tuple[Body, tuple[Event, ...]]:
         counts, jobs = {"selectedJobs": 0, "appliedJobs": 0, "laggards": []}, []
     else:
         conditions.set("Accepted", True, "Accepted")
-        jobs = [_seen(job, seen) for job in seen.jobs if policy_wants(seen.policy, job)]
+        leaving = seen.policy["metadata"].get("deletionTimestamp")  # it governs nothing any more
+        jobs = [] if leaving else [_seen(job, seen) for job in seen.jobs if policy_wants(seen.policy, job)]
         counts = _counts(seen, jobs)
     _show_conflict(conditions, jobs)
     _show_applied(conditions, seen, jobs)
@@ -94,16 +92,19 @@ def policy_status(seen: PolicySeen) -> tuple[Body, tuple[Event, ...]]:
 
 
 def _seen(job: Body, seen: PolicySeen) -> JobSeen:
-    try:
-        spec = HeteroTPJobSpec.model_validate(job["spec"])
-    except ValidationError:
+    balancing = balancing_of(job)
+    if isinstance(balancing, str):
         return JobSeen(job, misfit="its own spec is invalid")
-    winner = claimant(spec.balancing, job, seen.policies)
-    if winner is None or name_of(winner) != name_of(seen.policy):
-        return JobSeen(job, rival="its own inline policy" if winner is None else f"BalancingPolicy {name_of(winner)}")
+    if balancing.policy is not None:
+        return JobSeen(job, rival="its own inline policy")
+    if balancing.policy_ref is not None and balancing.policy_ref.name != name_of(seen.policy):
+        return JobSeen(job, rival=f"BalancingPolicy {balancing.policy_ref.name}")
+    winner = claimant(balancing, job, seen.policies)
+    if winner is not None and name_of(winner) != name_of(seen.policy):
+        return JobSeen(job, rival=f"BalancingPolicy {name_of(winner)}")
     settings = policy_spec(seen.policy)
     assert not isinstance(settings, str)
-    wrong = policy_problem(settings.settings, spec.process_count)
+    wrong = policy_problem(settings.settings, int(job["spec"]["tensorParallelDegree"]))
     return JobSeen(job, misfit=f"spec.{wrong}" if wrong is not None else "")
 
 

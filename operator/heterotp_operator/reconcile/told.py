@@ -29,6 +29,7 @@ TOLD_OF_BALANCING = (
     "reason",
 )
 MAX_WORDS = 1024
+STAYING = 0.95  # of replaceThreshold: above it a rank stays replaceable that was before
 
 
 def told(observed: Observed) -> Body:
@@ -100,11 +101,13 @@ def _rank(rank: TrainerRank, pod: Body | None) -> Body:
 def _since(observed: Observed, row: Body, before: Body) -> Body:
     """Return since when a rank is a straggler, and since when so slow that it should be replaced, in this very pod."""
     threshold = observed.effective.policy.settings.replace_threshold
+    same_pod = before.get("pod") == row.get("pod")
+    if same_pod and before.get("replaceableSince"):
+        threshold *= STAYING  # noise around the threshold must not begin the time anew
     slow = {
         "stragglingSince": row["straggler"],
         "replaceableSince": row["straggler"] and row.get("slowdown", 0.0) >= threshold,
     }
-    same_pod = before.get("pod") == row.get("pod")
     return {
         field: (before.get(field) if same_pod else None) or stamp(observed.now)
         for field, holds in slow.items()
@@ -125,7 +128,7 @@ def _slowest(ranks: tuple[TrainerRank, ...]) -> str:
 def _balancing(observed: Observed) -> Body:
     """Return the policy in force; what the trainer said of it last stays while it is silent."""
     trainer = observed.told
-    if trainer is None:
+    if trainer is None or trainer.state == "starting":
         live = observed.status.get("balancing") or {}
         said = {key: live.get(key) for key in TOLD_OF_BALANCING}
     else:
