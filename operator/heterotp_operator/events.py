@@ -53,7 +53,7 @@ class _Bucket:
 
 
 class Recorder:
-    """Writes events of jobs; a failure to write one is logged and never disturbs a reconcile."""
+    """Writes events of our objects; a failure to write one is logged and never disturbs a reconcile."""
 
     def __init__(
         self,

@@ -94,6 +94,12 @@ def test_one_on_its_way_out_concerns_jobs_at_once(world, resource, body):
     assert jobs("one") <= world.after("upsert", resource, leaving)
 
 
+def test_the_same_name_again_is_another_policy(world):
+    world.after("upsert", POLICIES, policy("p", strategy="ZERO"))
+    again = newer(policy("p", strategy="MIG"), uid="another")
+    assert world.after("upsert", POLICIES, again) == {P, *jobs("one", "two")}
+
+
 def test_a_spec_that_is_no_spec_breaks_nothing(world):
     broken = policy("p")
     broken["spec"] = {"selector": 7}

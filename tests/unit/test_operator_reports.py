@@ -113,6 +113,19 @@ async def test_what_is_gone_is_left_alone(world):
     assert await world.writes() == 0
 
 
+async def test_another_object_of_the_same_name_has_its_own_moments(world):
+    await world.writes()
+    again = policy("p")
+    again["metadata"] |= {"uid": "another", "resourceVersion": "900"}
+    again["status"] = {"appliedJobs": 1, "savedSeconds": 1.0}
+    world.stores.policies.upsert(again)
+    world.wanted = {"savedSeconds": 1.01, "appliedJobs": 1}
+    assert await world.writes() == 1  # it was never written, so its number is old enough
+    world.stores.policies.drop({"metadata": again["metadata"]})
+    await world.writes()
+    assert world.reports._memories == {}
+
+
 def views():
     stores = Stores()
     poller = Poller(stores, {}, WorkQueue().add, 5.0, 1.0, "me")

@@ -111,6 +111,25 @@ def test_it_ends_with_the_attempt_and_stays_while_rank_0_is_silent(world):
     assert world.status["ranks"][2]["stragglingSince"] == stamp(EPOCH + 50)  # another pod, perhaps another node
 
 
+def test_the_same_rank_of_another_attempt_is_news(world):
+    assert len(look(world, {2: 4.0})) == 1
+    world.end("job-b-1-1", 1)
+    world.settle()
+    world.vanish()
+    world.settle()
+    world.run()
+    assert "Straggling" in [event[1] for event in look(world, {2: 4.0}, attempt=2)]
+
+
+def test_a_rank_that_is_no_straggler_is_not_replaceable_whatever_its_chi(world):
+    world.trainer = said()
+    slow = world.trainer.status.ranks[2].model_copy(update={"slowdown": 9.0})
+    status = world.trainer.status.model_copy(update={"ranks": (*world.trainer.status.ranks[:2], slow)})
+    world.trainer = TrainerReport(status, "", EPOCH)
+    world.settle()
+    assert "replaceableSince" not in world.status["ranks"][2]
+
+
 @pytest.mark.parametrize("end", ["suspend", "succeed"])
 def test_it_does_not_outlive_the_gang(world, end):
     look(world, {2: 4.0})

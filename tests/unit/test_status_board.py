@@ -84,10 +84,14 @@ def test_what_balancing_saves_is_counted_by_each_iterations_own_times():
     assert shown.saved_seconds == 3.0
     shown.take(relieved(3, 0.25, 1.0))  # nobody is slow any more: the plan saves nothing now
     assert shown.saved_seconds == 3.0
-    assert shown.status().saved_seconds == 3.0
+    shown.take(relieved(4, 0.25, 0.5))  # 1.9375, as long as with the plan
+    dear = [replace(report, seconds=report.seconds | {"wait": 1.5}) for report in relieved(5, 0.25, 1.0)]
+    shown.take(tuple(dear))  # a plan that costs more than it saves is told as such
+    assert shown.saved_seconds == 2.0
+    assert shown.status().saved_seconds == 2.0
     shown.work = WorkPlan(serial=8)
-    shown.take(relieved(4, 1.0, 1.0, decision=8))
-    assert (shown.saved_seconds, shown.untouched_seconds()) == (3.0, None)
+    shown.take(relieved(6, 1.0, 1.0, decision=8))
+    assert (shown.saved_seconds, shown.untouched_seconds()) == (2.0, None)
 
 
 def test_the_last_iteration_of_a_plan_counts_though_it_is_told_after_the_next_one(monkeypatch):
@@ -113,7 +117,7 @@ def test_a_slow_down_is_measured_over_the_iterations_since_it_was_asked_for():
     for iteration, (matmul, unslowed) in enumerate([(1.0, 0.0), (4.0, 1.0), (3.0, 1.0), (4.0, 1.0)], 6):
         first, second = reports(iteration, matmul, 1.0)  # the first report is of the iteration before
         shown.take((replace(first, unslowed=unslowed), second))
-        shown.inject(Injecting(((4.0, None), (1.0, None))))
+        shown.inject(Injecting(((4.0, None), (1.0, None)), iteration=iteration + 1))  # the same, one iteration older
         measured.append(shown.ranks()[0].measured_slowdown)
     assert measured == [1.0, 4.0, 3.5, 4.0]
 
