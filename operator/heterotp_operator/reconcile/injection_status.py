@@ -16,6 +16,7 @@ from heterotp_operator.reconcile.deadlines import SILENCE_SECONDS
 from heterotp_operator.reconcile.objects import Body, injection_spec, name_of
 from heterotp_operator.reconcile.observed import Observed, ended, phase, stamp
 from heterotp_operator.reconcile.told import rounded
+from heterotp_operator.reconcile.words import some
 
 NAMED = 5  # jobs that a message names one by one
 NOTHING_LEFT = 0.99  # a rank from whom so much of its columns was taken has no products to slow
@@ -68,7 +69,7 @@ def injection_status(seen: InjectionSeen) -> tuple[Body, tuple[Event, ...]]:
     rows = sorted((row for effect in effects.values() for row in effect.rows), key=_order)
     if not effects:
         return _status(seen, "Pending", [], _nobody(spec), "Accepted")
-    words = "; ".join(problems[:NAMED]) + (f"; and {len(problems) - NAMED} more" if len(problems) > NAMED else "")
+    words = some(problems, NAMED)
     refused = all(effect.state == "failed" for effect in effects.values())
     return _status(seen, _phase(list(effects.values())), rows, words, "TargetsUnknown" if refused else "Accepted")
 
@@ -120,7 +121,7 @@ def _status(
 
 def _what(phase: str, rows: list[Body]) -> str:
     struck = [f"rank {row['rank']} of job {row['job']}" for row in rows if row.get("since")]
-    return ", ".join(struck[:NAMED]) + (f" and {len(struck) - NAMED} more" if len(struck) > NAMED else "") or phase
+    return some(struck, NAMED, ", ") or phase
 
 
 # -- one job --------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from heterotp_operator.reconcile.actions import Event
 from heterotp_operator.reconcile.conditions import Conditions
 from heterotp_operator.reconcile.objects import Body, balancing_of, name_of, policy_spec, policy_wants
 from heterotp_operator.reconcile.policies import claimant
+from heterotp_operator.reconcile.words import some
 
 MAX_LAGGARDS = 64
 NAMED = 5  # jobs that a message names one by one
@@ -137,9 +138,8 @@ def _show_conflict(conditions: Conditions, jobs: list[JobSeen]) -> None:
     if not lost:
         conditions.clear("Conflict", "NoConflict")
         return
-    named = "; ".join(f"job {name_of(job.body)} follows {job.rival}" for job in lost[:NAMED])
-    more = f"; and {len(lost) - NAMED} more jobs" if len(lost) > NAMED else ""
-    words = f"{named}{more}: a job's own choice comes first, then the oldest policy"
+    named = some([f"job {name_of(job.body)} follows {job.rival}" for job in lost], NAMED, what="jobs")
+    words = f"{named}: a job's own choice comes first, then the oldest policy"
     conditions.set("Conflict", True, "GovernedByAnother", words)
 
 
@@ -149,12 +149,11 @@ def _show_applied(conditions: Conditions, seen: PolicySeen, jobs: list[JobSeen])
     if not conditions.holds("Accepted") or not live:
         conditions.set("Applied", False, "NoJobs", "it governs no job" if conditions.holds("Accepted") else "invalid")
     elif misfits:
-        words = "; ".join(f"job {name_of(job.body)}: {job.misfit}" for job in misfits[:NAMED])
+        words = some([f"job {name_of(job.body)}: {job.misfit}" for job in misfits], NAMED, what="jobs")
         conditions.set("Applied", False, "DoesNotFit", f"{words}: AUTO without loss balances it instead")
     elif lagging:
-        words = ", ".join(name_of(job.body) for job in lagging[:NAMED])
-        more = f" and {len(lagging) - NAMED} more" if len(lagging) > NAMED else ""
-        conditions.set("Applied", False, "Publishing", f"not yet in force in: {words}{more}")
+        words = some([name_of(job.body) for job in lagging], NAMED, ", ")
+        conditions.set("Applied", False, "Publishing", f"not yet in force in: {words}")
     else:
         waiting = sum(1 for job in live if job.status.get("phase") != "Running")
         words = f"in force in all running jobs; {waiting} that do not run take it when they start" if waiting else ""

@@ -10,6 +10,7 @@ from heterotp_operator.reconcile.actions import Event
 from heterotp_operator.reconcile.conditions import Conditions
 from heterotp_operator.reconcile.observed import Body, Observed, seconds
 from heterotp_operator.reconcile.told import rank_rows
+from heterotp_operator.reconcile.words import some
 
 STRAGGLING, REPLACEMENT = "Straggling", "ReplacementAdvised"
 NAMED = 8  # ranks that a message names one by one
@@ -30,7 +31,7 @@ def _show_straggling(conditions: Conditions, rows: Sequence[Body], before: set[i
         held = conditions.holds(STRAGGLING)
         conditions.clear(STRAGGLING, "RanksAreEven")
         return (Event("Normal", "RanksAreEven", "no rank is slower than the others any more"),) if held else ()
-    words = "; ".join(_slow(row) for row in rows[:NAMED]) + _more(rows)
+    words = some([_slow(row) for row in rows], NAMED, what="ranks")
     conditions.set(STRAGGLING, True, "RanksAreSlow", words)
     return (Event("Warning", STRAGGLING, words),) if {row["rank"] for row in rows} != before else ()
 
@@ -41,7 +42,7 @@ def _show_replacement(observed: Observed, conditions: Conditions, rows: Sequence
         return ()
     settings = observed.effective.policy.settings
     rule = f"replaceThreshold {settings.replace_threshold:g}, replaceAfterSeconds {settings.replace_after_seconds}"
-    words = "; ".join(_slow(row) for row in rows[:NAMED]) + _more(rows) + f" ({rule}): replace or drain the node"
+    words = some([_slow(row) for row in rows], NAMED, what="ranks") + f" ({rule}): replace or drain the node"
     news = not conditions.holds(REPLACEMENT)
     conditions.set(REPLACEMENT, True, "RankStaysSlow", words)
     return (Event("Warning", REPLACEMENT, words),) if news else ()
@@ -60,7 +61,3 @@ def _slow(row: Body) -> str:
     asked = row.get("injectedSlowdown") or 1.0
     purpose = f", an injection asks for {asked:.1f}x" if asked > 1 else ""
     return f"rank {row['rank']}{where} is {chi} since {row['stragglingSince']}{purpose}"
-
-
-def _more(rows: Sequence[Body]) -> str:
-    return f"; and {len(rows) - NAMED} more ranks" if len(rows) > NAMED else ""
