@@ -106,8 +106,8 @@ def served(kube, path):
 
 
 def established(kube, name):
-    conditions = kube.get("customresourcedefinitions", None, name).get("status", {}).get("conditions", ())
-    return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+    conditions = kube.get("customresourcedefinitions", None, name).get("status", {}).get("conditions")
+    return any(c["type"] == "Established" and c["status"] == "True" for c in conditions or ())  # null at first
 
 
 @pytest.fixture(scope="session")
