@@ -98,8 +98,10 @@ def test_every_crash_point_leads_to_the_same_end(kube, kubeconfig, operator, pro
         struck.append(proxy.writes[number - 1])
     else:
         pytest.fail(f"a change has {MOST_WRITES} writes or more: {proxy.writes}")
-    written = {write.rpartition("/")[2] for write in struck}
-    assert {"status", f"{life.name[:1]}1-control"} <= written and len(struck) >= 6, struck
+    # every write there is was the fatal one once; which they are differs, for two objects change at the same time
+    for part in ("-control", "/pods/", "/heterotpjobs/"):
+        assert any(part in write for write in struck), struck
+    assert len(struck) >= 6, struck
     operator.stop()
 
 
