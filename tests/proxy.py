@@ -20,6 +20,7 @@ class Proxy:
     def __init__(self, kube):
         self._kube = kube
         self.writes = []  # what was written: "METHOD path"
+        self.of = ""  # of the writes whose path has this in it
         self.fatal = None  # after the write of this number (from 1) ...
         self.strike = None  # ... this is called, before the writer gets its answer
         self.mute = set()  # plurals whose watch events get lost
@@ -33,9 +34,9 @@ class Proxy:
         self._thread.start()
         self._ready.wait(10)
 
-    def arm(self, fatal, strike):
-        """Count from zero and strike after the write of this number."""
-        self.writes, self.fatal, self.strike = [], fatal, strike
+    def arm(self, fatal, strike, of=""):
+        """Count from zero and strike after the write of this number; of: count only paths with this in them."""
+        self.writes, self.fatal, self.strike, self.of = [], fatal, strike, of
 
     def end_watches(self, plural, code=None):
         """End all watches of a resource: by an ERROR event of this code, or by cutting the connection."""
@@ -144,6 +145,8 @@ class Proxy:
 
     def _count(self, request):
         if request.method not in WRITES or "/leases" in request.path:
+            return
+        if self.of not in request.path:
             return
         self.writes.append(f"{request.method} {request.path}")
         if len(self.writes) == self.fatal:

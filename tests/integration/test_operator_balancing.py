@@ -161,6 +161,10 @@ def test_what_the_trainer_refuses_is_shown_on_the_job(run, policy):
         lambda: picky.status,
         lambda: picky.status.get("balancing", {}).get("problem") == "control.json: balancing.window: 0 is too small",
     )
+    assert (picky.status["phase"], picky.status["balancing"]["policy"]) == ("Running", "default")  # it trains on
+    picky.zero.said = {}
+    until(lambda: picky.status, lambda: "problem" not in picky.status["balancing"])
+    assert picky.status["balancing"]["appliedGeneration"] == picky.control["generation"]
 
 
 # -- injections -----------------------------------------------------------------------------------------------
@@ -209,6 +213,9 @@ def test_overlapping_injections_multiply_and_a_hundred_are_bounded(run, inject):
     words = "with other injections 1000x is asked of it, the most there is"
     for thing in (things[0], things[99]):
         until(lambda thing=thing: thing.status, lambda thing=thing: _row(thing).get("message") == words)
+        assert (thing.status["phase"], _row(thing)["asked"]) == ("Injecting", 2)
+        assert thing.status["measured"] == 970  # of all of them together
+    assert [each["name"] for each in many.control["injections"]] == sorted(thing.name for thing in things)
 
 
 def _row(thing):
@@ -322,6 +329,11 @@ def test_a_control_document_that_is_damaged_by_hand_is_healed(run, policy, kube,
         else:
             text = json.dumps(hurt.control | {"balancing": {"strategy": "ZERO"}}) if damage == "edited" else "{"
             kube.patch("configmaps", NAMESPACE, name, {"data": {names.CONTROL_FILE: text}})
+    assert hurt.control["balancing"]["strategy"] == "MIG"
+    assert (hurt.status["attempt"], hurt.status["phase"]) == (1, "Running")
+    assert [
+        each["metadata"]["name"] for each in kube.list("configmaps", NAMESPACE) if hurt.name in each["metadata"]["name"]
+    ] == [name]
 
 
 def test_what_the_schema_refuses_never_reaches_the_operator(kube, operator):
