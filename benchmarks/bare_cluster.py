@@ -22,6 +22,7 @@ from heterotp_api.crd import crds  # noqa: E402
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 JOBS = f"/apis/{names.API_VERSION}/namespaces/default/heterotpjobs"
 PODS = "/api/v1/namespaces/default/pods"
+ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 CONCURRENT = 32
 PATIENCE_SECONDS = 900.0
 MERGE = "application/merge-patch+json"
@@ -141,6 +142,8 @@ class Operator:
 async def install_crds(api: Api) -> None:
     for crd in crds():
         await api.call("POST", CRDS, crd)
+    # pods need it, and no controller manager makes it: it would share these cores, which a cluster's does not
+    await api.call("POST", ACCOUNTS, {"metadata": {"name": "default"}})
     await asyncio.sleep(5)  # until they are served
 
 
@@ -153,7 +156,7 @@ def on_bare_cluster(measure: Callable[[Path, Path], Awaitable[dict]]) -> None:
     tools, name = ROOT / "tools" / "cluster", f"bench-{os.getpid()}"
     up = subprocess.run(
         [tools / "cp-up.sh", name],
-        env={**os.environ, "CP_WITHOUT": "kwok scheduler"},
+        env={**os.environ, "CP_WITHOUT": "kcm kwok scheduler"},
         stdout=subprocess.PIPE,
         text=True,
         check=True,

@@ -19,6 +19,8 @@ from bare_cluster import MERGE, PODS, Api, Operator, all_pods, install_crds, job
 from heterotp_api import names
 
 PORT = 9400
+ITERATION_SECONDS = 0.5
+BEFORE = 1000  # iterations that the jobs have done when they are first asked
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 POLICIES = f"/apis/{names.API_VERSION}/namespaces/default/balancingpolicies"
 OWNED = f"labelSelector=app.kubernetes.io/managed-by%3D{names.MANAGED_BY}"
@@ -36,6 +38,7 @@ class Ranks:
         self._pods = pods
         self.documents: dict[str, dict] = {}
         self._jobs = {address(number): f"job-{number}" for number in range(jobs)}
+        self._since = time.monotonic()
         self.polls = 0
 
     async def serve(self) -> web.AppRunner:
@@ -51,9 +54,11 @@ class Ranks:
         assert request.transport is not None
         name = self._jobs[request.transport.get_extra_info("sockname")[0]]
         generation = self.documents.get(name, {}).get("generation", 0)
-        told = {"job": name, "attempt": 1, "state": "running", "startedAt": 0, "iteration": self.polls}
+        iteration = BEFORE + int((time.monotonic() - self._since) / ITERATION_SECONDS)
+        told = {"job": name, "attempt": 1, "state": "running", "startedAt": 0, "iteration": iteration}
         rows = [self._rank(rank) for rank in range(self._pods)]
-        return web.json_response({**told, "iterationSeconds": 0.5, "appliedGeneration": generation, "ranks": rows})
+        times = {"iterationSeconds": ITERATION_SECONDS, "appliedGeneration": generation}
+        return web.json_response({**told, **times, "ranks": rows})
 
     def _rank(self, rank: int) -> dict:
         """Return a rank's line with all its fields; its times move by a percent or two, as real ones do."""

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints
@@ -239,7 +240,7 @@ class BalancingPolicySpec(BalancingSettings):
 
     selector: LabelSelector | None = None
 
-    @property
+    @cached_property
     def settings(self) -> BalancingSettings:
         """The policy without its selector, as a control document carries it."""
         return BalancingSettings(**{name: getattr(self, name) for name in BalancingSettings.model_fields})

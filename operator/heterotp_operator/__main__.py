@@ -30,7 +30,7 @@ from heterotp_operator.turns import Reconcile, Turns
 from heterotp_operator.worker import Reconciler
 
 KINDS = (JOBS, POLICIES, INJECTIONS)
-SETTLE_SECONDS = 0.5  # policies and injections tell of many jobs: what happens at once is told at once
+SETTLE_SECONDS = 1.0  # policies and injections tell of many jobs: what happens at once is told at once
 logger = logging.getLogger("heterotp_operator")
 
 

@@ -1,6 +1,7 @@
 """Credentials: one source (kubeconfig or the pod's service account) for our client and for kopf's watches."""
 
 import os
+import urllib.request
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -20,6 +21,8 @@ async def client_configuration() -> client.Configuration:
         config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
     else:
         await config.load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+    # without a proxy to look for, every call would look into ~/.netrc, in a thread
+    configuration.client_session_kwargs = {"trust_env": bool(urllib.request.getproxies())}
     return configuration
 
 

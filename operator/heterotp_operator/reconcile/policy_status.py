@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from heterotp_api.policy import policy_problem
 
@@ -39,12 +40,12 @@ class JobSeen:
     rival: str = ""
     misfit: str = ""
 
-    @property
+    @cached_property
     def status(self) -> Body:
         """The live status."""
         return self.body.get("status") or {}
 
-    @property
+    @cached_property
     def balancing(self) -> Body:
         """What the job's status says of its balancing."""
         return self.status.get("balancing") or {}
