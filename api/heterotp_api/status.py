@@ -39,7 +39,8 @@ class GroupStatus(Model):
 class RankStatus(Model):
     """One rank: where it runs, how fast it is, what it owns. Seconds are medians of one iteration.
 
-    `slowdown`: how many times as long its matrix products take as the reference rank's, with nothing taken from it.
+    `slowdown`: how many times as long its matrix products would take as the reference rank's, with nothing taken from
+    it and the shares that the attempt began with.
     """
 
     rank: int
@@ -59,7 +60,9 @@ class RankStatus(Model):
     measured_slowdown: float | None = None
     injection_problem: str | None = Field(None, max_length=256)
     columns_in: int | None = Field(None, description="Columns that it computes for others, over all linears.")
-    straggler: bool | None = None
+    heads: int | None = Field(None, description="Attention heads that it owns.")
+    hidden_units: int | None = Field(None, description="Hidden units of the feed-forward networks that it owns.")
+    straggler: bool | None = Field(None, description="Whether the others wait for it.")
     straggling_since: str | None = SINCE
     replaceable_since: str | None = SINCE
 
@@ -91,6 +94,7 @@ class BalancingStatus(Model):
     limit_iteration_seconds: float | None = None
     untouched_iteration_seconds: float | None = Field(None, description="With no work taken from any rank.")
     saved_seconds: float | None = Field(None, description="What balancing saved in this run so far.")
+    moves: int | None = Field(None, description="Times that units changed rank in this attempt.")
     reason: str | None = Field(None, max_length=1024, description="The last decision and the numbers it was taken on.")
     problem: str | None = Field(None, max_length=1024, description="Why the ranks do not follow what was asked for.")
 

@@ -19,7 +19,8 @@ class TrainerRank(_Report):
     """One rank's medians of the last window, seconds per iteration.
 
     `full_matmul_seconds` is what the matrix products would take with nothing taken from the rank, and `slowdown` how
-    many times as long as the reference's that is: what stragglers are found by. Of a straggler's
+    many times as long as the reference's that would be with the shares that the attempt began with: what stragglers are
+    found by. `straggler`: others wait for it; a slow rank whose units have moved away is none. Of a straggler's
     columns `pruned_ratio` are deleted and `migrated_ratio` computed by others. `columns_out` are migrated away and
     `columns_in` computed for others, summed over all linears; `migrated_bytes` travel for them in an iteration, there
     and back. `injected_slowdown` is asked for by injections, `injection_problem` says why the device cannot follow.
@@ -39,6 +40,8 @@ class TrainerRank(_Report):
     relative_speed: float | None = None
     slowdown: float | None = None
     share: float | None = None
+    heads: int = 0
+    hidden_units: int = 0
     pruned_ratio: float = 0.0
     migrated_ratio: float = 0.0
     columns_out: int = 0
@@ -68,8 +71,9 @@ class TrainerStatus(_Report):
     While the state is "starting" a checkpoint may still be restored: `iteration` says nothing yet.
     `plan_id` counts decisions; `reason` says in one sentence what the last one was, and on which numbers.
     `untouched_iteration_seconds` is what an iteration would take now with no work taken from anybody (absent where none
-    is), `saved_seconds` what that came to over the run. `lease_expired`: injections are dropped until the operator is
-    back.
+    is, and all units are where they were at first), `saved_seconds` what that came to over the run. `moves`: times that
+    units changed rank in this attempt, which took `moved_seconds`. `lease_expired`: injections are dropped until the
+    operator is back.
     """
 
     schema_version: Literal[1] = 1
@@ -98,6 +102,8 @@ class TrainerStatus(_Report):
     limit_iteration_seconds: float | None = None
     untouched_iteration_seconds: float | None = None
     saved_seconds: float = 0.0
+    moves: int = 0
+    moved_seconds: float = 0.0
     emulated: bool = False
     ranks: tuple[TrainerRank, ...] = ()
     injections: tuple[TrainerInjection, ...] = ()

@@ -77,7 +77,12 @@ def launch(tmp_path):
         started.append(Launched(tmp_path, body, **options))
         return started[-1]
 
-    start.workdir = tmp_path
+    def in_folder(name, body, **options):
+        """Start another gang, in a folder of its own."""
+        started.append(Launched(tmp_path / name, body, **options))
+        return started[-1]
+
+    start.workdir, start.in_folder = tmp_path, in_folder
     yield start
     for each in started:
         each.kill()

@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import torch
 from heterotp_api.names import Env
-from heterotp_trainer import balancer, devices, exchange, lineages, optimization, run_rank, train
+from heterotp_trainer import balancer, devices, exchange, lineages, optimization, owner, run_rank, train
 from heterotp_trainer import session as sessions
 from heterotp_trainer.balancing.work import Taken
 from heterotp_trainer.checkpoint import files
+from heterotp_trainer.moving import memory, mover, slots
 from heterotp_trainer.tensor_parallel import couriers, resized
 from heterotp_trainer.tensor_parallel.unit_spec import shard_spec
 
@@ -86,6 +87,12 @@ PLACES = {  # where a rank may die
     "pretest": (balancer, "pretest"),
     "columns": (lineages.Lineages, "apply"),
     "document": (sessions.Session, "_spread"),
+    "reserve": (memory, "reserve"),
+    "move a layer": (mover.Mover, "_move_layer"),
+    "send units": (mover, "_packed"),
+    "take units": (mover, "_unpack"),
+    "rebind": (slots, "_rebind"),
+    "after a move": (owner, "_corrected"),
 }
 EARLY = ("pretest", "columns", "document")  # these happen in the first iterations and not again
 
@@ -166,6 +173,8 @@ def sabotage():
         fill_the_disk(after=1)
     if WHAT == "earlier attempt" and LAST:
         os.environ[Env.ATTEMPT] = "1"
+    if WHAT == "no memory" and LAST:
+        memory.reserve = lambda nbytes, device: None
     if WHAT == "slow" and LAST:
         os.environ[Env.DEVICE] = json.dumps({"type": "emulated", "teraflops": 0.0025})
 

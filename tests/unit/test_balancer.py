@@ -102,8 +102,8 @@ def test_the_first_boundary_that_needs_costs_measures_them_and_no_other(monkeypa
     ("policy", "needed"),
     [
         ({"strategy": "None"}, False),
-        ({"strategy": "RESHARD"}, False),
-        ({"strategy": "AUTO"}, False),
+        ({"strategy": "RESHARD"}, True),
+        ({"strategy": "AUTO"}, True),
         ({"strategy": "AUTO", "max_pruned_share": 0.1}, True),
         ({"strategy": "ZERO"}, True),
         ({"strategy": "MIG"}, True),
@@ -111,7 +111,7 @@ def test_the_first_boundary_that_needs_costs_measures_them_and_no_other(monkeypa
     ],
     ids=str,
 )
-def test_only_policies_that_take_work_away_need_costs(world, policy, needed):
+def test_only_policies_that_take_or_move_work_need_costs(world, policy, needed):
     world.follow(BalancingSettings(**policy))
     assert bool(world.pretests) == needed
 

@@ -19,7 +19,7 @@ def flags(seconds, window=5, flagged=(), **policy):
     nothing = np.zeros(seconds.shape[1])
     out = []
     for full in seconds:
-        history.add(Observation(full, nothing, nothing, nothing))
+        history.add(Observation.of(full, nothing, nothing, nothing))
         flagged = detect(history, settings, flagged)
         out.append(flagged)
     return out

@@ -29,14 +29,13 @@ def test_a_straggler_that_a_policy_relieves():
 
 def test_a_straggler_from_which_nothing_is_taken():
     left = balancing(
-        **{**NOTHING, "reason": "rank 3 is 2.5x slower; strategy AUTO leaves the work as it is"}, strategy="AUTO"
+        **{**NOTHING, "reason": "rank 3 is 2.5x slower; strategy None leaves the work as it is"}, strategy="None"
     )
     training = {"iterationSeconds": 0.871}
     assert of_status(rank(3, **SLOW), balancing=left, training=training) == (
         "Rank 3 (group slow, node node-3) slows demo: its matrix products take 4.0 times as long as those of a normal "
-        "rank, for 12 min now. Nothing is taken from it (strategy AUTO): rank 3 is 2.5x slower; strategy AUTO leaves "
-        "the work as it is. An iteration takes 871 ms where 371 ms would do at the fluid limit: 2.3 times as long; to "
-        "do nothing costs 65 s over the 130 iterations to come. To balance it: "
+        "rank, for 12 min now. Nothing is taken from it (strategy None). An iteration takes 871 ms where 371 "
+        "ms would do at the fluid limit: 2.3 times as long; to do nothing costs 65 s over the 130 iterations to come. To balance it: "
         "`kubectl heterotp policy demo --strategy SEMI`."
     )
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from heterotp_api.job import Device as DeviceSpec
 from heterotp_trainer.circumstances import LATEST, Circumstances, Recent
-from heterotp_trainer.clock import PHASES, CudaPhaseClock, NullClock, PhaseClock, phase
+from heterotp_trainer.clock import BOOKED, CudaPhaseClock, NullClock, PhaseClock, phase
 from heterotp_trainer.devices import Device, EmulatedDevice, settled
 
 
@@ -24,7 +24,7 @@ def test_phases_sum_to_wall_time():
             now.now += seconds * 10**9
         now.now += 10**9
     taken = clock.take()
-    assert taken == {**dict.fromkeys(PHASES, 0.0), "matmul": 3, "wait": 5, "unit": 7, "fixed": pytest.approx(3)}
+    assert taken == {**dict.fromkeys(BOOKED, 0.0), "matmul": 3, "wait": 5, "unit": 7, "fixed": pytest.approx(3)}
     assert sum(clock.take().values()) == 0
 
 

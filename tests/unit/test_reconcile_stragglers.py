@@ -121,13 +121,17 @@ def test_the_same_rank_of_another_attempt_is_news(world):
     assert "Straggling" in [event[1] for event in look(world, {2: 4.0}, attempt=2)]
 
 
-def test_a_rank_that_is_no_straggler_is_not_replaceable_whatever_its_chi(world):
+def test_a_slow_rank_whose_units_have_moved_away_may_be_replaceable_though_nobody_waits_for_it(world):
+    world.put(policy("p", strategy="RESHARD", replaceAfterSeconds=0))
     world.trainer = said()
     slow = world.trainer.status.ranks[2].model_copy(update={"slowdown": 9.0})
     status = world.trainer.status.model_copy(update={"ranks": (*world.trainer.status.ranks[:2], slow)})
     world.trainer = TrainerReport(status, "", EPOCH)
     world.settle()
-    assert "replaceableSince" not in world.status["ranks"][2]
+    assert world.status["ranks"][2]["replaceableSince"] == stamp(EPOCH)
+    assert world.condition("Straggling").get("status") != "True"
+    words = f"rank 2 on node node-1 is 9.0x slower since {stamp(EPOCH)} (replaceThreshold 2, replaceAfterSeconds 0)"
+    assert world.condition("ReplacementAdvised")["message"] == f"{words}: replace or drain the node"
 
 
 @pytest.mark.parametrize("end", ["suspend", "succeed"])

@@ -3,9 +3,10 @@
 import itertools
 
 import pytest
-from heterotp_trainer.tensor_parallel.units import Plan, balanced_counts
+from heterotp_trainer.tensor_parallel.units import FAMILIES, Plan, balanced_counts, transfers
 from hypothesis import given
 from hypothesis import strategies as st
+from moving_world import partitions
 
 SPEEDS = st.lists(st.floats(0.01, 100), min_size=1, max_size=5)
 
@@ -70,3 +71,55 @@ def test_hash_tells_plans_apart():
     assert plan.hash != other.hash
     assert len(plan.hash) == 16
     assert Plan.from_counts([2, 0], [3, 5]).hash == plan.hash
+
+
+# -- other owners ---------------------------------------------------------------------------------------------
+
+
+@given(
+    partitions(3),
+    st.lists(st.integers(0, 12), min_size=2, max_size=2),
+    st.lists(st.integers(0, 40), min_size=2, max_size=2),
+)
+def test_other_counts_take_from_each_only_what_it_has_too_much_of(before, head_cuts, unit_cuts):
+    wanted = [counts_between(cuts, total) for cuts, total in ((head_cuts, 12), (unit_cuts, 40))]
+    after = before.rearranged(*wanted)
+    assert [list(after.counts(family)) for family in FAMILIES] == wanted
+    if after == Plan.even(3, 12, 40):
+        return
+    for family, counts in zip(FAMILIES, wanted, strict=True):
+        moved = sum(each.units for each in transfers(before, after) if each.family == family)
+        assert moved == sum(max(0, a - b) for a, b in zip(counts, before.counts(family), strict=True))
+
+
+def counts_between(cuts, total):
+    low, high = sorted(cuts)
+    return [low, high - low, total - high]
+
+
+@given(partitions(3))
+def test_even_counts_bring_every_unit_home(before):
+    even = Plan.even(3, 12, 40)
+    assert before.rearranged(even.counts("heads"), even.counts("ffn")) == even
+
+
+@given(partitions(3), partitions(3))
+def test_transfers_lead_from_one_plan_to_the_other(before, after):
+    for family in FAMILIES:
+        owners = before.owners(family)
+        for each in transfers(before, after):
+            if each.family == family:
+                assert (owners[each.start : each.stop] == each.source).all()
+                owners[each.start : each.stop] = each.target
+        assert owners.tolist() == after.owners(family).tolist()
+
+
+def test_strangers_leave_first_and_who_comes_home_comes_first():
+    skewed = Plan.even(4, 4, 16).rearranged([1, 1, 2, 0], [6, 6, 4, 0])
+    assert skewed.ffn == (((0, 4), (12, 14)), ((4, 8), (14, 16)), ((8, 12),), ())
+    assert skewed.rearranged([1, 1, 2, 0], [5, 6, 4, 1]).ffn == (
+        ((0, 4), (12, 13)),
+        ((4, 8), (14, 16)),
+        ((8, 12),),
+        ((13, 14),),
+    )

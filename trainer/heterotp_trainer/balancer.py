@@ -7,7 +7,7 @@ import json
 import statistics
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
@@ -15,14 +15,17 @@ from heterotp_api.control import LOSSLESS_AUTO
 from heterotp_api.policy import BalancingSettings
 from torch import nn
 
-from heterotp_trainer.balancing.decide import decide, lossless_auto
+from heterotp_trainer.balancing.decide import decide
 from heterotp_trainer.balancing.history import History, Observation
+from heterotp_trainer.balancing.ownership import Ownership
 from heterotp_trainer.balancing.predict import kept_seconds, received_seconds, refreshed
+from heterotp_trainer.balancing.reshard import Case
 from heterotp_trainer.balancing.work import Costs, WorkPlan
 from heterotp_trainer.clock import COMPUTE
 from heterotp_trainer.exchange import Report, comparable
 from heterotp_trainer.lineages import Lineages, zero_settings
 from heterotp_trainer.optimization import step_around
+from heterotp_trainer.owner import Moved, Owner
 from heterotp_trainer.pretest import pretest
 from heterotp_trainer.tensor_parallel.context import TPContext
 
@@ -30,19 +33,29 @@ PREDICTED = (*COMPUTE, "wait", "migrate")  # phases that a predicted iteration i
 
 
 def needs_costs(policy: BalancingSettings) -> bool:
-    """Return whether a policy may take work away, so that curves are needed."""
-    return policy.strategy in ("ZERO", "MIG", "SEMI", "AUTO") and not lossless_auto(policy)
+    """Return whether a policy may take work away or move it, so that curves are needed."""
+    return policy.strategy != "None"
 
 
 class Balancer:
     """One rank's part in balancing; every method is called by all ranks at the same iteration."""
 
-    def __init__(self, model: nn.Module, tp: TPContext, workdir: Path | None = None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        tp: TPContext,
+        workdir: Path | None = None,
+        optimizer: torch.optim.Optimizer | None = None,
+    ) -> None:
         self.tp, self._workdir = tp, workdir
         self.lineages = Lineages(model, tp)
         self.policy = LOSSLESS_AUTO
-        self.plan = WorkPlan(settings=self.policy)  # until the first document: nothing is decided
+        # until the first document: nothing is decided
+        self.plan = WorkPlan(settings=self.policy, ownership=Ownership(tp.plan, tp.slowness))
         self.costs = Costs((), ((),) * tp.ranks, (1,) * tp.ranks)
+        self.owner = Owner(model, tp, optimizer, self.lineages.slots)
+        self.moved: Moved | None = None  # by the newest boundary
+        self._earlier = (0, self.costs, tp.plan)  # plans of a lower number were for these costs and shares
         self.history = History(self.policy.window)
         self._before = self.plan  # the one that the newest reports may still be of
         self._relieved: float | None = None  # what `relieved` found for the plan in force
@@ -89,23 +102,45 @@ class Balancer:
 
         Returns whether this boundary took time that no statistic should take.
         """
+        answers = [report.ready for report in reports] if reports is not None else []
         if reports is not None and comparable(reports):
-            self.history.add(observation(reports, self._migrated(reports[0])))
+            self.history.add(self._seen(reports))
             self._refresh_link(reports[0])
         busy = self._pretest()
         refreshed = self._refresh(iteration, epoch)
         if needs_costs(self.policy) and not self._pretested:  # no call of any linear yet
             return busy
-        plan = decide(self.history, self.policy, self.plan, self.costs)
+        plan = decide(self.history, self.policy, self.plan, self.costs, answers)
         changed = plan.hash != self.plan.hash
         moved = plan.work != self.plan.work
         self._before, self.plan = (self.plan, plan) if changed else (self._before, plan)
         if changed:
             self._seconds, self._relieved = [], None
+        moving = self._own(plan)
         if changed or (refreshed and plan.reliefs):
             self.lineages.apply(plan, self.costs, self.policy)
+        self.owner.probe(self.costs)
         self.lineages.forget_calls()
-        return busy or moved  # what a refresh takes is control time, which nothing is decided on
+        return busy or moved or moving  # what a refresh takes is control time, which nothing is decided on
+
+    def _own(self, plan: WorkPlan) -> bool:
+        """Do what a plan says of who owns what; return whether units moved."""
+        self.owner.answer(plan.ownership.proposal)
+        after, self.moved = plan.ownership.shards, None
+        if after is None or after == self.tp.plan:
+            return False
+        before, costs = self.tp.plan, self.costs
+        self.costs, self.moved = self.owner.move(after, costs)
+        self._earlier = plan.serial, costs, before
+        self.history = self.history.rebased(lambda seen: Case(costs, seen, before).seen_under(after))
+        self.lineages.forget_gradients()
+        return True
+
+    def _seen(self, reports: Sequence[Report]) -> Observation:
+        """Return what decisions see of an iteration, as it would have been with the shares of now."""
+        seen = observation(reports, self._migrated(reports[0]))
+        number, costs, shards = self._earlier
+        return Case(costs, seen, shards).seen_under(self.tp.plan) if reports[0].decision < number else seen
 
     def _pretest(self) -> bool:
         """Measure costs once, before the first decision that needs them; return whether that was now."""
@@ -114,7 +149,8 @@ class Balancer:
         classes = self.lineages.classes()
         if not any(linears.calls for linears in classes):
             return False
-        self.costs, self._pretested = pretest(self.tp, classes), True
+        self.costs = replace(pretest(self.tp, classes), moving=self.owner.prices())
+        self._pretested = True
         if self._workdir is not None:
             with suppress(OSError):  # a full disk must not cost the gang
                 (self._workdir / "pretest.json").write_text(json.dumps(asdict(self.costs)), encoding="utf-8")
@@ -147,4 +183,12 @@ def observation(reports: Sequence[Report], migrating: bool = False) -> Observati
     def of(phase: str) -> list[float]:
         return [report.seconds[phase] for report in reports]
 
-    return Observation.of([report.full for report in reports], of("unit"), of("fixed"), of("wait"), migrating)
+    return Observation.of(
+        [report.full for report in reports],
+        of("unit"),
+        of("fixed"),
+        of("wait"),
+        migrating,
+        attention=[report.attention for report in reports],
+        pace=[report.probe for report in reports],
+    )

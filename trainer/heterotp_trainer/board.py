@@ -19,23 +19,20 @@ from heterotp_trainer.balancing.work import Costs, WorkPlan
 from heterotp_trainer.clock import COMPUTE, PHASES
 from heterotp_trainer.exchange import Report, comparable
 from heterotp_trainer.slowdown import refusal
+from heterotp_trainer.tensor_parallel.units import Plan
 
 WINDOW = 5  # iterations of a median
 MOST_STEPS = 100_000  # the newest iterations, of which the report gives minimum, median and maximum
-MEDIANS = (*PHASES, "full")
+MEDIANS = (*PHASES, "full", "probe")
+
+
+def shares_of(plan: Plan) -> list[float]:
+    """Return every rank's share of the matmul work, 0..1."""
+    return [plan.share(rank) for rank in range(plan.ranks)]
 
 
 def _value(report: Report, name: str) -> float:
     return report.seconds[name] if name in PHASES else float(getattr(report, name))
-
-
-def _untouched(reports: tuple[Report, ...], plan: WorkPlan) -> float:
-    """Return what an iteration would have taken with nothing taken from anybody: the slowest rank's T hat.
-
-    Every iteration counts by its own times, so that a slow-down that has ended saves nothing any more.
-    """
-    slowest = max(each.full + each.seconds["unit"] + each.seconds["fixed"] for each in reports)
-    return slowest + (plan.base_wait or 0.0) + reports[0].seconds["data"] + reports[0].seconds["control"]
 
 
 @dataclass
@@ -71,7 +68,13 @@ class Board:
     started_at: float = field(default_factory=time.time)
     progress: Progress = field(default_factory=Progress)
     work: WorkPlan = field(default_factory=WorkPlan)
+    first: Plan | None = None  # who owned what at the start of the attempt
     _former: WorkPlan = field(default_factory=WorkPlan)  # the plan before
+    owned: Plan | None = None  # who owns what, as far as reports tell of it
+    costs_known: Costs | None = None
+    _coming: tuple[int, Plan, Costs] | None = None  # from which decision on others own the units
+    moves: int = 0  # of units, in this attempt
+    moved_seconds: float = 0.0
     effects: tuple[Effect, ...] = ()
     injecting: Injecting = field(default_factory=Injecting)
     _injected: int = 0  # measured iterations under the slow-downs that are asked for now, and one before
@@ -84,9 +87,10 @@ class Board:
         if not comparable(reports):
             return
         self._injected += 1
+        self._take_over(reports[0].decision)
         self.step_seconds.append(sum(reports[0].seconds.values()))
         if (plan := self._relieving(reports[0])) is not None:
-            self.saved_seconds += _untouched(reports, plan) - self.step_seconds[-1]
+            self.saved_seconds += self._untouched(reports, plan) - self.step_seconds[-1]
         if self._recent and reports[0].decision != self._recent[-1][0].decision:
             self._recent.clear()  # medians are of one plan
         self._recent.append(reports)
@@ -95,15 +99,57 @@ class Board:
 
     def _relieving(self, report: Report) -> WorkPlan | None:
         """Return the plan of the iteration that a report is of, if it took work from a rank: reports come late."""
-        plans = (plan for plan in (self.work, self._former) if plan.reliefs and plan.serial == report.decision)
+        plans = (plan for plan in (self.work, self._former) if self._acts(plan) and plan.serial == report.decision)
         return next(plans, None)
+
+    def _acts(self, plan: WorkPlan) -> bool:
+        """Return whether a plan, or who owns what under it, makes iterations other than they would be."""
+        shards = plan.ownership.shards
+        return bool(plan.reliefs) or (self.first is not None and shards is not None and shards != self.first)
+
+    def _take_over(self, decision: int) -> None:
+        """Show new owners from the first report under them on: shares and times belong together."""
+        if self._coming is None or decision < self._coming[0]:
+            return
+        _, self.owned, self.costs_known = self._coming
+        self.shares, self.plan_hash = shares_of(self.owned), self.owned.hash
+        self._coming = None
+
+    def _untouched(self, reports: tuple[Report, ...], plan: WorkPlan) -> float:
+        """Return what an iteration would have taken with nothing taken from anybody and the first shares: the slowest
+        rank's T hat.
+
+        Every iteration counts by its own times, so that a slow-down that has ended saves nothing any more.
+        """
+        full = self._with_first_shares([each.full for each in reports], [each.probe for each in reports])
+        grown = [self._grown(rank) for rank in range(len(reports))]
+        slowest = max(
+            matmul + each.seconds["unit"] * more + each.seconds["fixed"]
+            for matmul, more, each in zip(full, grown, reports, strict=True)
+        )
+        return slowest + (plan.base_wait or 0.0) + reports[0].seconds["data"] + reports[0].seconds["control"]
+
+    def _with_first_shares(self, full: Sequence[float], probe: Sequence[float]) -> list[float]:
+        """Return what each rank's products would take with the units that it owned at first."""
+        costs = self.costs_known
+        if self.first is None or self.owned in (None, self.first) or costs is None:
+            return list(full)
+        now, then = costs.tables.full.tolist(), costs.owned_by(self.first).tables.full.tolist()
+        paces = [p or (f / n if n else 1.0) for f, n, p in zip(full, now, probe, strict=True)]
+        return [pace * seconds for pace, seconds in zip(paces, then, strict=True)]
+
+    def _grown(self, rank: int) -> float:
+        """Return how many times as many units a rank had at first."""
+        if self.first is None or not self.shares[rank]:
+            return 1.0
+        return self.first.share(rank) / self.shares[rank]
 
     def untouched_seconds(self) -> float | None:
         """Return the median of the last window's untouched iterations; None while nothing is taken from anybody."""
-        if not self.work.reliefs:
+        if not self._acts(self.work):
             return None
         recent = [reports for reports in list(self._recent) if reports[0].decision == self.work.serial]
-        return statistics.median(_untouched(reports, self.work) for reports in recent) if recent else None
+        return statistics.median(self._untouched(reports, self.work) for reports in recent) if recent else None
 
     def inject(self, injecting: Injecting) -> None:
         """Take the injections of the next iteration."""
@@ -123,6 +169,16 @@ class Board:
         if plan.serial != self.work.serial:
             self._former = self.work
         self.effects, self.work = effects(plan, costs), plan
+        shards = plan.ownership.shards
+        if shards is None or shards == self.owned:
+            self.costs_known = costs
+        else:
+            self._coming = plan.serial, shards, costs
+
+    def moved(self, seconds: float) -> None:
+        """Take a move of units that took so long."""
+        self.moves += 1
+        self.moved_seconds += seconds
 
     def effect(self, rank: int) -> Effect:
         """Return a rank's part of the plan in force."""
@@ -151,7 +207,8 @@ class Board:
         if not costs:
             return tuple(TrainerRank(**self._place(rank)) for rank in range(len(self.devices)))
         rates = speeds(costs)
-        chi = slowdowns(np.array([seconds["full"] for seconds in medians]))
+        first = self._with_first_shares([each["full"] for each in medians], [each["probe"] for each in medians])
+        chi = slowdowns(np.array(first))
         fastest = max((rate for rate in rates if rate is not None), default=None)
         return tuple(
             TrainerRank(
@@ -166,7 +223,7 @@ class Board:
                 data_seconds=seconds["data"],
                 control_seconds=seconds["control"],
                 relative_speed=rate / fastest if rate is not None and fastest else None,
-                slowdown=float(chi[rank]) if seconds["full"] else None,
+                slowdown=float(chi[rank]) if first[rank] else None,
             )
             for rank, (cost, rate, seconds) in enumerate(zip(costs, rates, medians, strict=True))
         )
@@ -180,6 +237,8 @@ class Board:
             "tp_rank": rank,
             "device": self.devices[rank],
             "share": self.shares[rank],
+            "heads": self.owned.counts("heads")[rank] if self.owned is not None else 0,
+            "hidden_units": self.owned.counts("ffn")[rank] if self.owned is not None else 0,
             "pruned_ratio": effect.pruned,
             "migrated_ratio": effect.migrated,
             "columns_out": effect.columns_out,
@@ -221,6 +280,8 @@ class Board:
             limit_iteration_seconds=fluid_limit(self.costs(), self.work.base_wait if self.work.migrates else None),
             untouched_iteration_seconds=self.untouched_seconds(),
             saved_seconds=self.saved_seconds,
+            moves=self.moves,
+            moved_seconds=self.moved_seconds,
             emulated=self.emulated,
             ranks=self.ranks(),
             injections=self.injecting.states(),

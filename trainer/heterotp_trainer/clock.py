@@ -10,6 +10,8 @@ from typing import Any, Protocol
 MOST_PENDING = 8  # iterations that a device may lag behind the host
 PHASES = ("data", "matmul", "unit", "fixed", "wait", "migrate", "control")
 COMPUTE = ("matmul", "unit", "fixed")  # T = M + U + F of the algorithms page, section 0
+ATTENTION = "attention"  # the part of "unit" that moves with heads: a clock tells it apart, reports add it up
+BOOKED = (*PHASES, ATTENTION)
 
 
 class Clock(Protocol):
@@ -45,7 +47,7 @@ class PhaseClock:
     def __init__(self, now_ns: Callable[[], int] = time.perf_counter_ns) -> None:
         self._now_ns = now_ns
         self._since = now_ns()
-        self._spent = dict.fromkeys(PHASES, 0)
+        self._spent = dict.fromkeys(BOOKED, 0)
         self.current = "fixed"
 
     def switch(self, phase: str) -> str:
@@ -60,7 +62,7 @@ class PhaseClock:
         """See Clock.take."""
         self.switch(self.current)
         taken = {name: spent * 1e-9 for name, spent in self._spent.items()}
-        self._spent = dict.fromkeys(PHASES, 0)
+        self._spent = dict.fromkeys(BOOKED, 0)
         return taken
 
 
@@ -76,7 +78,7 @@ class NullClock:
 
     def take(self) -> dict[str, float]:
         """Return no time for any phase."""
-        return dict.fromkeys(PHASES, 0.0)
+        return dict.fromkeys(BOOKED, 0.0)
 
 
 class CudaPhaseClock:
@@ -117,7 +119,7 @@ class CudaPhaseClock:
         self.age, through = None, None
         while self._pending and self._pending[0][1][-1][1].query():
             through = self._pending.popleft()
-        seconds = dict.fromkeys(PHASES, 0.0)
+        seconds = dict.fromkeys(BOOKED, 0.0)
         if through is not None:
             seconds, self.age = _between(through[1]), self._iteration - through[0]
         if self._marks:
@@ -131,7 +133,7 @@ class CudaPhaseClock:
 
 def _between(marks: list[tuple[str, Any]]) -> dict[str, float]:
     """Return seconds per phase between consecutive events."""
-    seconds = dict.fromkeys(PHASES, 0.0)
+    seconds = dict.fromkeys(BOOKED, 0.0)
     for (name, start), (_, end) in itertools.pairwise(marks):
         seconds[name] += start.elapsed_time(end) * 1e-3
     return seconds

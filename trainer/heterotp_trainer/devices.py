@@ -62,6 +62,9 @@ class Device:
     def settle_transfer(self, nbytes: float, steps: int) -> None:
         """Let finished transfers of `nbytes` in all, `steps` of them one after the other, take their time."""
 
+    def forget_debt(self) -> None:
+        """Let what follows be timed by itself: nothing before it is made up for."""
+
 
 class EmulatedDevice(Device):
     """The real, small product runs, then the rank sleeps out what the emulated device would still need."""
@@ -113,6 +116,10 @@ class EmulatedDevice(Device):
             seconds += nbytes / self.link_bytes_per_second
         if seconds > self.real_transfer_seconds:
             self._sleep(seconds - self.real_transfer_seconds)
+
+    def forget_debt(self) -> None:
+        """See Device.forget_debt."""
+        self._debt = 0.0
 
     def _settle(self, wanted: float, started: float) -> None:
         rest = wanted - (self._clock() - started) - self._debt

@@ -16,8 +16,8 @@ import torch.distributed as dist
 from heterotp_trainer.clock import PHASES
 
 STOP, CHECKPOINT, EVALUATE, LEASE_OVER = 1, 2, 4, 8
-_NUMBERS = ("iteration", "flags", "generation", "document_bytes", "measured", "applied", "decision")
-_SECONDS = ("full", "unslowed")
+_NUMBERS = ("iteration", "flags", "generation", "document_bytes", "measured", "applied", "decision", "ready")
+_SECONDS = ("full", "unslowed", "attention", "probe")
 _HASHES = ("plan", "replicas")  # 64 bits each, as two whole numbers that a float64 holds exactly
 WIDTH = len(_NUMBERS) + len(_SECONDS) + 2 * len(_HASHES) + len(PHASES)
 
@@ -37,8 +37,11 @@ class Report:
     measured: int = 1  # 0: warm-up, or the iteration held a checkpoint, an evaluation or a new plan
     applied: int = 0  # generation of the document that held in this iteration
     decision: int = 0  # number of the plan that held in this iteration
+    ready: int = 0  # number of the proposal that memory is reserved for; negative: there is not enough
     full: float = 0.0  # matmul seconds as they would be with nothing taken from the rank
     unslowed: float = 0.0  # matmul seconds as they would be without the slow-down injected; 0: there is none
+    attention: float = 0.0  # the part of the unit seconds that is attention's
+    probe: float = 0.0  # how many times as long a product takes as in the pretest; 0: the rank's own work tells
     plan: int = 0  # 64-bit hash
     replicas: int = 0  # 64-bit checksum of the replicated parameters; 0: not taken this time
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))

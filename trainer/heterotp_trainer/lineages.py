@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 
 import torch
 import torch.distributed as dist
-from heterotp_api.policy import BalancingSettings, Zero
+from heterotp_api.policy import PRUNING, BalancingSettings, Zero
 from torch import Tensor, nn
 
 from heterotp_trainer.balancing.work import Costs, LinearClass, Taken, WorkPlan, grain_for
+from heterotp_trainer.moving.slots import Slot
 from heterotp_trainer.tensor_parallel.columns import ColumnSet
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.lineage import Lineage, Memory, Migration, whole
@@ -37,8 +38,9 @@ class _Group:
         sharded = tuple(units * spec.rows_per_unit for units in tp.plan.counts(spec.family))
         replicated = (first.weight.shape[1 - spec.dim],) * tp.ranks
         columns, outputs = (replicated, sharded) if first.parallel == "column" else (sharded, replicated)
+        calls = sum(linear.calls for linear in self.linears)
         return LinearClass(
-            first.name, first.parallel, columns, outputs, first.rows, sum(linear.calls for linear in self.linears)
+            first.name, first.parallel, columns, outputs, first.rows, calls, spec.family, spec.rows_per_unit
         )
 
 
@@ -72,12 +74,22 @@ class Lineages:
     def follow(self, policy: BalancingSettings) -> None:
         """Keep importance where the policy selects by it, and only there: it costs a copy of the weights."""
         if zero_settings(policy).imputation != "Same":
-            self._memories = {linear: Memory() for linear in self.linears}
-        wanted = policy.strategy in ("ZERO", "SEMI", "AUTO") and policy.pruned_share_limit > 0
+            self.forget_gradients()
+        wanted = policy.strategy in PRUNING and policy.pruned_share_limit > 0
         if not wanted or zero_settings(policy).selection == "Rd":
             self._importance = {}
         elif not self._importance:
             self._importance = {linear: Importance(linear) for linear in self.linears}
+
+    def forget_gradients(self) -> None:
+        """Begin anew with what imputation Same remembers."""
+        for memory in self._memories.values():
+            memory.values.clear()
+
+    def slots(self, parameter: nn.Parameter) -> list[Slot]:
+        """Return what importance keeps of a weight's units."""
+        linear = next((each for each in self._importance if each.weight is parameter), None)
+        return self._importance[linear].slots(linear.spec) if linear is not None else []
 
     def count_step(self) -> None:
         """Count one optimizer step."""

@@ -10,13 +10,15 @@ from heterotp_api.control import ControlDocument
 from torch import Tensor
 
 from heterotp_trainer.balancing.injection import Injecting
+from heterotp_trainer.balancing.words import seconds_named, size_named
 from heterotp_trainer.balancing.work import Costs, WorkPlan
-from heterotp_trainer.board import Board
+from heterotp_trainer.board import Board, shares_of
 from heterotp_trainer.control import ControlError, ControlFile
 from heterotp_trainer.environment import RankEnvironment
 from heterotp_trainer.exchange import Report
 from heterotp_trainer.gang import Gang
 from heterotp_trainer.lease import Lease
+from heterotp_trainer.owner import Moved
 from heterotp_trainer.rundir import RunDirectory, last_words
 from heterotp_trainer.server import StatusServer
 from heterotp_trainer.telemetry import JobMetrics, RankMetrics
@@ -36,9 +38,11 @@ class Observer:
             environment.attempt,
             devices,
             environment.groups,
-            [plan.share(rank) for rank in range(environment.ranks)],
+            shares_of(plan),
             plan.hash,
             "emulated" in devices,
+            first=plan,
+            owned=plan,
         )
         leads = environment.rank == 0
         self.job = (
@@ -126,6 +130,15 @@ class Observer:
         print(f"control document {document.generation} in force from iteration {iteration} on: {words}", flush=True)
         self.board.progress.applied_generation = document.generation
         self.metrics.generation.set(document.generation)
+
+    def moved(self, plan: Plan, moved: Moved) -> None:
+        """Take a move of units: who owns what from the next iteration on, and what it took."""
+        self._share = self._work = plan.share(self._environment.rank) * plan.ranks
+        self.board.moved(moved.seconds)
+        if self.job is not None:
+            self.job.moved(moved.seconds)
+            words = f"{size_named(moved.nbytes)} in {seconds_named(moved.seconds)}"
+            print(f"units moved: {words}; heads {plan.counts('heads')}, hidden units {plan.counts('ffn')}", flush=True)
 
     def balanced(self, plan: WorkPlan, costs: Costs, injecting: Injecting) -> None:
         """Take what holds from the next iteration on: the plan, and the injections."""

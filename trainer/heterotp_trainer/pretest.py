@@ -7,7 +7,7 @@ paper's section 4. Every rank measures its own, all ranks hear of all.
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -43,6 +43,7 @@ class Measured:
 def pretest(tp: TPContext, classes: Sequence[LinearClass]) -> Costs:
     """Return the costs that decisions go by (all ranks); an injected slow-down is lifted meanwhile."""
     slowdown, tp.device.slowdown = tp.device.slowdown, None
+    tp.device.forget_debt()
     try:
         mine = _measure(tp, classes)
     finally:
@@ -76,7 +77,7 @@ def _measure(tp: TPContext, classes: Sequence[LinearClass]) -> Measured:
 
 def _curves(tp: TPContext, linears: LinearClass, grain: int) -> tuple[Curve, list[float]]:
     """Return seconds of one call over columns, and of extracting the kept ones, by share."""
-    columns, outputs = linears.columns[tp.rank], linears.outputs[tp.rank]
+    columns, outputs = _measured_shape(linears, tp.rank)
     if not columns or not outputs:
         return Curve((0.0, 1.0), (0.0, 0.0)), [0.0] * (len(SHARES) - 1)
     x, w, dy = (_random(tp, *shape) for shape in ((linears.rows, columns), (outputs, columns), (linears.rows, outputs)))
@@ -87,7 +88,15 @@ def _curves(tp: TPContext, linears: LinearClass, grain: int) -> tuple[Curve, lis
         points[float(len(kept))] = timed(tp, partial(_call, xk, wk, dy, tp))
         if share < 1:
             extraction.append(0.0 if tp.device.emulated else timed(tp, partial(_extract, kept, x, w, xk, wk)))
-    return rising(points), extraction
+    return replace(rising(points), outputs=outputs), extraction
+
+
+def _measured_shape(linears: LinearClass, rank: int) -> tuple[int, int]:
+    """Return columns and outputs to measure with: the rank's own; of one that has no units those of an even share."""
+    column = linears.parallel == "column"
+    owned = linears.outputs if column else linears.columns
+    units = owned[rank] or -(-sum(owned) // len(owned) // linears.per_unit) * linears.per_unit
+    return (linears.columns[rank], units) if column else (units, linears.outputs[rank])
 
 
 def rising(points: dict[float, float]) -> Curve:

@@ -1,12 +1,16 @@
-"""First shares when no speed is declared: time a few matrix products of the real shape on every rank."""
+"""How fast a rank is that has not shown it: before training, and while it has too little work to tell."""
 
 import math
 import statistics
 import time
+from typing import Any
 
 import torch
 
+from heterotp_trainer.balancing.work import Costs
 from heterotp_trainer.devices import Device
+from heterotp_trainer.tensor_parallel.context import TPContext
+from heterotp_trainer.tensor_parallel.product import product
 
 WARM_UP, TIMED = 3, 7
 STEP = 1.05
@@ -18,6 +22,52 @@ def probe_speed(device: Device, rows: int, width: int, columns: int, dtype: torc
     right = torch.ones(width, columns, dtype=dtype, device=device.torch_device)
     seconds = [_timed(device, left, right) for _ in range(WARM_UP + TIMED)][WARM_UP:]
     return 1 / statistics.median(seconds)
+
+
+class PaceProbe:
+    """Times the smallest call that the pretest measured, beside training; on CUDA by events, read boundaries later."""
+
+    def __init__(self, tp: TPContext) -> None:
+        self._tp = tp
+        self._pending: tuple[Any, Any] | None = None
+
+    def take(self, costs: Costs) -> float:
+        """Return how many times as long the call takes as in the pretest; 0 while the device is not through with it."""
+        k = max(range(len(costs.classes)), key=lambda k: max(curves[k].seconds[1] for curves in costs.curves))
+        curve, linears = costs.curves[self._tp.rank][k], costs.classes[k]
+        shape = linears.rows, int(curve.columns[1]), curve.outputs or linears.outputs[self._tp.rank]
+        if not all(shape) or not curve.seconds[1]:
+            return 0.0
+        return self._seconds(shape) / curve.seconds[1]
+
+    def _seconds(self, shape: tuple[int, int, int]) -> float:
+        if self._tp.device.torch_device.type != "cuda":
+            started = time.perf_counter()
+            self._call(*shape)
+            return time.perf_counter() - started
+        seconds = 0.0
+        if self._pending is not None and self._pending[1].query():
+            seconds, self._pending = self._pending[0].elapsed_time(self._pending[1]) * 1e-3, None
+        if self._pending is None:
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            self._call(*shape)
+            end.record()
+            self._pending = start, end
+        return seconds
+
+    def _call(self, rows: int, columns: int, outputs: int) -> None:
+        """Do one forward and backward call's products; an injected slow-down holds, but its own count does not."""
+        tp, device = self._tp, self._tp.device
+        own = device.slowdown.own_seconds if device.slowdown is not None else 0.0
+        x, w, dy = (
+            torch.ones(shape, dtype=tp.dtype, device=device.torch_device)
+            for shape in ((rows, columns), (outputs, columns), (rows, outputs))
+        )
+        for a, b in ((x, w.t()), (dy, w), (dy.t(), x)):
+            product(a, b, tp)
+        if device.slowdown is not None:
+            device.slowdown.own_seconds = own
 
 
 def _timed(device: Device, left: torch.Tensor, right: torch.Tensor) -> float:

@@ -32,7 +32,7 @@ from heterotp_trainer.balancer import Balancer
 from heterotp_trainer.checkpoint.files import WriteError
 from heterotp_trainer.checkpoint.keeper import CheckpointKeeper
 from heterotp_trainer.circumstances import Circumstances, Recent
-from heterotp_trainer.clock import Clock, CudaPhaseClock, NullClock, PhaseClock, phase
+from heterotp_trainer.clock import ATTENTION, Clock, CudaPhaseClock, NullClock, PhaseClock, phase
 from heterotp_trainer.control import parse_document
 from heterotp_trainer.devices import Device, check_precision, resolve_device, settled
 from heterotp_trainer.environment import RankEnvironment, read_environment
@@ -106,9 +106,10 @@ class Session:
         speeds = self._speeds(width, ffn, rows)
         ranks = self.environment.ranks
         plan = Plan.even(ranks, heads, ffn) if speeds is None else Plan.from_speeds(speeds, heads, ffn)
+        slowness = tuple(1 / speed for speed in speeds or ())
         dtype = DTYPES[self.precision]
         group = self.gang.tp_group if ranks > 1 else None
-        self.tp = TPContext(group, self.environment.rank, ranks, self.device, self.clock, plan, dtype)
+        self.tp = TPContext(group, self.environment.rank, ranks, self.device, self.clock, plan, dtype, slowness)
         return self.tp
 
     def _speeds(self, width: int, ffn: int, rows: int) -> list[float] | None:
@@ -131,7 +132,9 @@ class Session:
         """
         self.parameters = dict(model.named_parameters())
         self.optimizer = optimizer
-        self.balancer = Balancer(model, self.tp, self.environment.workdir if self.environment.rank == 0 else None)
+        refuse_dropout(model, self.tp)
+        workdir = self.environment.workdir if self.environment.rank == 0 else None
+        self.balancer = Balancer(model, self.tp, workdir, optimizer)
         if self._telemetry:
             self.observer = Observer(self.environment, self.gang, self.tp.plan)
             self.observer.board.progress.total_iterations = iterations
@@ -180,6 +183,8 @@ class Session:
 
     def _report(self, iteration: int, evaluate: bool) -> Report:
         seconds = settled(self.clock, self.device)
+        attention = seconds.pop(ATTENTION)
+        seconds["unit"] += attention
         ran = self._ran(iteration)
         generation, length = self._announce()
         # on unlike devices equal gradients still round to unlike parameters
@@ -193,10 +198,13 @@ class Session:
             measured=int(ran.measured),
             applied=self.document.generation if self.document is not None else 0,
             decision=ran.decision,
+            ready=self.balancer.owner.ready,
             plan=hash_number(self.tp.plan.hash) ^ hash_number(self.balancer.plan.hash),
             replicas=replicas,
             full=seconds["matmul"] * ran.relieved,
             unslowed=ran.unslowed,
+            attention=attention,
+            probe=self.balancer.owner.probed,
             seconds=seconds,
         )
 
@@ -245,6 +253,8 @@ class Session:
         if self.tp.ranks > 1 and self.balancer.boundary(previous, self._iteration, epoch):
             self._measured = False
         if self.observer is not None:
+            if self.balancer.moved is not None:
+                self.observer.moved(self.tp.plan, self.balancer.moved)
             self.observer.balanced(self.balancer.plan, self.balancer.costs, self._injector.now)
 
     # -- the control document -----------------------------------------------------------------------------
@@ -323,6 +333,16 @@ class Session:
         odd = [rank for rank, other in enumerate(values) if other != values[0]]
         if odd:
             raise ValueError(f"{what} of ranks {odd} differs from rank 0's; every rank must see the same")
+
+
+def refuse_dropout(model: nn.Module, tp: TPContext) -> None:
+    """Raise ValueError naming the first dropout: its masks would differ from rank to rank, and move with the units."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0 and tp.ranks > 1:
+            raise ValueError(
+                f"model: {name}: {type(module).__name__}(p={module.p}): ranks draw unlike masks, "
+                "and units change rank: leave it out, or p=0"
+            )
 
 
 def _open_device(environment: RankEnvironment, precision: str) -> tuple[Device, str]:

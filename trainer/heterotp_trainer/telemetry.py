@@ -129,6 +129,8 @@ class JobMetrics:
             self.control_errors.labels(reason)
         self.checkpoint = gauge("heterotp_checkpoint_seconds", "Seconds that the last checkpoint took.")
         self.limit = gauge("heterotp_limit_seconds", "Fluid limit of an iteration, seconds.")
+        self._moves = Counter("heterotp_reshards_total", "Times that units changed rank.", registry=registry)
+        self._move_seconds = Counter("heterotp_reshard_seconds_total", "Seconds that it took.", registry=registry)
         self.predicted = gauge("heterotp_plan_predicted_seconds", "Iteration predicted for the plan in force, seconds.")
         self.predicted.set(math.nan)  # nothing is predicted yet, which is not a prediction of no time
         self._decision = 0
@@ -140,6 +142,11 @@ class JobMetrics:
         )
         versions = {"version": _version(), "torch": str(torch.__version__), "backend": backend}
         Info("heterotp_build", "Versions.", registry=registry).info(versions)
+
+    def moved(self, seconds: float) -> None:
+        """Count a move of units."""
+        self._moves.inc()
+        self._move_seconds.inc(seconds)
 
     def decided(self, plan: WorkPlan) -> None:
         """Take a plan; one that keeps its number was only priced anew."""

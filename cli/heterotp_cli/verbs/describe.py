@@ -8,7 +8,7 @@ from pydantic.alias_generators import to_camel
 
 from heterotp_cli.rows import percent, seconds
 from heterotp_cli.verbs.view import JobView, RankView
-from heterotp_cli.verbs.words import duration, ratio, seconds_since
+from heterotp_cli.verbs.words import duration, listed, ratio, seconds_since
 
 
 def describe(view: JobView, now: float) -> list[str]:
@@ -38,12 +38,20 @@ def _facts(rank: RankView) -> list[tuple[str, str]]:
         ("node", rank.node or ""),
         ("pod", rank.pod or ""),
         ("device", rank.device or ""),
-        ("share", f"{percent(rank.share)} of the work" if rank.share is not None else ""),
+        ("share", _share(rank)),
         ("times", _times(rank)),
         ("speed", _speed(rank)),
         ("relieved", _relieved(rank)),
         ("injected", _injected(rank)),
     ]
+
+
+def _share(rank: RankView) -> str:
+    if rank.share is None:
+        return ""
+    owned = ((rank.heads, "heads"), (rank.hidden_units, "hidden units"))
+    units = [f"{count} {name}" for count, name in owned if count is not None]
+    return f"{percent(rank.share)} of the work" + (f": {listed(units)}" if units else "")
 
 
 def _times(rank: RankView) -> str:

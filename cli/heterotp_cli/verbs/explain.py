@@ -33,7 +33,8 @@ STATES = {
     "stopped": "was stopped{at}, and goes on from its checkpoint with `heterotp run --resume`",
     "unfinished": "was killed{at}, and goes on from its last checkpoint with `heterotp run --resume`",
 }
-ACTING = ("ZERO", "MIG", "SEMI")  # strategies that take work from a straggler without further leave
+ACTING = ("ZERO", "MIG", "SEMI", "RESHARD", "AUTO")  # strategies that take work from a straggler, or move it
+SLOW = 1.1  # times as long as a normal rank's: what counts of a rank whose units have moved away
 NAMED = 3  # ranks whose numbers are said one by one
 CLOSE = 0.10  # of a promise: measured this near to it is as predicted
 
@@ -73,7 +74,8 @@ def _running(view: JobView, now: float, change: str) -> list[str]:
     relieved = [rank for rank in view.by_slowdown if rank.relieved]
     on_purpose = _on_purpose(view, slow)
     if not slow and not relieved:
-        return [first, _nothing_slow(view), *on_purpose, _saved(view)]
+        moved = _moved(view)
+        return [first, _nothing_slow(view), *on_purpose, *(moved or [_saved(view)])]
     done = _done(view, relieved) if relieved else _left_alone(view, slow, change)
     return [first, _who(view, slow, now), *on_purpose, *done]
 
@@ -131,6 +133,20 @@ def _effect(rank: RankView, whose: str) -> str:
     effect = f"and {ratio(rank.measured_slowdown)} is measured" if rank.measured_slowdown else "not measured yet"
     problem = f" ({rank.injection_problem})" if rank.injection_problem else ""
     return f"{ratio(rank.injected_slowdown)}{whose}, {effect}{problem}"
+
+
+def _moved(view: JobView) -> list[str]:
+    """Say that units of slow ranks have moved away, and what it would be without."""
+    slow = [(rank, rank.slowdown) for rank in view.by_slowdown if rank.slowdown is not None and rank.slowdown >= SLOW]
+    if not view.moves or not slow:
+        return []
+    named = [
+        f"rank {rank.rank}{_where(rank)}, {times(chi)} as slow as a normal one, owns {percent(rank.share)}"
+        for rank, chi in slow[:NAMED]
+    ]
+    more = f", and {len(slow) - NAMED} more" if len(slow) > NAMED else ""
+    who = f"{listed(named)}{more} of the work, so that nobody waits"
+    return [f"{who[0].upper()}{who[1:]}: {view.strategy or 'balancing'} has moved units", _without_it(view)]
 
 
 # -- what was done --------------------------------------------------------------------------------------------

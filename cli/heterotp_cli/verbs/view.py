@@ -37,6 +37,8 @@ class RankView:
     pruned_ratio: float | None = None
     migrated_ratio: float | None = None
     columns_in: int | None = None
+    heads: int | None = None
+    hidden_units: int | None = None
     injected_slowdown: float | None = None
     measured_slowdown: float | None = None
     injection_problem: str = ""
@@ -80,6 +82,7 @@ class JobView:
     limit_iteration_seconds: float | None = None
     untouched_iteration_seconds: float | None = None
     saved_seconds: float | None = None
+    moves: int | None = None
     loss: float | None = None
     accuracy: float | None = None
     eta_seconds: float | None = None

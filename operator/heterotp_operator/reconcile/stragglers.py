@@ -1,7 +1,7 @@
 """Who slows the job now, and who should be replaced: two conditions, and an event when either changes.
 
 What counts is what is left: a declared slow group that got its smaller share takes as long as the others, and the
-trainer does not flag it.
+trainer does not flag it, nor one whose units have moved away. The latter may still be worth a replacement.
 """
 
 from collections.abc import Sequence
@@ -20,10 +20,11 @@ def show_stragglers(observed: Observed, conditions: Conditions) -> tuple[Event, 
     """Set both conditions by what rank 0 says; they stay as they are while it says nothing."""
     if observed.told is None or observed.told.state == "starting":
         return ()
-    rows = [row for row in rank_rows(observed, observed.told) if row["straggler"]]
+    every = rank_rows(observed, observed.told)
+    rows = [row for row in every if row["straggler"]]
     before = {row["rank"] for row in observed.status.get("ranks") or () if row.get("straggler")}
     events = _show_straggling(conditions, rows, before if observed.holds(STRAGGLING) else set())
-    return events + _show_replacement(observed, conditions, [row for row in rows if _stays(observed, row)])
+    return events + _show_replacement(observed, conditions, [row for row in every if _stays(observed, row)])
 
 
 def _show_straggling(conditions: Conditions, rows: Sequence[Body], before: set[int]) -> tuple[Event, ...]:
@@ -60,4 +61,5 @@ def _slow(row: Body) -> str:
     chi = f"{row['slowdown']:.1f}x slower" if row.get("slowdown") else "slower"
     asked = row.get("injectedSlowdown") or 1.0
     purpose = f", an injection asks for {asked:.1f}x" if asked > 1 else ""
-    return f"rank {row['rank']}{where} is {chi} since {row['stragglingSince']}{purpose}"
+    since = row.get("stragglingSince") or row["replaceableSince"]
+    return f"rank {row['rank']}{where} is {chi} since {since}{purpose}"

@@ -26,6 +26,7 @@ TOLD_OF_BALANCING = (
     "limitIterationSeconds",
     "untouchedIterationSeconds",
     "savedSeconds",
+    "moves",
     "reason",
 )
 MAX_WORDS = 1024
@@ -93,6 +94,8 @@ def _rank(rank: TrainerRank, pod: Body | None) -> Body:
             **{name: rounded(value) for name, value in numbers.items()},
             "injectionProblem": rank.injection_problem[:256] or None,
             "columnsIn": rank.columns_in or None,
+            "heads": rank.heads or None,
+            "hiddenUnits": rank.hidden_units or None,
             "straggler": rank.straggler,
         }
     )
@@ -106,7 +109,8 @@ def _since(observed: Observed, row: Body, before: Body) -> Body:
         threshold *= STAYING  # noise around the threshold must not begin the time anew
     slow = {
         "stragglingSince": row["straggler"],
-        "replaceableSince": row["straggler"] and row.get("slowdown", 0.0) >= threshold,
+        # also while nobody waits for it, because its units have moved away
+        "replaceableSince": row.get("slowdown", 0.0) >= threshold,
     }
     return {
         field: (before.get(field) if same_pod else None) or stamp(observed.now)
@@ -138,6 +142,7 @@ def _balancing(observed: Observed) -> Body:
             "limitIterationSeconds": rounded(trainer.limit_iteration_seconds),
             "untouchedIterationSeconds": rounded(trainer.untouched_iteration_seconds),
             "savedSeconds": rounded(trainer.saved_seconds) or None,
+            "moves": trainer.moves or None,
             "reason": trainer.reason[:MAX_WORDS] or None,
         }
     refused = trainer.control_error if trainer is not None else ""

@@ -42,18 +42,29 @@ class Tables:
         height = np.array([[2.0 * c.rows * 3 * c.calls] for c in classes]).reshape(-1, 1)
         points = max((len(curve.columns) for each in curves for curve in each), default=1)
         xs, ys = (_points(curves, len(classes), points, name) for name in ("columns", "seconds"))
+        xs = xs * _stretch(curves, outputs)[..., None]
         rows = np.array([[c.parallel == "row"] for c in classes], dtype=bool).reshape(-1, 1)
-        full = added(calls * at(xs, ys, columns), ranks)
+        full = added(calls * at(xs, ys, np.where(outputs > 0, columns, 0.0)), ranks)
         taking = np.where(outputs > 0, outputs, outputs.max(axis=1, keepdims=True, initial=0.0))
         return cls(columns, outputs, calls, height * outputs, rows, xs, ys, full, taking)
 
     def seconds(self, columns: Array) -> Array:
         """Return the seconds of one call on so many columns: [K, e] -> [K, e]."""
-        return at(self.xs, self.ys, columns)
+        return at(self.xs, self.ys, np.where(self.outputs > 0, columns, 0.0))
 
 
 def _table(values: Sequence[Sequence[int]], ranks: int) -> Array:
     return np.array(values, dtype=np.float64).reshape(len(values), ranks)
+
+
+def _stretch(curves: Sequence[Sequence["Curve"]], outputs: Array) -> Array:
+    """Return how many columns with a rank's outputs take as long as one with those that were measured: [K, e]."""
+    stretch = np.ones_like(outputs)
+    for rank, each in enumerate(curves):
+        for k, curve in enumerate(each):
+            if curve.outputs and outputs[k, rank]:
+                stretch[k, rank] = curve.outputs / outputs[k, rank]
+    return stretch
 
 
 def _points(curves: Sequence[Sequence["Curve"]], classes: int, points: int, name: str) -> Array:

@@ -10,39 +10,52 @@ from dataclasses import replace
 from heterotp_api.policy import BalancingSettings, Mig, Semi, Zero
 
 from heterotp_trainer.balancing.arrays import Relieved
-from heterotp_trainer.balancing.detect import detect, slowdowns
+from heterotp_trainer.balancing.auto import case_of, moves_units, owned, stragglers
+from heterotp_trainer.balancing.detect import slowdowns
 from heterotp_trainer.balancing.history import History, Observation
 from heterotp_trainer.balancing.migration import migrate, receivers_of
 from heterotp_trainer.balancing.predict import iteration_seconds, pruned_share, shares, transfer_seconds
+from heterotp_trainer.balancing.reshard import Case
 from heterotp_trainer.balancing.semi import semi
+from heterotp_trainer.balancing.words import NAMED, ranks_named
 from heterotp_trainer.balancing.work import Costs, Reliefs, WorkPlan
 from heterotp_trainer.balancing.zero import fixed, prune, reference_seconds
 
-NAMED = 4  # ranks that a reason names one by one
 MOST_REPRICINGS = 2  # of one set of stragglers: two plans, each dear when it is tried, must not take turns for ever
 
 
-def decide(history: History, policy: BalancingSettings, plan: WorkPlan, costs: Costs) -> WorkPlan:
-    """Return the plan from the next iteration on: the one in force unless there is reason for another."""
+def decide(
+    history: History, policy: BalancingSettings, plan: WorkPlan, costs: Costs, answers: Sequence[int] = ()
+) -> WorkPlan:
+    """Return the plan from the next iteration on: the one in force unless there is reason for another.
+
+    First what each rank leaves out or gives away of its own, then who owns what; answers: see auto.owned.
+    """
+    case = case_of(history, policy, plan, costs)
+    return owned(history, policy, _resized(history, policy, plan, costs, case), case, answers)
+
+
+def _resized(history: History, policy: BalancingSettings, plan: WorkPlan, costs: Costs, case: Case | None) -> WorkPlan:
     ratio = _fixed_ratio(policy)
     seen, known = history.median(), plan.stragglers  # who is slow, no policy changes
     if plan.settings != policy:
-        plan = WorkPlan(plan.serial + 1, policy, base_wait=plan.base_wait, reason=_idle(policy))
+        idle, kept = _idle(policy), plan.ownership
+        plan = WorkPlan(plan.serial + 1, policy, base_wait=plan.base_wait, ownership=kept, reason=idle)
         if ratio is not None:
             return _fixed_plan(seen, policy, plan, costs, *ratio)
         if seen is None and known and (latest := history.latest()) is not None:  # a larger window is not full yet
             return _next(latest, policy, replace(plan, stragglers=known), costs)
     if seen is None or ratio is not None:
         return plan
-    flagged = detect(history, policy, known)
+    flagged = stragglers(history, policy, known, case, plan.ownership)
     if _due(plan, flagged, seen, policy):
         return _next(seen, policy, replace(plan, stragglers=flagged, base_wait=_least_wait(seen, plan)), costs)
     return _repriced(seen, policy, plan, costs) if _other_prices(plan, policy, costs) else plan
 
 
-def lossless_auto(policy: BalancingSettings) -> bool:
-    """Return whether a policy leaves to AUTO what may be done, but allows no loss: nothing is left to do."""
-    return policy.strategy == "AUTO" and policy.pruned_share_limit == 0
+def lossless(policy: BalancingSettings) -> bool:
+    """Return whether a policy moves units and allows no loss meanwhile: nothing is taken from anybody."""
+    return moves_units(policy) and policy.pruned_share_limit == 0
 
 
 def _least_wait(seen: Observation | None, plan: WorkPlan) -> float | None:
@@ -95,8 +108,9 @@ def _next(seen: Observation, policy: BalancingSettings, plan: WorkPlan, costs: C
         basis=tuple(seen.full.tolist()),
         link=costs.link,
         base_wait=plan.base_wait,
+        ownership=plan.ownership,
     )
-    strategy = None if lossless_auto(policy) else STRATEGIES.get(policy.strategy)
+    strategy = None if lossless(policy) else STRATEGIES.get(policy.strategy)
     wait = plan.base_wait or 0.0
     untouched = iteration_seconds(costs, seen, {}, base_wait=wait)
     if strategy is None or not plan.stragglers:
@@ -141,7 +155,7 @@ def _semi(seen: Observation, policy: BalancingSettings, plan: WorkPlan, costs: C
 
 
 Strategy = Callable[[Observation, BalancingSettings, WorkPlan, Costs], WorkPlan]
-STRATEGIES: dict[str, Strategy] = {"ZERO": _zero, "MIG": _mig, "SEMI": _semi, "AUTO": _zero}
+STRATEGIES: dict[str, Strategy] = {"ZERO": _zero, "MIG": _mig, "SEMI": _semi, "AUTO": _zero, "RESHARD": _zero}
 
 
 def _listed(reliefs: Reliefs) -> tuple[tuple[int, tuple], ...]:  # type: ignore[type-arg]
@@ -172,7 +186,7 @@ def _fixed_plan(
     even = Observation.of(ones, ones, ones, ones)
     receivers = receivers_of(costs, seen or even, ranks) if what == "migrated" else ()
     primitive = policy.mig.primitive if policy.mig is not None else "broadcastReduce"
-    words = f"{policy.strategy}: {ratio:.0%} of the columns of {_ranks(ranks)} {what}, as the policy fixes it"
+    words = f"{policy.strategy}: {ratio:.0%} of the columns of {ranks_named(ranks)} {what}, as the policy fixes it"
     least = _least_wait(seen, plan)
     made = replace(plan, reliefs=_listed(reliefs), receivers=receivers, primitive=primitive, base_wait=least)
     wait = _least_wait(seen, plan) or 0.0
@@ -183,16 +197,10 @@ def _fixed_plan(
 # -- words ------------------------------------------------------------------------------------------------
 
 
-def _ranks(ranks: Sequence[int]) -> str:
-    shown = ", ".join(str(rank) for rank in ranks[:NAMED])
-    more = f" and {len(ranks) - NAMED} more" if len(ranks) > NAMED else ""
-    return f"rank{'s' if len(ranks) > 1 else ''} {shown}{more}"
-
-
 def _slow(seen: Observation, ranks: Sequence[int]) -> str:
     chi = slowdowns(seen.full)
     most = max((float(chi[rank]) for rank in ranks), default=1.0)
-    return f"{_ranks(ranks)} {'are up to' if len(ranks) > 1 else 'is'} {most:.1f}x slower"
+    return f"{ranks_named(ranks)} {'are up to' if len(ranks) > 1 else 'is'} {most:.1f}x slower"
 
 
 def _idle(policy: BalancingSettings) -> str:
@@ -202,8 +210,9 @@ def _idle(policy: BalancingSettings) -> str:
 def _nobody(seen: Observation, flagged: Sequence[int], policy: BalancingSettings) -> str:
     if not flagged:
         return f"{policy.strategy}: no rank is slower than the others"
-    why = ", for maxPrunedShare allows no loss" if policy.strategy == "AUTO" else ""
-    return f"{_slow(seen, flagged)}; strategy {policy.strategy} leaves the work as it is{why}"
+    if moves_units(policy):
+        return f"{_slow(seen, flagged)}; {policy.strategy} moves units once the time lost has reached what a move costs"
+    return f"{_slow(seen, flagged)}; strategy {policy.strategy} leaves the work as it is"
 
 
 def _done(seen: Observation, plan: WorkPlan, relieved: Relieved, costs: Costs) -> str:

@@ -40,3 +40,24 @@ def detect(history: History, policy: BalancingSettings, flagged: Collection[int]
     staying[list(flagged)] = True
     stays = staying & (now >= 1 + policy.exit)
     return tuple(int(rank) for rank in np.flatnonzero(come | stays))
+
+
+def drifted(now: Array, before: Array | None, policy: BalancingSettings, known: Collection[int]) -> tuple[int, ...]:
+    """Return the ranks that are slower, or faster, than the shares were made for, ascending.
+
+    now, before: how many times as slow as expected, 1 for the median rank, in the newest two windows. Two-sided: a
+    recovery is seen as fast as a slow-down. Who is known stays until it is within `exit` again.
+    """
+    change = _either_way(now)
+    twice = np.zeros(len(now), dtype=bool)
+    if before is not None:
+        twice = (change > 1 + policy.enter) & (_either_way(before) > 1 + policy.enter)
+    come = (change > 1 + max(AT_ONCE, policy.enter)) | twice
+    staying = np.zeros(len(now), dtype=bool)
+    staying[list(known)] = True
+    return tuple(int(rank) for rank in np.flatnonzero(come | (staying & (change >= 1 + policy.exit))))
+
+
+def _either_way(ratio: Array) -> Array:
+    """Return the change of each rank, slower or faster: [e], >= 1."""
+    return np.maximum(ratio, np.divide(1.0, ratio, out=np.ones_like(ratio), where=ratio > 0))

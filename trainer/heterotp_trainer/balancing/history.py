@@ -1,8 +1,8 @@
 """What the ranks reported in the last iterations, as decisions see it."""
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +12,18 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Observation:
-    """One measured iteration: seconds per rank; `full` is matmul as it would be with nothing taken (M hat)."""
+    """One measured iteration: seconds per rank; `full` is matmul as it would be with nothing taken (M hat).
+
+    attention: the part of `unit` that is attention's. pace: how many times as long products take as in the pretest,
+    0 where that is not known.
+    """
 
     full: Array
     unit: Array
     fixed: Array
     wait: Array
+    attention: Array
+    pace: Array
     migrating: bool = False  # whether columns migrated meanwhile, so that `wait` holds their transfers
 
     @classmethod
@@ -28,10 +34,25 @@ class Observation:
         fixed: Sequence[float],
         wait: Sequence[float],
         migrating: bool = False,
+        *,
+        attention: Sequence[float] = (),
+        pace: Sequence[float] = (),
     ) -> "Observation":
         """Return the observation of plain numbers."""
-        arrays = [np.asarray(values, dtype=np.float64) for values in (full, unit, fixed, wait)]
-        return cls(arrays[0], arrays[1], arrays[2], arrays[3], migrating)
+        nothing = [0.0] * len(full)
+        values = (full, unit, fixed, wait, attention or nothing, pace or nothing)
+        return cls.from_rows([np.asarray(each, dtype=np.float64) for each in values], migrating)
+
+    @classmethod
+    def from_rows(cls, rows: Sequence[Array], migrating: bool) -> "Observation":
+        """Return the observation of arrays in the order of its fields."""
+        full, unit, fixed, wait, attention, pace = rows
+        return cls(full, unit, fixed, wait, attention, pace, migrating)
+
+    @property
+    def rows(self) -> list[Array]:
+        """Its arrays in the order of its fields."""
+        return [getattr(self, field.name) for field in fields(self) if field.name != "migrating"]
 
     def with_full(self, full: Sequence[float]) -> "Observation":
         """Return the observation with other M hat."""
@@ -44,30 +65,45 @@ class Observation:
 
 
 class History:
-    """The newest observations, at most two windows of them."""
+    """The newest observations, at most two windows of them; `taken` counts all that ever came."""
 
     def __init__(self, window: int) -> None:
-        self.window = window
-        self._kept: deque[Array] = deque(maxlen=2 * window)
-        self._migrating: deque[bool] = deque(maxlen=2 * window)
+        self.window, self.taken = window, 0
+        self._kept: deque[Observation] = deque(maxlen=2 * window)
+        self._medians: dict[int, Observation] = {}  # by windows back
 
     def add(self, observation: Observation) -> None:
         """Take one measured iteration."""
-        seen = observation
-        self._kept.append(np.stack([seen.full, seen.unit, seen.fixed, seen.wait]))
-        self._migrating.append(seen.migrating)
+        self._kept.append(observation)
+        self._medians.clear()
+        self.taken += 1
 
     def resized(self, window: int) -> "History":
         """Return a history of another window with what is known so far."""
+        return self._with(window, self._kept)
+
+    def rebased(self, seen_otherwise: Callable[[Observation], Observation]) -> "History":
+        """Return a history of the same iterations as they would have been under other shares."""
+        return self._with(self.window, map(seen_otherwise, self._kept))
+
+    def _with(self, window: int, observations) -> "History":  # type: ignore[no-untyped-def]
         other = History(window)
-        other._kept.extend(self._kept)
-        other._migrating.extend(self._migrating)
+        other._kept.extend(observations)
+        other.taken = self.taken
         return other
+
+    def last(self, count: int) -> list[Observation]:
+        """Return the newest observations, oldest first, `count` at most."""
+        return list(self._kept)[-count:] if count > 0 else []
 
     def median(self, back: int = 0) -> Observation | None:
         """Return the medians over the newest window, or over the one `back` windows before; None: too few yet."""
         end = len(self._kept) - back * self.window
-        return self._median(range(end - self.window, end)) if end >= self.window else None
+        if end < self.window:
+            return None
+        if back not in self._medians:
+            self._medians[back] = self._median(range(end - self.window, end))
+        return self._medians[back]
 
     def latest(self) -> Observation | None:
         """Return the medians over what is known, a window at most; None: nothing is."""
@@ -75,7 +111,7 @@ class History:
         return self._median(range(max(0, end - self.window), end)) if end else None
 
     def _median(self, chosen: range) -> Observation:
-        stack = np.sort(np.stack([self._kept[i] for i in chosen]), axis=0)
+        every = [self._kept[i] for i in chosen]
+        stack = np.sort(np.stack([np.stack(each.rows) for each in every]), axis=0)
         low, high = stack[(len(chosen) - 1) // 2], stack[len(chosen) // 2]
-        full, unit, fixed, wait = (low + high) / 2
-        return Observation(full, unit, fixed, wait, any(self._migrating[i] for i in chosen))
+        return Observation.from_rows((low + high) / 2, any(each.migrating for each in every))

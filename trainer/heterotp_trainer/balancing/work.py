@@ -7,14 +7,15 @@ comes to the same plan.
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
 from heterotp_api.policy import BalancingSettings
 
-from heterotp_trainer.balancing.arrays import Tables
-from heterotp_trainer.tensor_parallel.units import balanced_counts
+from heterotp_trainer.balancing.arrays import Array, Tables
+from heterotp_trainer.balancing.ownership import NOBODY_SAID, Ownership
+from heterotp_trainer.tensor_parallel.units import Family, Plan, balanced_counts
 
 ROUNDING = 1e-6  # of a block: 27.999... blocks by floats are 28
 Parallel = Literal["column", "row"]
@@ -25,7 +26,8 @@ Primitive = Literal["broadcastReduce", "scatterGather"]
 class LinearClass:
     """Linears of equal sizes: per rank L contraction columns and R outputs; M rows a call, calls an iteration.
 
-    A call is one forward and one backward pass through one linear.
+    A call is one forward and one backward pass through one linear. `per_unit`: columns of a row-parallel linear, or
+    outputs of a column-parallel one, that belong to one unit of the family.
     """
 
     name: str
@@ -34,6 +36,15 @@ class LinearClass:
     outputs: tuple[int, ...]
     rows: int
     calls: int
+    family: Family = "ffn"
+    per_unit: int = 1
+
+    def owned_by(self, plan: Plan) -> "LinearClass":
+        """Return the class as it is under another plan."""
+        sharded = tuple(units * self.per_unit for units in plan.counts(self.family))
+        if self.parallel == "column":
+            return replace(self, outputs=sharded)
+        return replace(self, columns=sharded)
 
     def operations(self, rank: int, columns: float) -> float:
         """Return the operations of all three products with so many columns, in one iteration."""
@@ -42,10 +53,15 @@ class LinearClass:
 
 @dataclass(frozen=True)
 class Curve:
-    """Seconds of one call (forward and backward) over its number of columns: measured points, lines between them."""
+    """Seconds of one call (forward and backward) over its number of columns: measured points, lines between them.
+
+    outputs: those of the products that were measured (None: as many as the class has); with twice as many outputs half
+    of the columns take as long.
+    """
 
     columns: tuple[float, ...]
     seconds: tuple[float, ...]
+    outputs: int | None = None
 
 
 @dataclass(frozen=True)
@@ -78,6 +94,22 @@ class Link:
 
 
 @dataclass(frozen=True)
+class Moving:
+    """What moving a unit takes: bytes by family (parameters and all that the optimizer keeps), and the price.
+
+    correction: what the last move took over what was expected of it.
+    """
+
+    heads_bytes: float = 0.0
+    ffn_bytes: float = 0.0
+    correction: float = 1.0
+
+    def unit_bytes(self, family: Family) -> float:
+        """Return the bytes of one unit of a family."""
+        return self.heads_bytes if family == "heads" else self.ffn_bytes
+
+
+@dataclass(frozen=True)
 class Costs:
     """What decisions know of the ranks, measured before: curves[rank][class], columns per block, link, extraction."""
 
@@ -88,6 +120,7 @@ class Costs:
     item_bytes: int = 4
     allocation: float = 0.0  # Omega1, seconds an iteration
     extraction: Line = Line()  # Omega2, seconds an iteration over the share of columns pruned
+    moving: Moving = Moving()
 
     @property
     def ranks(self) -> int:
@@ -98,6 +131,17 @@ class Costs:
     def tables(self) -> Tables:
         """Classes and curves as arrays over the ranks."""
         return Tables.of(self.classes, self.curves)
+
+    def owned_by(self, plan: Plan) -> "Costs":
+        """Return the costs under another plan; the curves stay as they were measured."""
+        other = replace(self, classes=tuple(each.owned_by(plan) for each in self.classes))
+        other.__dict__["by_family"] = self.by_family  # which no plan changes
+        return other
+
+    @cached_property
+    def by_family(self) -> dict[Family, tuple[Array, Array]]:
+        """What reshard.py makes of the curves, once."""
+        return {}
 
     def full_seconds(self, rank: int) -> float:
         """Return what the rank's products take by its curves with nothing taken from it."""
@@ -148,6 +192,7 @@ class WorkPlan:
     repriced: int = 0  # how often these prices changed it
     base_wait: float | None = None  # seconds an iteration waits at least, seen while nothing migrated
     predicted_seconds: float | None = None
+    ownership: Ownership = NOBODY_SAID
     reason: str = ""
 
     @cached_property
@@ -175,7 +220,8 @@ class WorkPlan:
         """16 hex digits that are equal on all ranks when and only when they do the same."""
         reliefs = [(rank, [(t.pruned, t.migrated) for t in classes]) for rank, classes in self.reliefs]
         receivers = [(rank, weight.hex()) for rank, weight in self.receivers]
-        text = json.dumps([self.serial, reliefs, receivers, self.primitive], separators=(",", ":"))
+        done = [self.serial, reliefs, receivers, self.primitive, self.ownership.digest]
+        text = json.dumps(done, separators=(",", ":"))
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
     @cached_property

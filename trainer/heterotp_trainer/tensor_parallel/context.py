@@ -12,7 +12,10 @@ from heterotp_trainer.tensor_parallel.units import Family, Plan
 
 @dataclass
 class TPContext:
-    """One rank's view of its tensor-parallel group; `group` is None for a single rank."""
+    """One rank's view of its tensor-parallel group; `group` is None for a single rank.
+
+    plan: who owns which units now. slowness: of each rank, relative, as the first plan was made for; empty: all alike.
+    """
 
     group: dist.ProcessGroup | None
     rank: int
@@ -21,6 +24,7 @@ class TPContext:
     clock: Clock
     plan: Plan
     dtype: torch.dtype = torch.float32
+    slowness: tuple[float, ...] = ()
 
     def owned(self, family: Family) -> tuple[int, ...]:
         """Return the global ids of this rank's units."""

@@ -121,7 +121,7 @@ class ColumnParallelLinear(ParallelLinear):
             out = _ColumnLinear.apply(x, weight.index_select(0, lineage.units.ids), self.tp)
         else:
             out = ResizedColumn.apply(x, weight, self)
-        out = enter_unit(out, self.tp.clock)
+        out = enter_unit(out, self.tp.clock, self.spec.family)
         return out if bias is None else out + bias.to(out.dtype)
 
 
@@ -138,7 +138,7 @@ class RowParallelLinear(ParallelLinear):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return sum_i X_i W_i^T + b, the same on every rank: [..., R_i] -> [..., D]."""
-        x = leave_unit(x, self.tp.clock)
+        x = leave_unit(x, self.tp.clock, self.spec.family)
         lineage = self._lineage(x)
         if lineage is None:
             out: Tensor = _RowLinear.apply(x, self.weight, self.bias, self.tp)

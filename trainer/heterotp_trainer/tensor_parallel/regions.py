@@ -1,11 +1,14 @@
-"""Brackets around work that moves with the units (phase "unit"), in forward and in backward."""
+"""Brackets around work that moves with the units (phases "unit" and, of attention, "attention"), forward and back."""
 
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from heterotp_trainer.clock import Clock
+from heterotp_trainer.clock import ATTENTION, Clock
+from heterotp_trainer.tensor_parallel.units import Family
+
+PHASE: dict[Family, str] = {"heads": ATTENTION, "ffn": "unit"}
 
 
 class _Switch(torch.autograd.Function):
@@ -21,13 +24,13 @@ class _Switch(torch.autograd.Function):
         return grad, None, None, None
 
 
-def enter_unit(x: Tensor, clock: Clock) -> Tensor:
+def enter_unit(x: Tensor, clock: Clock, family: Family) -> Tensor:
     """Return x; from here on time is unit time (in backward: no longer)."""
-    entered: Tensor = _Switch.apply(x, clock, "unit", "fixed")
+    entered: Tensor = _Switch.apply(x, clock, PHASE[family], "fixed")
     return entered
 
 
-def leave_unit(x: Tensor, clock: Clock) -> Tensor:
+def leave_unit(x: Tensor, clock: Clock, family: Family) -> Tensor:
     """Return x; from here on time is fixed time (in backward: unit time begins)."""
-    left: Tensor = _Switch.apply(x, clock, "fixed", "unit")
+    left: Tensor = _Switch.apply(x, clock, "fixed", PHASE[family])
     return left

@@ -2,13 +2,17 @@
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 import torch
 from heterotp_api.policy import Zero
 from torch import Tensor
 
 from heterotp_trainer.balancing.zero import by_layer
+from heterotp_trainer.moving.slots import Slot
 from heterotp_trainer.tensor_parallel.linear import ParallelLinear
+from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec
 
 
 class Importance:
@@ -27,6 +31,18 @@ class Importance:
         self.delta: Tensor | None = None
         self.iterations = 0  # that delta was measured over
 
+    def slots(self, spec: ShardSpec) -> list[Slot]:
+        """Return what is kept of the linear's units. Of a column-parallel linear, delta is over the rows that a rank
+        owns: each rank's own estimate, which stays.
+        """
+        kept = [Slot(self._before, spec, partial(setattr, self, "_before"))]
+        if spec.dim == 1:
+            along = replace(spec, dim=0)
+            kept.append(Slot(self._pruned_steps, along, partial(setattr, self, "_pruned_steps")))
+            if self.delta is not None:
+                kept.append(Slot(self.delta, along, partial(setattr, self, "delta")))
+        return kept
+
     def step(self, pruned: Tensor | None) -> None:
         """Count one optimizer step, in which the columns `pruned` were left out."""
         self._steps += 1
@@ -37,7 +53,7 @@ class Importance:
         """Measure delta anew and begin to count again."""
         if not self._steps:
             return
-        moved = (self._weight.detach() - self._before).abs().float().mean(0)
+        moved = (self._weight.detach() - self._before).abs().float().sum(0) / max(1, len(self._weight))
         still = self._pruned_steps > self._steps / 2
         before = self.delta
         if before is None:

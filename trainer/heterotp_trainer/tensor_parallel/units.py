@@ -11,11 +11,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from itertools import pairwise
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
 
 Family = Literal["heads", "ffn"]
+FAMILIES: tuple[Family, ...] = get_args(Family)
 Range = tuple[int, int]  # start, stop (exclusive)
 Ranges = tuple[Range, ...]
+Owners = NDArray[np.int64]  # owner of each unit: [units]
 
 
 @dataclass(frozen=True)
@@ -47,10 +53,32 @@ class Plan:
         least = 1 if ffn >= len(speeds) else 0
         return cls.from_counts(balanced_counts(heads, speeds), balanced_counts(ffn, speeds, least))
 
+    def rearranged(self, heads: Sequence[int], ffn: Sequence[int]) -> "Plan":
+        """Return the plan with other counts that takes from each rank what it has too much of, and nothing else.
+
+        Units go home first, to the rank that owns them when shares are even; with even counts all of them are there.
+        """
+        even = Plan.even(self.ranks, sum(heads), sum(ffn))
+        if (even.counts("heads"), even.counts("ffn")) == (tuple(heads), tuple(ffn)):
+            return even
+        owners = [
+            _rearranged(self.owners(f), even.owners(f), counts)
+            for f, counts in zip(FAMILIES, (heads, ffn), strict=True)
+        ]
+        return Plan(*(_ranges(each, self.ranks) for each in owners))
+
     @property
     def ranks(self) -> int:
         """Number of ranks."""
         return len(self.heads)
+
+    def owners(self, family: Family) -> Owners:
+        """Return the owner of each unit: [units]."""
+        owners = np.empty(self.total(family), dtype=np.int64)
+        for rank in range(self.ranks):
+            for start, stop in self.ranges(family, rank):
+                owners[start:stop] = rank
+        return owners
 
     def ranges(self, family: Family, rank: int) -> Ranges:
         """Return the ranges of unit ids that a rank owns."""
@@ -120,6 +148,61 @@ def _contiguous(counts: Sequence[int]) -> tuple[Ranges, ...]:
         ranges.append(((start, start + count),) if count else ())
         start += count
     return tuple(ranges)
+
+
+def _rearranged(owners: Owners, home: Owners, counts: Sequence[int]) -> Owners:
+    """Return the owners with these counts: strangers leave first, and who comes home comes first."""
+    new, wanted = owners.copy(), np.asarray(counts)
+    for rank in np.flatnonzero(np.bincount(owners, minlength=len(counts)) > wanted):
+        mine = np.flatnonzero(owners == rank)
+        stays_longest = np.concatenate([mine[home[mine] == rank], mine[home[mine] != rank]])
+        new[stays_longest[wanted[rank] :]] = -1
+    room = wanted - np.bincount(new[new >= 0], minlength=len(counts))
+    for rank in np.flatnonzero(room > 0):
+        coming_home = np.flatnonzero((new < 0) & (home == rank))[: room[rank]]
+        new[coming_home] = rank
+        room[rank] -= len(coming_home)
+    new[new < 0] = np.repeat(np.arange(len(counts)), room)
+    return new
+
+
+def _ranges(owners: Owners, ranks: int) -> tuple[Ranges, ...]:
+    """Return each rank's units as ranges, ascending."""
+    bounds = [0, *(np.flatnonzero(np.diff(owners)) + 1).tolist(), len(owners)]
+    ranges: list[list[Range]] = [[] for _ in range(ranks)]
+    for start, stop in pairwise(bounds):
+        if stop > start:
+            ranges[int(owners[start])].append((start, stop))
+    return tuple(map(tuple, ranges))
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Units [start, stop) of a family that leave one rank for another."""
+
+    family: Family
+    source: int
+    target: int
+    start: int
+    stop: int
+
+    @property
+    def units(self) -> int:
+        """Number of units."""
+        return self.stop - self.start
+
+
+def transfers(before: Plan, after: Plan) -> tuple[Transfer, ...]:
+    """Return what moves between two plans, ascending by family and unit; the same on every rank."""
+    found = []
+    for family in FAMILIES:
+        old, new = before.owners(family), after.owners(family)
+        pairs = old * before.ranks + new
+        bounds = [0, *(np.flatnonzero(np.diff(pairs)) + 1).tolist(), len(pairs)]
+        for start, stop in pairwise(bounds):
+            if stop > start and old[start] != new[start]:
+                found.append(Transfer(family, int(old[start]), int(new[start]), start, stop))
+    return tuple(found)
 
 
 def _check_partition(family: str, owners: tuple[Ranges, ...]) -> None:

@@ -1,0 +1,259 @@
+"""When units move (algorithms, sections 5 and 6): once the time lost since a rank's speed changed has reached what the
+move costs, and only when every rank has said that it has the memory for it.
+
+Ski rental: never more than twice what would have been best for who knows how long the change lasts.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from heterotp_api.policy import BalancingSettings, Reshard
+
+from heterotp_trainer.balancing.arrays import Array
+from heterotp_trainer.balancing.detect import detect, drifted
+from heterotp_trainer.balancing.history import History
+from heterotp_trainer.balancing.ownership import Ownership, Proposal
+from heterotp_trainer.balancing.reshard import Case, Counts, Impossible, move_seconds, target
+from heterotp_trainer.balancing.words import ranks_named, seconds_named, size_named
+from heterotp_trainer.balancing.work import Costs, WorkPlan
+from heterotp_trainer.tensor_parallel.units import FAMILIES
+
+MOVING = ("RESHARD", "AUTO")
+LEAST_GAIN = 0.01  # of an iteration: less is not worth a move, however long it would last
+RECENT = 100  # observations: each move in them doubles the price of the next, for changes that do not last
+CURVE_ERROR = 1.5
+NOUNS = {"heads": "heads", "ffn": "hidden units"}
+
+
+def moves_units(policy: BalancingSettings) -> bool:
+    """Return whether a policy may move units."""
+    return policy.strategy in MOVING
+
+
+def case_of(history: History, policy: BalancingSettings, plan: WorkPlan, costs: Costs) -> Case | None:
+    """Return what is known of who owns what, None where units may not move or nothing was measured yet."""
+    seen, shards = history.median(), plan.ownership.shards
+    if not moves_units(policy) or seen is None or shards is None or not costs.classes:
+        return None
+    return Case(costs, seen, shards)
+
+
+def stragglers(
+    history: History, policy: BalancingSettings, known: Sequence[int], case: Case | None, ownership: Ownership
+) -> tuple[int, ...]:
+    """Return who is slow now: slower than the shares were made for where units may move, else than the others.
+
+    With whole heads, say, some ranks rightly have more to do than others.
+    """
+    if case is None:
+        return detect(history, policy, known)
+    ratio = _ratio(case, ownership)
+    return tuple(rank for rank in _drift(history, policy, ownership, case) if ratio[rank] > 1)
+
+
+def owned(
+    history: History, policy: BalancingSettings, plan: WorkPlan, case: Case | None, answers: Sequence[int]
+) -> WorkPlan:
+    """Return the plan with what follows for who owns which units: nothing, a proposal, or the move itself.
+
+    answers: of each rank the number of the proposal that it has reserved memory for, negative where it could not, 0
+    before it has tried.
+    """
+    proposal = plan.ownership.proposal
+    if not moves_units(policy):
+        return plan if proposal is None else _with(plan, replace(plan.ownership, proposal=None))
+    if proposal is not None:
+        return _answered(plan, proposal, answers, history.taken)
+    return plan if case is None else _watched(history, policy, plan, case)
+
+
+def _with(plan: WorkPlan, ownership: Ownership) -> WorkPlan:
+    return replace(plan, ownership=ownership)
+
+
+# -- a proposal ---------------------------------------------------------------------------------------------
+
+
+def _answered(plan: WorkPlan, proposal: Proposal, answers: Sequence[int], taken: int) -> WorkPlan:
+    """Return the plan after the ranks' answers: still waiting, moved, or given up."""
+    if any(answer == -proposal.number for answer in answers):
+        short = [rank for rank, answer in enumerate(answers) if answer == -proposal.number]
+        words = f"{proposal.words}; {ranks_named(short)} lacked memory for it: units stay where they are"
+        kept = replace(plan.ownership, proposal=None, lost=0.0, refused=proposal.shards.hash)
+        return replace(plan, serial=plan.serial + 1, ownership=kept, reason=words)
+    if not answers or any(answer != proposal.number for answer in answers):
+        return plan
+    recent = tuple(each for each in plan.ownership.moves if taken - each < RECENT)
+    moved = Ownership(
+        proposal.shards, proposal.slowness, proposal.evicted, counted=taken, fresh=True, moves=(*recent, taken)
+    )
+    return WorkPlan(
+        serial=plan.serial + 1,
+        settings=plan.settings,
+        base_wait=plan.base_wait,
+        ownership=moved,
+        predicted_seconds=proposal.seconds + (plan.base_wait or 0.0),
+        reason=proposal.words,
+    )
+
+
+# -- the case for one ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Change:
+    """What other shares would bring: seconds of an iteration now and then, seconds that the move takes."""
+
+    counts: Counts
+    now: float
+    then: float
+    cost: float
+
+
+def _watched(history: History, policy: BalancingSettings, plan: WorkPlan, case: Case) -> WorkPlan:
+    """Return the plan with the loss counted, or with a proposal when it has reached what a move costs."""
+    settings, ownership = policy.reshard or Reshard(), _corrected(history, plan.ownership, case)
+    plan = _with(plan, ownership) if ownership is not plan.ownership else plan
+    asked = set(settings.evict or ()) != set(ownership.evicted)
+    drift = _drift(history, policy, ownership, case)
+    if not (drift or asked or _uneven(history, policy, case)):
+        quiet = not ownership.drifted and not ownership.lost
+        return plan if quiet else _with(plan, replace(ownership, drifted=(), lost=0.0))
+    if not (asked or settings.return_to_even or _any_slower(case, ownership, drift)):
+        return plan
+    try:
+        change = _change(case, settings)
+    except Impossible:
+        return _told(plan, f"{policy.strategy}: no shares keep minUnits and memoryLimitBytes: units stay")
+    counted = _counted(history, ownership, case, drift, change.then)
+    price = change.cost * 2 ** sum(history.taken - each < RECENT for each in ownership.moves)
+    worth = change.now - change.then > LEAST_GAIN * change.now and counted.lost >= price
+    if not (worth or asked):
+        return _with(plan, counted)
+    return _proposed(plan, counted, case, change, settings)
+
+
+def _counted(history: History, ownership: Ownership, case: Case, drift: tuple[int, ...], seconds: float) -> Ownership:
+    """Return the ownership with what is lost against an iteration of so many seconds since the same ranks drifted.
+
+    At first that is what the newest window lost: a change is seen a few iterations late.
+    """
+    goes_on = ownership.lost > 0 and drift == ownership.drifted
+    unseen = history.taken - ownership.counted if goes_on else history.window
+    unseen = min(unseen, history.taken - max(ownership.moves, default=0))
+    fresh = sum(case.lost(each, seconds) for each in history.last(unseen))
+    lost = ownership.lost + fresh if goes_on else fresh
+    return replace(ownership, drifted=drift, lost=lost, counted=history.taken)
+
+
+def _corrected(history: History, ownership: Ownership, case: Case) -> Ownership:
+    """Return fresh shares with the slowness seen in the first window under them.
+
+    Of the first ones only relative speeds are known. Of others what curves promised, which is not exact; what differs
+    by more than CURVE_ERROR is a rank that has changed.
+    """
+    if not ownership.fresh:
+        return ownership
+    expected = _expected(ownership, case)
+    if not ownership.moves:
+        seen = np.full_like(expected, np.sort(case.even_seconds / expected)[len(expected) // 4])
+    elif history.taken - ownership.moves[-1] >= history.window:
+        seen = np.clip(case.even_seconds / expected, 1 / CURVE_ERROR, CURVE_ERROR)
+    else:
+        return ownership
+    return replace(ownership, fresh=False, slowness=tuple((expected * seen).tolist()))
+
+
+def _expected(ownership: Ownership, case: Case) -> Array:
+    return np.asarray(ownership.slowness or (1.0,) * case.shards.ranks)
+
+
+def _ratio(case: Case, ownership: Ownership) -> Array:
+    """Return how many times as slow as expected each rank is, what all of them have in common left out: [e]."""
+    ratio = case.even_seconds / _expected(ownership, case)
+    ordered = np.sort(ratio)
+    low, high = ordered[len(ordered) // 4], ordered[-1 - len(ordered) // 4]
+    common = float(np.clip(1.0, low, high))
+    return ratio / common if common > 0 else np.ones_like(ratio)
+
+
+def _drift(history: History, policy: BalancingSettings, ownership: Ownership, case: Case) -> tuple[int, ...]:
+    """Return the ranks whose speed is not the one that the shares were made for."""
+    if ownership.fresh and ownership.moves and history.taken - ownership.moves[-1] < history.window:
+        return ()
+    now, before = _ratio(case, ownership), history.median(1)
+    if float(now.max()) < 1 + policy.exit and float(now.min()) > 1 / (1 + policy.exit):
+        return ()
+    earlier = _ratio(replace(case, seen=before), ownership) if before is not None else None
+    return drifted(now, earlier, policy, ownership.drifted)
+
+
+def _uneven(history: History, policy: BalancingSettings, case: Case) -> bool:
+    """Return whether the last rank of a family is late by more than `enter` in two windows, whatever was expected."""
+    before = history.median(1)
+    late = case.imbalance > policy.enter
+    return late and before is not None and replace(case, seen=before).imbalance > policy.enter
+
+
+def _any_slower(case: Case, ownership: Ownership, drift: Sequence[int]) -> bool:
+    """Return whether a rank became slower; those that recovered keep their small share without returnToEven."""
+    ratio = _ratio(case, ownership)
+    return any(ratio[rank] > 1 for rank in drift)
+
+
+def _change(case: Case, settings: Reshard) -> _Change:
+    counts = target(case, settings)
+    current: Counts = {family: case.shards.counts(family) for family in FAMILIES}
+    cost = move_seconds(case.costs, current, counts)
+    return _Change(counts, case.seconds(current), case.seconds(counts), cost)
+
+
+def _proposed(plan: WorkPlan, ownership: Ownership, case: Case, change: _Change, settings: Reshard) -> WorkPlan:
+    """Return the plan that asks all ranks for memory."""
+    shards = case.shards.rearranged(change.counts["heads"], change.counts["ffn"])
+    if shards == case.shards or shards.hash == ownership.refused:
+        return _with(plan, replace(ownership, evicted=tuple(settings.evict or ()), lost=0.0))
+    serial, words = plan.serial + 1, _words(ownership, case, change, settings)
+    slowness = tuple(case.even_seconds.tolist())
+    proposal = Proposal(serial, shards, slowness, tuple(settings.evict or ()), change.then, words)
+    return replace(plan, serial=serial, ownership=replace(ownership, proposal=proposal))
+
+
+def _told(plan: WorkPlan, words: str) -> WorkPlan:
+    return plan if plan.reason == words else replace(plan, serial=plan.serial + 1, reason=words)
+
+
+# -- words --------------------------------------------------------------------------------------------------
+
+
+def _words(ownership: Ownership, case: Case, change: _Change, settings: Reshard) -> str:
+    moved = []
+    nbytes = 0.0
+    for family in FAMILIES:
+        before, after = case.shards.counts(family), change.counts[family]
+        units = sum(max(0, a - b) for a, b in zip(after, before, strict=True))
+        nbytes += units * case.costs.moving.unit_bytes(family)
+        if units:
+            moved.append(f"{units} of {sum(before)} {NOUNS[family]}")
+    why = _why(ownership, case, settings)
+    price = f"{size_named(nbytes)}, {seconds_named(change.cost)} expected, {seconds_named(ownership.lost)} lost since"
+    gain = f"{seconds_named(change.now)} -> {seconds_named(change.then)} an iteration beside collectives"
+    return f"{why}: {' and '.join(moved) or 'nothing'} move ({price}); {gain}"
+
+
+def _why(ownership: Ownership, case: Case, settings: Reshard) -> str:
+    if set(settings.evict or ()) != set(ownership.evicted):
+        gone = settings.evict or ()
+        return f"the policy evicts {ranks_named(gone)}" if gone else "the policy evicts nobody any more"
+    ratio = _ratio(case, ownership)
+    slow = [rank for rank in ownership.drifted if ratio[rank] > 1]
+    fast = [rank for rank in ownership.drifted if ratio[rank] <= 1]
+    parts = []
+    if slow:
+        most = max(float(ratio[rank]) for rank in slow)
+        parts.append(f"{ranks_named(slow)} {'are up to' if len(slow) > 1 else 'is'} {most:.1f}x slower than expected")
+    if fast:
+        most = max(1 / float(ratio[rank]) for rank in fast)
+        parts.append(f"{ranks_named(fast)} {'are up to' if len(fast) > 1 else 'is'} {most:.1f}x faster than expected")
+    return ", ".join(parts) or "shares do not fit the ranks' speeds"

@@ -1,0 +1,59 @@
+"""Who owns which units by decision, for which speeds that was decided, and what is about to change."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+
+from heterotp_trainer.tensor_parallel.units import Plan
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Shares that all ranks have decided on and reserve memory for; they move once every rank has said that it can.
+
+    number: of the decision, by which ranks answer. seconds: of an iteration, as predicted; words: why, for people.
+    """
+
+    number: int
+    shards: Plan
+    slowness: tuple[float, ...]
+    evicted: tuple[int, ...]
+    seconds: float
+    words: str
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """The shares in force (None: nobody said) and the case for others.
+
+    slowness: seconds for equal work that the shares were made for, by rank; fresh: not yet corrected by the first
+    window under them, of the first shares relative. drifted: ranks of whom it is no longer true. lost: seconds lost by
+    that, counted up to observation number `counted`. moves: numbers of the observations before the last moves. refused:
+    shares that some rank had no memory for.
+    """
+
+    shards: Plan | None = None
+    slowness: tuple[float, ...] = ()
+    evicted: tuple[int, ...] = ()
+    drifted: tuple[int, ...] = ()
+    lost: float = 0.0
+    counted: int = 0
+    fresh: bool = True
+    moves: tuple[int, ...] = ()
+    proposal: Proposal | None = None
+    refused: str = ""
+
+    @cached_property
+    def digest(self) -> str:
+        """Equal on all ranks when and only when they hold the same units and are about to move the same."""
+        shards = [plan.hash if plan is not None else "" for plan in (self.shards, self._proposed)]
+        number = self.proposal.number if self.proposal is not None else 0
+        return hashlib.blake2b(json.dumps([*shards, number]).encode(), digest_size=8).hexdigest()
+
+    @property
+    def _proposed(self) -> Plan | None:
+        return self.proposal.shards if self.proposal is not None else None
+
+
+NOBODY_SAID = Ownership()
