@@ -52,13 +52,14 @@ def test_units_leave_a_slow_rank_at_one_iteration_and_return(launch):
     assert "Rank 2, " in words and "has moved units. Without it an iteration would take" in words
     tell(launch.workdir, 2, "AUTO")
     status = moved(run, 2)
-    run.until("even again", lambda: owned(status_of(run)) == [(HEADS // RANKS, UNITS // RANKS)] * RANKS)
+    # a real device's small products tell its speed only roughly: even shares, or nearly so
+    run.until("even again", lambda: all(abs(units - UNITS // RANKS) <= 16 for _, units in owned(status_of(run))))
     os.kill(run.ranks()[1], signal.SIGTERM)
     assert run.wait() == EXIT_STOPPED, run.text()
-    every = [line.partition("HOLDS ")[2] for line in run.text().splitlines() if "HOLDS " in line]
-    plans = {rank: [each for each in every if f'"rank": {rank},' in each] for rank in range(RANKS)}
-    assert len({len(said) for said in plans.values()}) == 1  # the same changes, which compare hashes themselves
-    assert "units moved: " in run.text()
+    said = [json.loads(line) for line in (line.partition("] HOLDS ")[2] for line in run.text().splitlines()) if line]
+    plans = [[(each["iteration"], each["hash"]) for each in said if each["rank"] == rank] for rank in range(RANKS)]
+    assert len({hash_ for _, hash_ in plans[0]}) > 4
+    assert all(a == b == c for a, b, c in zip(*plans, strict=False))  # the last change may not have come to all
 
 
 @pytest.fixture(scope="module")

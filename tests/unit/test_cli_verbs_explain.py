@@ -35,8 +35,8 @@ def test_a_straggler_from_which_nothing_is_taken():
     assert of_status(rank(3, **SLOW), balancing=left, training=training) == (
         "Rank 3 (group slow, node node-3) slows demo: its matrix products take 4.0 times as long as those of a normal "
         "rank, for 12 min now. Nothing is taken from it (strategy None). An iteration takes 871 ms where 371 "
-        "ms would do at the fluid limit: 2.3 times as long; to do nothing costs 65 s over the 130 iterations to come. To balance it: "
-        "`kubectl heterotp policy demo --strategy SEMI`."
+        "ms would do at the fluid limit: 2.3 times as long; to do nothing costs 65 s over the 130 iterations to come. "
+        "To balance it: `kubectl heterotp policy demo --strategy SEMI`."
     )
 
 

@@ -22,7 +22,6 @@ from heterotp_trainer.tensor_parallel.units import FAMILIES
 MOVING = ("RESHARD", "AUTO")
 LEAST_GAIN = 0.01  # of an iteration: less is not worth a move, however long it would last
 RECENT = 100  # observations: each move in them doubles the price of the next, for changes that do not last
-CURVE_ERROR = 1.5
 NOUNS = {"heads": "heads", "ffn": "hidden units"}
 
 
@@ -85,9 +84,7 @@ def _answered(plan: WorkPlan, proposal: Proposal, answers: Sequence[int], taken:
     if not answers or any(answer != proposal.number for answer in answers):
         return plan
     recent = tuple(each for each in plan.ownership.moves if taken - each < RECENT)
-    moved = Ownership(
-        proposal.shards, proposal.slowness, proposal.evicted, counted=taken, fresh=True, moves=(*recent, taken)
-    )
+    moved = Ownership(proposal.shards, proposal.slowness, proposal.evicted, counted=taken, moves=(*recent, taken))
     return WorkPlan(
         serial=plan.serial + 1,
         settings=plan.settings,
@@ -113,7 +110,7 @@ class _Change:
 
 def _watched(history: History, policy: BalancingSettings, plan: WorkPlan, case: Case) -> WorkPlan:
     """Return the plan with the loss counted, or with a proposal when it has reached what a move costs."""
-    settings, ownership = policy.reshard or Reshard(), _corrected(history, plan.ownership, case)
+    settings, ownership = policy.reshard or Reshard(), _scaled(plan.ownership, case)
     plan = _with(plan, ownership) if ownership is not plan.ownership else plan
     asked = set(settings.evict or ()) != set(ownership.evicted)
     drift = _drift(history, policy, ownership, case)
@@ -147,22 +144,13 @@ def _counted(history: History, ownership: Ownership, case: Case, drift: tuple[in
     return replace(ownership, drifted=drift, lost=lost, counted=history.taken)
 
 
-def _corrected(history: History, ownership: Ownership, case: Case) -> Ownership:
-    """Return fresh shares with the slowness seen in the first window under them.
-
-    Of the first ones only relative speeds are known. Of others what curves promised, which is not exact; what differs
-    by more than CURVE_ERROR is a rank that has changed.
-    """
-    if not ownership.fresh:
+def _scaled(ownership: Ownership, case: Case) -> Ownership:
+    """Return the first shares, of which only relative speeds are known, with slowness in seconds."""
+    if ownership.moves or not ownership.relative:
         return ownership
     expected = _expected(ownership, case)
-    if not ownership.moves:
-        seen = np.full_like(expected, np.sort(case.even_seconds / expected)[len(expected) // 4])
-    elif history.taken - ownership.moves[-1] >= history.window:
-        seen = np.clip(case.even_seconds / expected, 1 / CURVE_ERROR, CURVE_ERROR)
-    else:
-        return ownership
-    return replace(ownership, fresh=False, slowness=tuple((expected * seen).tolist()))
+    scale = np.sort(case.even_seconds / expected)[len(expected) // 4]
+    return replace(ownership, relative=False, slowness=tuple((expected * scale).tolist()))
 
 
 def _expected(ownership: Ownership, case: Case) -> Array:
@@ -180,8 +168,8 @@ def _ratio(case: Case, ownership: Ownership) -> Array:
 
 def _drift(history: History, policy: BalancingSettings, ownership: Ownership, case: Case) -> tuple[int, ...]:
     """Return the ranks whose speed is not the one that the shares were made for."""
-    if ownership.fresh and ownership.moves and history.taken - ownership.moves[-1] < history.window:
-        return ()
+    if ownership.moves and history.taken - ownership.moves[-1] < history.window:
+        return ()  # curves are not exact: of the new shares what was measured under them tells
     now, before = _ratio(case, ownership), history.median(1)
     if float(now.max()) < 1 + policy.exit and float(now.min()) > 1 / (1 + policy.exit):
         return ()

@@ -27,8 +27,8 @@ class Proposal:
 class Ownership:
     """The shares in force (None: nobody said) and the case for others.
 
-    slowness: seconds for equal work that the shares were made for, by rank; fresh: not yet corrected by the first
-    window under them, of the first shares relative. drifted: ranks of whom it is no longer true. lost: seconds lost by
+    slowness: seconds for equal work that the shares were made for, by rank; relative: only their ratios are known, of
+    the first shares. drifted: ranks of whom it is no longer true. lost: seconds lost by
     that, counted up to observation number `counted`. moves: numbers of the observations before the last moves. refused:
     shares that some rank had no memory for.
     """
@@ -39,7 +39,7 @@ class Ownership:
     drifted: tuple[int, ...] = ()
     lost: float = 0.0
     counted: int = 0
-    fresh: bool = True
+    relative: bool = True
     moves: tuple[int, ...] = ()
     proposal: Proposal | None = None
     refused: str = ""

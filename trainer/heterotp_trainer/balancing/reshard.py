@@ -96,14 +96,21 @@ class Case:
 
     @cached_property
     def imbalance(self) -> float:
-        """By how much the ranks' last one is later than all would be if units could be divided at will, over both."""
-        late, limit = 0.0, 0.0
+        """By how much the families' last ranks are later than all would be if units could be divided at will."""
+        counts = {family: np.asarray(self.shards.counts(family), dtype=np.float64) for family in self.families}
+        late = sum(float(self.times[family].at(counts[family]).max()) for family in self.families)
+        return late / self.fluid - 1 if self.fluid else 0.0
+
+    @cached_property
+    def fluid(self) -> float:
+        """Seconds of products and what moves with them, if units could be divided at will: the fluid limit's part."""
+        limit = 0.0
         for family in self.families:
             counts = np.asarray(self.shards.counts(family), dtype=np.float64)
             seconds = self.times[family].at(counts)
             speed = np.divide(counts, seconds, out=np.zeros_like(seconds), where=seconds > 0)
-            late, limit = late + float(seconds.max()), limit + (float(counts.sum() / speed.sum()) if speed.any() else 0)
-        return late / limit - 1 if limit else 0.0
+            limit += float(counts.sum() / speed.sum()) if speed.any() else 0.0
+        return limit
 
     def seconds(self, counts: Counts) -> float:
         """Return what an iteration takes beside its collectives: each family waits for the last rank."""

@@ -60,6 +60,22 @@ class Simulation:
         self._answers = deque([0] * ANSWER_BOUNDARIES, maxlen=ANSWER_BOUNDARIES)
         self._fresh = True
 
+    def run(self, chis: Sequence[float], count: int) -> list[tuple[int, Iteration]]:
+        """Train `count` iterations at these slow-downs; return stretches of alike iterations and their lengths.
+
+        Once nothing changes any more, what is left is one stretch: thousands of ranks take no thousand times as long.
+        """
+        stretches: list[tuple[int, Iteration]] = []
+        quiet = 0
+        for done in range(count):
+            before = self.plan
+            iteration = self.step(chis)
+            stretches.append((1, iteration))
+            quiet = quiet + 1 if self.plan is before and not iteration.moved_seconds else 0
+            if quiet > 2 * self.policy.window + ANSWER_BOUNDARIES and count - done > 1:
+                return [*stretches, (count - done - 1, iteration)]
+        return stretches
+
     @property
     def _costs(self) -> Costs:
         return self.machine.costs.owned_by(self._shards)
