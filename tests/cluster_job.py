@@ -121,6 +121,9 @@ class Thing:
     def status(self):
         return self.space.kube.get(self.plural, self.space.name, self.name).get("status") or {}
 
+    def edit(self, spec):
+        self.space.kube.patch(self.plural, self.space.name, self.name, {"spec": spec})
+
     def delete(self):
         self.space.kube.delete(self.plural, self.space.name, self.name)
 

@@ -14,6 +14,7 @@ COMMANDS = {
     "describe-ranks": ("heterotp_cli.verbs.on_runs:describe_ranks", "Show all that is known of every rank."),
     "inject": ("heterotp_cli.verbs.on_runs:inject", "Slow ranks of a live run on purpose."),
     "policy": ("heterotp_cli.verbs.on_runs:policy", "Change how a live run balances."),
+    "simulate": ("heterotp_cli.simulate_command:command", "Predict what every strategy would do, without training."),
     "bench": ("heterotp_cli.bench_command:command", "Redraw the paper's figures beside the paper's numbers."),
     "validate": ("heterotp_cli.validate_command:command", "Judge manifests as the API server would."),
 }

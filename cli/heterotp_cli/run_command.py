@@ -62,15 +62,15 @@ def group_facts(job: HeteroTPJob) -> list[dict[str, object]]:
     ]
 
 
-def read_manifest(manifest: Path) -> Chosen:
-    """Return the job to run; raise BadInput with file, field, value and what would be right."""
+def read_manifest(manifest: Path, *, to_run: bool = True) -> Chosen:
+    """Return the job; raise BadInput with file, field, value and what would be right; to_run: also for this machine."""
     try:
         chosen = choose(load_manifest(manifest))
     except ManifestError as error:
         raise BadInput(str(error)) from None
     except ValueError as error:
         raise BadInput(f"{manifest}: {error}") from None
-    problem = local_problem(chosen.job)
+    problem = local_problem(chosen.job) if to_run else None
     if problem is not None:
         raise BadInput(f"{manifest}: {problem}")
     return chosen

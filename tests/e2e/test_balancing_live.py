@@ -20,7 +20,12 @@ def example(name):
 
 
 @pytest.fixture
-def run(space):
+def policy(space):
+    return space.put(example("watch"))
+
+
+@pytest.fixture
+def run(space, policy):
     run = space.apply(example("job"))
     run.trained(attempt=1, iteration=4 * WINDOW)
     return run
@@ -49,18 +54,29 @@ def iteration_seconds(run: Job):
     return run.trained(1, now + WINDOW + 2)["iterationSeconds"]
 
 
-def follows(run, policy):
-    """Wait until all ranks follow a policy; return the generation."""
+def follows(run, strategy):
+    """Wait until all ranks follow a strategy; return the generation."""
 
     def check():
         said = run.status.get("balancing", {})
-        current = said.get("policy") == policy and said.get("generation") == said.get("appliedGeneration")
+        current = said.get("strategy") == strategy and said.get("generation") == said.get("appliedGeneration")
         return said["generation"] if current else None
 
-    return until(lambda: f"{policy} is followed: {run.status.get('balancing')}", check, 30, 0.1)
+    return until(lambda: f"{strategy} is followed: {run.status.get('balancing')}", check, 30, 0.1)
 
 
-def test_a_rank_is_slowed_named_relieved_and_left_alone_again(run, space, measured):
+def moved(run, times):
+    """Wait until units have moved so often, and times under the new shares are known; return the status document."""
+
+    def check():
+        document = run.rank_zero(1)
+        known = document and all(rank["computeSeconds"] for rank in document["ranks"])
+        return document if known and document["moves"] >= times else None
+
+    return until(lambda: f"units moved {times} times: {run.rank_zero(1)}", check, 60, 0.2)
+
+
+def test_a_rank_is_slowed_named_relieved_and_left_alone_again(run, space, policy, measured):
     before, pods = iteration_seconds(run), uids(run)
     node = run.pods()[SLOW_RANK]["spec"]["nodeName"]
 
@@ -78,8 +94,8 @@ def test_a_rank_is_slowed_named_relieved_and_left_alone_again(run, space, measur
     slowed = iteration_seconds(run)
     assert slowed > 2 * before
 
-    policy = space.put(example("policy"))
-    generation = follows(run, "zero")
+    policy.edit(example("policy")["spec"])
+    generation = follows(run, "ZERO")
     until(lambda: run.status["ranks"][SLOW_RANK], lambda: run.status["ranks"][SLOW_RANK].get("prunedRatio"), 60, 0.2)
     relieved = iteration_seconds(run)
     assert relieved < 0.6 * slowed
@@ -90,15 +106,26 @@ def test_a_rank_is_slowed_named_relieved_and_left_alone_again(run, space, measur
     assert len(moments) == 4
     assert len({per_rank[generation] for per_rank in moments.values()}) == 1, moments
 
-    injection.delete()
+    first = owned(run.rank_zero(1))
     policy.delete()
-    last = until(lambda: run.status["balancing"], lambda: _even_again(run), 60, 0.1)
-    moments = switches(run)
-    (since,) = {per_rank[last] for per_rank in moments.values()}
+    follows(run, "AUTO")
+    document = moved(run, 1)
+    assert owned(document)[SLOW_RANK] < first[SLOW_RANK] / 2
+    assert document["ranks"][SLOW_RANK]["prunedRatio"] == 0
+    until(lambda: run.status, lambda: run.condition("Straggling").get("status") == "False", 30, 0.2)
+    row = until(lambda: run.status["ranks"], lambda: told(run, SLOW_RANK, document), 30, 0.2)
+    assert abs(row["slowdown"] - 4) <= 0.25 * 4 and not row["straggler"]
+    resharded = iteration_seconds(run)
+    assert resharded < 0.6 * slowed
+    limit = run.rank_zero(1)["limitIterationSeconds"]
+
+    injection.delete()
+    document = moved(run, 2)
+    assert owned(document)[SLOW_RANK] == pytest.approx(first[SLOW_RANK], rel=0.2)
+    until(lambda: run.rank_zero(1), lambda: not run.rank_zero(1)["injections"], 30, 0.2)
     # plain medians of a window from the switch on: two windows later nothing else is in them
-    document = run.trained(1, since + 2 * WINDOW)
+    document = run.trained(1, document["iteration"] + 2 * WINDOW)
     assert document["iterationSeconds"] < 1.15 * before
-    assert max(rank["prunedRatio"] for rank in document["ranks"]) == 0
     assert max(rank["injectedSlowdown"] for rank in document["ranks"]) == 1
     until(lambda: run.status, lambda: run.condition("Straggling").get("status") == "False", 30, 0.2)
 
@@ -109,7 +136,9 @@ def test_a_rank_is_slowed_named_relieved_and_left_alone_again(run, space, measur
     counts = [run.rank_zero(1)["iteration"], *(counted(run, rank) for rank in range(4))]
     assert max(counts) - min(counts) <= 8, counts  # they are asked one after the other; a restart would lose more
     after = document["iterationSeconds"]
-    for what, seconds in {"before": before, "slowed": slowed, "relieved": relieved, "after": after}.items():
+    measured["straggler example, an iteration under AUTO over the fluid limit"] = resharded / limit
+    times = {"before": before, "slowed": slowed, "relieved": relieved, "resharded": resharded, "after": after}
+    for what, seconds in times.items():
         measured[f"straggler example, an iteration {what}"] = seconds
 
 
@@ -118,11 +147,15 @@ def _measured(injection):
     return abs((rows[0].get("measured") or 0) - 4) <= 0.15 * 4
 
 
-def _even_again(run):
-    """Return the generation that neither slows nor relieves anybody, once all follow it."""
-    said, zero = run.status.get("balancing", {}), run.rank_zero(1)
-    followed = said.get("policy") == "default" and said.get("generation") == said.get("appliedGeneration")
-    return said["generation"] if followed and zero is not None and not zero["injections"] else None
+def owned(document):
+    """Return how many hidden units each rank owns."""
+    return [rank["hiddenUnits"] for rank in document["ranks"]]
+
+
+def told(run, rank, document):
+    """Return a rank's row in the job's status once it tells of the shares of a status document."""
+    row = run.status["ranks"][rank]
+    return row if row.get("hiddenUnits") == document["ranks"][rank]["hiddenUnits"] and row.get("slowdown") else None
 
 
 def counted(run, rank):

@@ -43,12 +43,14 @@ def stragglers(
 ) -> tuple[int, ...]:
     """Return who is slow now: slower than the shares were made for where units may move, else than the others.
 
-    With whole heads, say, some ranks rightly have more to do than others.
+    With whole heads, say, some ranks rightly have more to do than others; who has nothing to do keeps nobody waiting.
     """
     if case is None:
         return detect(history, policy, known)
     ratio = _ratio(case, ownership)
-    return tuple(rank for rank in _drift(history, policy, ownership, case) if ratio[rank] > 1)
+    return tuple(
+        rank for rank in _drift(history, policy, ownership, case) if ratio[rank] > 1 and case.seen.full[rank] > 0
+    )
 
 
 def owned(

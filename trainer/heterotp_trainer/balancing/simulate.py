@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 from heterotp_api.policy import BalancingSettings
 
-from heterotp_trainer.balancing.arrays import Array
 from heterotp_trainer.balancing.decide import decide
 from heterotp_trainer.balancing.history import History, Observation
 from heterotp_trainer.balancing.ownership import Ownership
@@ -59,21 +58,20 @@ class Simulation:
         self._newest: tuple[Observation, Plan] | None = None
         self._answers = deque([0] * ANSWER_BOUNDARIES, maxlen=ANSWER_BOUNDARIES)
         self._fresh = True
+        self._unchanged, self._chis = 0, list[float]()
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing changes any more as long as the slow-downs stay as they are."""
+        return self._unchanged > 2 * self.policy.window + ANSWER_BOUNDARIES
 
     def run(self, chis: Sequence[float], count: int) -> list[tuple[int, Iteration]]:
-        """Train `count` iterations at these slow-downs; return stretches of alike iterations and their lengths.
-
-        Once nothing changes any more, what is left is one stretch: thousands of ranks take no thousand times as long.
-        """
+        """Train `count` iterations at these slow-downs; return stretches of alike iterations and their lengths."""
         stretches: list[tuple[int, Iteration]] = []
-        quiet = 0
         for done in range(count):
-            before = self.plan
-            iteration = self.step(chis)
-            stretches.append((1, iteration))
-            quiet = quiet + 1 if self.plan is before and not iteration.moved_seconds else 0
-            if quiet > 2 * self.policy.window + ANSWER_BOUNDARIES and count - done > 1:
-                return [*stretches, (count - done - 1, iteration)]
+            stretches.append((1, self.step(chis)))
+            if self.quiet and count - done > 1:
+                return [*stretches, (count - done - 1, stretches[-1][1])]
         return stretches
 
     @property
@@ -82,14 +80,17 @@ class Simulation:
 
     def step(self, chis: Sequence[float]) -> Iteration:
         """Train one iteration in which rank i's products take chis[i] times as long."""
-        seen, plan = self._seen(np.asarray(chis, dtype=np.float64)), self.plan
+        seen, plan = self.seen(chis), self.plan
         seconds = self._seconds(seen, plan)
         deleted = pruned_share(self._costs, plan.taken) if plan.reliefs else 0.0
         moved = self._boundary(None if self._fresh else (seen, self._shards))
+        same = self.plan is plan and not moved and list(chis) == self._chis
+        self._unchanged, self._chis = self._unchanged + 1 if same else 0, list(chis)
         return Iteration(seconds + moved, moved, deleted, plan)
 
-    def _seen(self, chis: Array) -> Observation:
-        machine, ranks = self.machine, len(chis)
+    def seen(self, slowdowns: Sequence[float]) -> Observation:
+        """Return what an iteration under these slow-downs looks like."""
+        chis, machine, ranks = np.asarray(slowdowns, dtype=np.float64), self.machine, len(slowdowns)
         attention, network = (
             np.asarray(self._shards.counts(f)) * each * ranks / self._shards.total(f)
             for f, each in zip(FAMILIES, machine.unit_seconds, strict=True)

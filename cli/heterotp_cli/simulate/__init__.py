@@ -1,0 +1,1 @@
+"""`heterotp simulate`: what every strategy would do for a job, without training."""

@@ -1,0 +1,140 @@
+"""From a manifest to ranks that can be simulated: emulated devices by what they declare, others by an earlier run."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from heterotp_api.job import Device, HeteroTPJobSpec
+from heterotp_api.ranks import rank_table
+from heterotp_api.training import Training
+from heterotp_trainer.balancing.simulate import Machine
+from heterotp_trainer.balancing.work import Costs, Curve, Line, LinearClass, Link, Moving
+from heterotp_trainer.tensor_parallel.units import FAMILIES, Plan
+
+from heterotp_cli.errors import BadInput
+from heterotp_cli.workdir import read_json
+
+IMAGE_SIDES = {"digits": 8, "synthetic": 8, "cifar10": 32}
+STATE_COPIES = 3  # a weight and Adam's two moments, fp32 each
+ITEM_BYTES = {"fp32": 4, "bf16": 2}
+GRAIN = 16
+COLLECTIVES = 4  # of a block: two sums ahead, two back
+
+
+def machine_of(spec: HeteroTPJobSpec, ranks: int | None, run: Path | None) -> Machine:
+    """Return the ranks of a job; `ranks`: as many of them instead, in the same proportions; run: directory of a run.
+
+    Raises BadInput naming the field of what is not known.
+    """
+    if spec.training is None:
+        raise BadInput("spec.training: absent: only the built-in trainer's sizes are known here")
+    devices = [place.device for place in rank_table(spec)]
+    speeds = [place.relative_speed or 1.0 for place in rank_table(spec)]
+    if run is not None:
+        if ranks is not None and ranks != len(devices):
+            raise BadInput(f"--ranks: {ranks}: the run of --costs had {len(devices)} ranks")
+        return _measured(run)
+    if ranks is not None:
+        taken = [rank * len(devices) // ranks for rank in range(ranks)]
+        devices, speeds = [devices[rank] for rank in taken], [speeds[rank] for rank in taken]
+    for rank, device in enumerate(devices):
+        if device.type != "emulated":
+            words = "its speed is not known here: give --costs RUN_DIR of a run of this job"
+            raise BadInput(f"rank {rank}: device.type: '{device.type}': {words}, or an emulated device")
+    how = spec.initial_shares
+    tera = [float(device.teraflops or 0.0) for device in devices]
+    shares = {"even": [1.0] * len(devices), "declared": speeds, "probe": [each / max(tera) for each in tera]}[how]
+    return _declared(spec.training, devices, shares)
+
+
+def _declared(training: Training, devices: Sequence[Device], speeds: Sequence[float]) -> Machine:
+    """Return emulated devices: products by their speed, collectives by their link, a ring."""
+    shape, ranks = training.model.resolve(), len(devices)
+    tokens = (IMAGE_SIDES[training.data.name] // shape.patch_size) ** 2 + 1
+    rows = training.batch_size // training.accumulate * tokens
+    width, head = shape.hidden_size, shape.hidden_size // shape.heads
+    plan = Plan.from_speeds(list(speeds), shape.heads, shape.ffn_units)
+    even = Plan.even(ranks, shape.heads, shape.ffn_units) if len(set(speeds)) == 1 else plan
+    calls = shape.depth * training.accumulate
+    sizes = [("qkv", "column", 3 * head, "heads"), ("proj", "row", head, "heads")]
+    sizes += [("fc1", "column", 1, "ffn"), ("fc2", "row", 1, "ffn")]
+    classes = tuple(_linears(name, how, width, per, family, rows, calls, even) for name, how, per, family in sizes)
+    curves = tuple(tuple(_curve(linears, width, device) for linears in classes) for device in devices)
+    item = ITEM_BYTES[training.precision]
+    links = [_line(device) for device in devices]
+    slowest = max(links, key=lambda line: line.at(1e6))
+    copies = STATE_COPIES * 4 * shape.depth
+    moving = Moving(4 * width * head * copies, 2 * width * copies)
+    costs = Costs(classes, curves, (GRAIN,) * ranks, Link(slowest, slowest, slowest), item, moving=moving)
+    nbytes = 2 * (ranks - 1) / ranks * rows * width * item
+    return Machine(
+        costs,
+        even,
+        fixed=max(device.fixed_seconds or 0.0 for device in devices),
+        wait=COLLECTIVES * calls * slowest.at(nbytes) if ranks > 1 else 0.0,
+        slowness=tuple(1 / speed for speed in speeds),
+    )
+
+
+def _linears(
+    name: str, parallel: Any, width: int, per_unit: int, family: Any, rows: int, calls: int, plan: Plan
+) -> LinearClass:
+    replicated = (width,) * plan.ranks
+    return LinearClass(name, parallel, replicated, replicated, rows, calls, family, per_unit).owned_by(plan)
+
+
+def _curve(linears: LinearClass, width: int, device: Device) -> Curve:
+    """Return a straight line through what one call takes on a square of the model's width."""
+    assert device.teraflops is not None
+    seconds = 2.0 * linears.rows * width * width * 3 / (device.teraflops * 1e12)
+    return Curve((0.0, float(width)), (0.0, seconds), width)
+
+
+def _line(device: Device) -> Line:
+    slope = 1 / device.link_bytes_per_second if device.link_bytes_per_second else 0.0
+    return Line(device.link_latency_seconds or 0.0, slope)
+
+
+# -- a run's own figures ------------------------------------------------------------------------------------
+
+
+def _measured(run: Path) -> Machine:
+    """Return the ranks as a run's pretest and its last status tell of them."""
+    pretest, status = read_json(run / "pretest.json"), read_json(run / "status.json")
+    if pretest is None or status is None or not status.get("ranks"):
+        raise BadInput(f"--costs: {run}: no run directory with pretest.json and status.json: train with a policy first")
+    costs, ranks = _costs(pretest), status["ranks"]
+    counts = {family: _units(next(each for each in costs.classes if each.family == family)) for family in FAMILIES}
+
+    def every(name: str) -> list[float]:
+        return [float(rank[name] or 0.0) for rank in ranks]
+
+    fixed, unit, wait = every("fixedSeconds"), every("unitSeconds"), every("waitSeconds")
+    shards = Plan.from_counts(counts["heads"], counts["ffn"])
+    return Machine(costs, shards, max(fixed), (0.0, sum(unit) / len(unit)), min(wait))
+
+
+def _units(linears: LinearClass) -> list[int]:
+    owned = linears.outputs if linears.parallel == "column" else linears.columns
+    return [each // linears.per_unit for each in owned]
+
+
+def _costs(body: dict[str, Any]) -> Costs:
+    """Return what asdict(costs) wrote."""
+    lines = {name: Line(**value) for name, value in body["link"].items()}
+    return Costs(
+        tuple(
+            LinearClass(**{**each, "columns": tuple(each["columns"]), "outputs": tuple(each["outputs"])})
+            for each in body["classes"]
+        ),
+        tuple(
+            tuple(Curve(tuple(c["columns"]), tuple(c["seconds"]), c["outputs"]) for c in each)
+            for each in body["curves"]
+        ),
+        tuple(body["grains"]),
+        Link(**lines),
+        body["item_bytes"],
+        body["allocation"],
+        Line(**body["extraction"]),
+        Moving(**body["moving"]),
+    )

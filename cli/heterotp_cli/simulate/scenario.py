@@ -1,0 +1,98 @@
+"""One job under every strategy, from the onset of a slow-down on: predicted, nothing is run. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from heterotp_api.policy import BalancingSettings
+from heterotp_trainer.balancing.reshard import Case
+from heterotp_trainer.balancing.simulate import Iteration, Machine, Simulation
+
+BEFORE, AFTER = 15, 60  # iterations before and after the onset
+EVICT = "evict"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a strategy comes to: seconds of an iteration in the end, share deleted, what moving took, and why.
+
+    settled: iterations from the onset until the last change; paid_back: iterations until a move has paid, None without.
+    """
+
+    name: str
+    seconds: float
+    deleted: float
+    moved_seconds: float
+    settled: int
+    paid_back: float | None
+    reason: str
+    shares: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """All strategies for one slow-down, and what they are held against: seconds of an iteration."""
+
+    homogeneous: float
+    untouched: float
+    limit: float
+    outcomes: tuple[Outcome, ...]
+
+
+def policies(chis: Sequence[float], loss: float) -> dict[str, BalancingSettings]:
+    """Return every strategy by name; loss: the share of work that those which may delete may delete."""
+    slow = [rank for rank, chi in enumerate(chis) if chi > 1]
+    found = {name: BalancingSettings(strategy=name) for name in ("None", "MIG", "RESHARD", "AUTO")}
+    found |= {name: BalancingSettings(strategy=name, max_pruned_share=loss) for name in ("ZERO", "SEMI")}
+    if slow and len(slow) < len(chis):
+        found[EVICT] = BalancingSettings.model_validate({"strategy": "RESHARD", "reshard": {"evict": slow}})
+    order = ("None", "ZERO", "MIG", "SEMI", "RESHARD", "AUTO", EVICT)
+    return {name: found[name] for name in order if name in found}
+
+
+def prospect(machine: Machine, chis: Sequence[float], loss: float = 1.0) -> Prospect:
+    """Return what every strategy would make of these slow-downs."""
+    outcomes = [_outcome(name, machine, policy, chis) for name, policy in policies(chis, loss).items()]
+    untouched = next(each.seconds for each in outcomes if each.name == "None")
+    homogeneous = Simulation(machine, BalancingSettings(strategy="None")).step([1.0] * len(chis)).seconds
+    return Prospect(
+        homogeneous, untouched, limit_seconds(machine, chis), tuple(_paid(each, untouched) for each in outcomes)
+    )
+
+
+def limit_seconds(machine: Machine, chis: Sequence[float]) -> float:
+    """Return the fluid limit of an iteration (algorithms, section 5)."""
+    run = Simulation(machine, BalancingSettings(strategy="None"))
+    return Case(machine.costs, run.seen(chis), machine.shards).fluid + machine.fixed + machine.wait
+
+
+def _outcome(name: str, machine: Machine, policy: BalancingSettings, chis: Sequence[float]) -> Outcome:
+    run = Simulation(machine, BalancingSettings(strategy="None") if name == EVICT else policy)
+    run.run([1.0] * len(chis), BEFORE)
+    run.policy = policy  # who evicts, evicts whom it sees to be slow
+    after = [each for count, each in run.run(chis, AFTER) for _ in range(count)]
+    shards = run.plan.ownership.shards or machine.shards
+    return Outcome(
+        name,
+        after[-1].seconds,
+        after[-1].deleted,
+        sum(each.moved_seconds for each in after),
+        _settled(after),
+        None,
+        run.plan.reason,
+        tuple(shards.share(rank) for rank in range(shards.ranks)),
+    )
+
+
+def _settled(iterations: Sequence[Iteration]) -> int:
+    """Return after how many iterations the last one's time was reached for good."""
+    last = iterations[-1].seconds
+    return max(
+        (number + 1 for number, each in enumerate(iterations) if abs(each.seconds - last) > 0.01 * last), default=0
+    )
+
+
+def _paid(outcome: Outcome, untouched: float) -> Outcome:
+    gain = untouched - outcome.seconds
+    if not outcome.moved_seconds or gain <= 0:
+        return outcome
+    return replace(outcome, paid_back=outcome.moved_seconds / gain)

@@ -1,0 +1,113 @@
+"""Slow-downs over time, for a fleet of independent jobs: read from CSV, replayed under a strategy.
+
+A line says that a rank of a job is slower from one moment on until another: job, rank, start_seconds, stop_seconds
+(empty: to the end), slowdown. Slow-downs of one rank that overlap multiply.
+"""
+
+import csv
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from heterotp_api.policy import BalancingSettings
+from heterotp_trainer.balancing.simulate import Machine, Simulation
+
+from heterotp_cli.errors import BadInput
+
+COLUMNS = ("job", "rank", "start_seconds", "stop_seconds", "slowdown")
+MOST_SLOWDOWN = 1000.0
+
+
+@dataclass(frozen=True)
+class Spell:
+    """One rank is slower for a while."""
+
+    job: str
+    rank: int
+    start: float
+    stop: float
+    slowdown: float
+
+
+@dataclass(frozen=True)
+class Replay:
+    """One job: iterations done in the time given, and the share of work deleted on average."""
+
+    job: str
+    iterations: int
+    seconds: float
+    deleted: float
+    moves: int
+
+
+def read_trace(path: Path, ranks: int) -> dict[str, list[Spell]]:
+    """Return the spells by job; raises BadInput naming line and column."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            table = csv.DictReader(file)
+            missing = [name for name in COLUMNS if name not in (table.fieldnames or ())]
+            if missing:
+                raise BadInput(f"{path}: line 1: column {missing[0]} is missing: the columns are {', '.join(COLUMNS)}")
+            spells = [_spell(path, number, row, ranks) for number, row in enumerate(table, 2)]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise BadInput(f"--trace: {path}: {error}") from None
+    if not spells:
+        raise BadInput(f"--trace: {path}: no line after the first: nothing to replay")
+    jobs: dict[str, list[Spell]] = {}
+    for spell in spells:
+        jobs.setdefault(spell.job, []).append(spell)
+    return jobs
+
+
+def _spell(path: Path, number: int, row: Mapping[str, str | None], ranks: int) -> Spell:
+    def value(name: str, least: float, default: float | None = None) -> float:
+        text = (row.get(name) or "").strip()
+        if not text and default is not None:
+            return default
+        try:
+            found = float(text)
+        except ValueError:
+            found = float("nan")
+        if not found >= least:
+            raise BadInput(f"{path}: line {number}: {name}: {text!r}: must be a number >= {least:g}")
+        return found
+
+    rank, start = value("rank", 0), value("start_seconds", 0)
+    if rank != int(rank) or rank >= ranks:
+        raise BadInput(f"{path}: line {number}: rank: {row['rank']!r}: the job has ranks 0 .. {ranks - 1}")
+    stop, slowdown = value("stop_seconds", start, float("inf")), value("slowdown", 1)
+    if slowdown > MOST_SLOWDOWN:
+        raise BadInput(f"{path}: line {number}: slowdown: {slowdown:g}: at most {MOST_SLOWDOWN:g}")
+    return Spell((row.get("job") or "").strip() or "job", int(rank), start, stop, slowdown)
+
+
+def chis_at(spells: Iterable[Spell], ranks: int, now: float) -> list[float]:
+    """Return every rank's slow-down at a moment."""
+    chis = [1.0] * ranks
+    for spell in spells:
+        if spell.start <= now < spell.stop:
+            chis[spell.rank] = min(MOST_SLOWDOWN, chis[spell.rank] * spell.slowdown)
+    return chis
+
+
+def replay(machine: Machine, policy: BalancingSettings, job: str, spells: Sequence[Spell], seconds: float) -> Replay:
+    """Return what a job gets done in so many seconds under a policy."""
+    run, now, done, deleted, moves = Simulation(machine, policy), 0.0, 0, 0.0, 0
+    for until, chis in _stretches(spells, machine.shards.ranks, seconds):
+        while now < until:
+            each = run.step(chis)
+            # nothing will change before the next spell: the rest of the stretch at once
+            count = max(1, math.ceil((until - now) / each.seconds)) if run.quiet else 1
+            now, done, deleted = now + count * each.seconds, done + count, deleted + count * each.deleted
+            moves += each.moved_seconds > 0
+    return Replay(job, done, now, deleted / max(1, done), moves)
+
+
+def _stretches(spells: Sequence[Spell], ranks: int, seconds: float) -> Iterator[tuple[float, list[float]]]:
+    """Yield the ends of stretches of time in which no slow-down changes, and the slow-downs."""
+    edges = {edge for spell in spells for edge in (spell.start, spell.stop) if 0 < edge < seconds}
+    start = 0.0
+    for stop in [*sorted(edges), seconds]:
+        yield stop, chis_at(spells, ranks, start)
+        start = stop

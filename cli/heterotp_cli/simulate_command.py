@@ -1,0 +1,146 @@
+"""`heterotp simulate`: what every strategy would do for a job, without training."""
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from heterotp_cli.errors import BadInput
+from heterotp_cli.run_command import read_manifest, require_trainer
+
+if TYPE_CHECKING:
+    from heterotp_trainer.balancing.simulate import Machine
+
+    from heterotp_cli.simulate.scenario import Outcome, Prospect
+
+MOST_CHI = 1000.0
+MOST_RANKS = 1024
+HOUR = 3600.0
+
+
+@click.command("simulate")
+@click.argument("manifest", type=click.Path(path_type=Path))
+@click.option("--ranks", type=click.IntRange(2, MOST_RANKS), help="As many ranks instead, in the same proportions.")
+@click.option("--chi", "chis", multiple=True, metavar="RANK=CHI|CHI,...", help="Slow-downs; may be given again.")
+@click.option("--costs", "run", type=click.Path(path_type=Path), help="Run directory of this job: its measured costs.")
+@click.option("--trace", type=click.Path(path_type=Path), help="CSV of slow-downs over time, for a fleet of such jobs.")
+@click.option(
+    "--seconds", type=click.FloatRange(min=1), help="How long the trace is replayed; default: to its last edge."
+)
+@click.option(
+    "--loss", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Work that ZERO, SEMI may delete."
+)
+@click.option("--picture", type=click.Path(path_type=Path), help="Write a PNG.")
+def command(
+    manifest: Path,
+    ranks: int | None,
+    chis: tuple[str, ...],
+    run: Path | None,
+    trace: Path | None,
+    seconds: float | None,
+    loss: float,
+    picture: Path | None,
+) -> None:
+    """Predict iteration time, moves and break-even of every strategy for the HeteroTPJob of MANIFEST.
+
+    The trainer's own decisions on computed times; nothing is trained. Devices must be emulated, or --costs names a run
+    that measured them. Exits 0, or 2 for bad input.
+    """
+    require_trainer()
+    from heterotp_cli.simulate.machine import machine_of
+
+    if trace is not None and chis:
+        raise BadInput("--chi: with --trace: the trace says who is slow")
+    job = read_manifest(manifest, to_run=False).job
+    machine = machine_of(job.spec, ranks, run)
+    title = f"{job.metadata.name}, {machine.shards.ranks} ranks"
+    if trace is not None:
+        _fleet(machine, title, trace, seconds, loss, picture)
+        return
+    slow = parse_chis(chis, machine.shards.ranks)
+    from heterotp_cli.simulate.scenario import prospect
+
+    found = prospect(machine, slow, loss)
+    click.echo("\n".join(prospect_lines(title, slow, found)))
+    if picture is not None:
+        from heterotp_cli.simulate.picture import draw_prospect
+
+        draw_prospect(found, f"{title}: {chis_text(slow)}", picture)
+        click.echo(f"picture: {picture}")
+
+
+def parse_chis(given: Sequence[str], ranks: int) -> list[float]:
+    """Return every rank's slow-down; raises BadInput naming the option's value."""
+    chis = [1.0] * ranks
+    for text in given:
+        for number, part in enumerate(text.split(",")):
+            rank_text, equals, chi_text = part.rpartition("=")
+            try:
+                rank, chi = int(rank_text) if equals else number, float(chi_text)
+            except ValueError:
+                raise BadInput(
+                    f"--chi: '{text}': must be RANK=CHI, or slow-downs of ranks 0, 1, ...: 8,6,4,2"
+                ) from None
+            if not 0 <= rank < ranks:
+                raise BadInput(f"--chi: '{text}': the job has ranks 0 .. {ranks - 1}")
+            if not 1 <= chi <= MOST_CHI:
+                raise BadInput(f"--chi: '{text}': a slow-down is 1 .. {MOST_CHI:g}")
+            chis[rank] = chi
+    return chis
+
+
+def chis_text(chis: Sequence[float]) -> str:
+    """Return who is how slow, in words."""
+    slow = [f"rank {rank} {chi:g}x" for rank, chi in enumerate(chis) if chi > 1]
+    more = f" and {len(slow) - 4} more" if len(slow) > 4 else ""
+    return f"{', '.join(slow[:4])}{more} slower" if slow else "nobody slow"
+
+
+def prospect_lines(title: str, chis: Sequence[float], found: "Prospect") -> list[str]:
+    """Return the table of all strategies."""
+    head = f"{title}: {chis_text(chis)} (simulated, nothing was run)"
+    times = f"nobody slow {found.homogeneous:.3g} s, nothing done {found.untouched:.3g} s, limit {found.limit:.3g} s"
+    columns = f"{'strategy':<9}{'seconds':>9}{'x limit':>9}{'deleted':>9}{'settled':>9}{'moving':>9}{'paid back':>11}"
+    rows = [_row(each, found.limit) for each in found.outcomes]
+    reasons = [f"{each.name}: {each.reason}" for each in found.outcomes if each.moved_seconds]
+    return [head, times, "", columns, *rows, "", *reasons] if reasons else [head, times, "", columns, *rows]
+
+
+def _row(each: "Outcome", limit: float) -> str:
+    deleted = f"{each.deleted:.1%}" if each.deleted else "-"
+    moving = f"{each.moved_seconds:.3g} s" if each.moved_seconds else "-"
+    paid = f"{each.paid_back:.1f} it" if each.paid_back is not None else "-"
+    numbers = f"{each.seconds:>9.3g}{each.seconds / limit:>9.3f}{deleted:>9}{f'{each.settled} it':>9}"
+    return f"{each.name:<9}{numbers}{moving:>9}{paid:>11}"
+
+
+def _fleet(
+    machine: "Machine", title: str, trace: Path, seconds: float | None, loss: float, picture: Path | None
+) -> None:
+    from heterotp_cli.simulate.scenario import EVICT, policies
+    from heterotp_cli.simulate.trace import read_trace, replay
+
+    ranks = machine.shards.ranks
+    jobs = read_trace(trace, ranks)
+    edges = [edge for spells in jobs.values() for spell in spells for edge in (spell.start, spell.stop)]
+    end = seconds or max((edge for edge in edges if edge not in (0.0, float("inf"))), default=HOUR)
+    every = {name: policy for name, policy in policies([1.0] * ranks, loss).items() if name != EVICT}
+    undisturbed = replay(machine, every["None"], "", [], end).iterations
+    done: dict[str, list[float]] = {}
+    click.echo(f"{len(jobs)} jobs of {title}, {end:.0f} s each (simulated, nothing was run)")
+    click.echo(
+        f"{'strategy':<9}{'iterations of those without slow-downs: mean, worst job':<58}{'deleted':>9}{'moves':>8}"
+    )
+    for name, policy in every.items():
+        found = [replay(machine, policy, job, spells, end) for job, spells in jobs.items()]
+        done[name] = [each.iterations / undisturbed for each in found]
+        deleted, moves = statistics.fmean(each.deleted for each in found), sum(each.moves for each in found)
+        numbers = f"{statistics.fmean(done[name]):.3f}, {min(done[name]):.3f}"
+        click.echo(f"{name:<9}{numbers:<58}{f'{deleted:.2%}' if deleted else '-':>9}{moves:>8}")
+    if picture is not None:
+        from heterotp_cli.simulate.picture import draw_fleet
+
+        draw_fleet(done, f"{len(jobs)} jobs of {title}", picture)
+        click.echo(f"picture: {picture}")
