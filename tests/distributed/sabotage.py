@@ -128,11 +128,11 @@ def decide_otherwise(change):
     """From iteration 8 on return the plan of all ranks but for one thing."""
     decide, boundaries, other = balancer.decide, [], []
 
-    def deciding(history, policy, plan, costs):
+    def deciding(history, policy, plan, costs, answers):
         boundaries.append(plan)
         if len(boundaries) == 8:
-            other.append(change(decide(history, policy, plan, costs)))
-        return other[0] if other else decide(history, policy, plan, costs)
+            other.append(change(decide(history, policy, plan, costs, answers)))
+        return other[0] if other else decide(history, policy, plan, costs, answers)
 
     balancer.decide = deciding
 
