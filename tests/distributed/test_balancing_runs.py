@@ -32,7 +32,6 @@ def metrics(run, rank):
         ("MIG", {"mig": {"primitive": "scatterGather"}}, (False, True)),
         ("SEMI", {"semi": {"timeTolerance": 5}}, (False, True)),
         ("SEMI", {"semi": {"migratingStragglers": 0}}, (True, False)),
-        ("AUTO", {"maxPrunedShare": 1}, (True, False)),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
