@@ -1,8 +1,4 @@
-"""Long periods, simulated: the trainer's own decision on computed times, with a straggler that wanders.
-
-Nothing is run: an iteration takes what `iteration_seconds` says of the plan in force at the true speeds. A decision
-sees an iteration one boundary later and takes effect at once, as in the trainer.
-"""
+"""Long periods, simulated: the trainer's own decision on computed times, with a straggler that wanders."""
 
 from typing import Any
 
@@ -19,62 +15,50 @@ from heterotp_cli.bench.emulation import (
 PERIODS = (1, 10, 100, 1000)
 STEPS = 3  # stragglers in turn, at least
 LEAST_ITERATIONS = 120
+WAITING = 0.9  # of what is neither products nor waiting for others: collectives, the rest is fixed work
+STATE_BYTES = 12  # of a parameter with Adam's moments, fp32
 
 
-def costs_of(model: PaperModel) -> Any:
-    """Return the costs that a pretest would find on the paper's machine: straight lines."""
-    from heterotp_trainer.balancing.work import Costs, Curve, Line, LinearClass, Link
+def machine_of(model: PaperModel) -> Any:
+    """Return the paper's machine as a pretest would find it: straight lines, even shares."""
+    from heterotp_trainer.balancing.simulate import Machine
+    from heterotp_trainer.balancing.work import Costs, Curve, Line, LinearClass, Link, Moving
+    from heterotp_trainer.tensor_parallel.units import Plan
 
-    width, ffn = model.width, FFN_RATIO * model.width
-    sizes = [
-        ("qkv", "column", width, 3 * width // RANKS),
-        ("proj", "row", width // RANKS, width),
-        ("fc1", "column", width, ffn // RANKS),
-        ("fc2", "row", ffn // RANKS, width),
-    ]
+    width, ffn, head = model.width, FFN_RATIO * model.width, model.width // model.heads
+    plan, replicated = Plan.even(RANKS, model.heads, ffn), (width,) * RANKS
+    sizes = [("qkv", "column", "heads", 3 * head), ("proj", "row", "heads", head)]
+    sizes += [("fc1", "column", "ffn", 1), ("fc2", "row", "ffn", 1)]
     classes = tuple(
-        LinearClass(name, parallel, (columns,) * RANKS, (outputs,) * RANKS, model.rows, PAPER_DEPTH)  # type: ignore[arg-type]
-        for name, parallel, columns, outputs in sizes
+        LinearClass(name, parallel, replicated, replicated, model.rows, PAPER_DEPTH, family, per_unit).owned_by(plan)  # type: ignore[arg-type]
+        for name, parallel, family, per_unit in sizes
     )
-    operations = sum(c.operations(0, c.columns[0]) for c in classes)
+    operations = sum(each.operations(0, each.columns[0]) for each in classes)
     curves = tuple(
         Curve(
-            (0.0, float(c.columns[0])),
-            (0.0, model.matmul_seconds * c.operations(0, c.columns[0]) / operations / c.calls),
+            (0.0, float(each.columns[0])),
+            (0.0, model.matmul_seconds * each.operations(0, each.columns[0]) / operations / each.calls),
+            each.outputs[0],
         )
-        for c in classes
+        for each in classes
     )
     tree, pair = (Line(steps * LATENCY_SECONDS, 1 / LINK_BYTES_PER_SECOND) for steps in (3, 1))
-    return Costs(classes, (curves,) * RANKS, (64,) * RANKS, Link(tree, tree, pair), PAPER_ITEM_BYTES)
+    state = STATE_BYTES * PAPER_DEPTH * width
+    moving = Moving(4 * head * state, 2 * state)
+    costs = Costs(classes, (curves,) * RANKS, (64,) * RANKS, Link(tree, tree, pair), PAPER_ITEM_BYTES, moving=moving)
+    rest = model.iteration_seconds - model.matmul_seconds
+    return Machine(costs, plan, fixed=rest * (1 - WAITING), wait=rest * WAITING)
 
 
 def mean_seconds(model: PaperModel, policy: dict[str, Any], chi: float, period: int) -> float:
     """Return the mean seconds of an iteration when the straggler moves on every `period` iterations."""
     from heterotp_api.policy import BalancingSettings
-    from heterotp_trainer.balancing.decide import decide
-    from heterotp_trainer.balancing.history import History
-    from heterotp_trainer.balancing.predict import iteration_seconds
-    from heterotp_trainer.balancing.work import WorkPlan
+    from heterotp_trainer.balancing.simulate import Simulation
 
-    settings = BalancingSettings.model_validate(policy)
-    costs, history, plan = costs_of(model), History(settings.window), WorkPlan()
-    wait = (model.iteration_seconds - model.matmul_seconds) * 0.9
-    count = max(LEAST_ITERATIONS, STEPS * period)
-    total, newest, fresh = 0.0, None, False
-    for iteration in range(count):
-        seen = _observation(model, costs, plan, chi, iteration // period % RANKS, wait)
-        total += iteration_seconds(costs, seen, plan.taken, plan.receivers, plan.primitive, wait)
-        if newest is not None:
-            history.add(newest)
-        newest = None if fresh else seen  # the first iteration of a plan is left out
-        decided = decide(history, settings, plan, costs)
-        fresh, plan = decided.work != plan.work, decided
-    return total / count
-
-
-def _observation(model: PaperModel, costs: Any, plan: Any, chi: float, straggler: int, wait: float) -> Any:
-    from heterotp_trainer.balancing.history import Observation
-
-    full = [model.matmul_seconds * (chi if rank == straggler else 1.0) for rank in range(RANKS)]
-    rest = model.iteration_seconds - model.matmul_seconds - wait
-    return Observation.of(full, [0.0] * RANKS, [rest] * RANKS, [wait] * RANKS, plan.migrates)
+    run = Simulation(machine_of(model), BalancingSettings.model_validate(policy))
+    turns = max(STEPS, -(-LEAST_ITERATIONS // period))
+    seconds = 0.0
+    for turn in range(turns):
+        chis = [chi if rank == turn % RANKS else 1.0 for rank in range(RANKS)]
+        seconds += sum(count * each.seconds for count, each in run.run(chis, period))
+    return seconds / (turns * period)
