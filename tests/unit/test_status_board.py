@@ -5,11 +5,13 @@ from dataclasses import replace
 import pytest
 from heterotp_api.trainer_status import TrainerStatus
 from heterotp_trainer.balancing.injection import Injecting
-from heterotp_trainer.balancing.work import WorkPlan
-from heterotp_trainer.board import Board
+from heterotp_trainer.balancing.ownership import Ownership
+from heterotp_trainer.balancing.work import Costs, Curve, LinearClass, WorkPlan
+from heterotp_trainer.board import Board, shares_of
 from heterotp_trainer.clock import PHASES
 from heterotp_trainer.exchange import Report
 from heterotp_trainer.rundir import last_words
+from heterotp_trainer.tensor_parallel.units import Plan
 
 
 def board(shares=(0.6, 0.4), window=3):
@@ -178,3 +180,56 @@ def test_last_words_fit_what_the_kubelet_takes():
     long = last_words(many.status())
     assert len(long) <= 4096
     assert TrainerStatus.model_validate_json(long).ranks == ()
+
+
+# -- units that moved -----------------------------------------------------------------------------------------
+
+EVEN, SKEWED = Plan.even(2, 4, 16), Plan.from_counts([3, 1], [12, 4])
+
+
+def owning():
+    """Return a board of two ranks with even shares, and the costs of their products: a second with an even share."""
+    linears = LinearClass("fc", "row", (8, 8), (4, 4), 2, 1, "ffn", 1)
+    costs = Costs((linears,), ((Curve((0.0, 8.0), (0.0, 1.0), 4),),) * 2, (1, 1))
+    shown = board(shares=shares_of(EVEN))
+    shown.first = shown.owned = EVEN
+    shown.decided(WorkPlan(serial=1, ownership=Ownership(EVEN)), costs)
+    return shown, costs
+
+
+def of(decision, *values, probe=0.0):
+    return tuple(replace(each, decision=decision, probe=probe) for each in reports(1, *values))
+
+
+def test_shares_are_shown_with_the_first_times_under_them():
+    shown, costs = owning()
+    shown.take(of(1, 1.0, 4.0))
+    shown.moved(0.5)
+    shown.decided(WorkPlan(serial=3, ownership=Ownership(SKEWED)), costs.owned_by(SKEWED))
+    shown.take(of(1, 1.0, 4.0))  # told late
+    assert [rank.hidden_units for rank in shown.ranks()] == [8, 8]
+    shown.take(of(3, 1.5, 2.0))
+    assert [(rank.heads, rank.hidden_units) for rank in shown.ranks()] == [(3, 12), (1, 4)]
+    assert [rank.share for rank in shown.ranks()] == [0.75, 0.25]
+    assert shown.plan_hash == SKEWED.hash
+    assert (shown.status().moves, shown.status().moved_seconds) == (1, 0.5)
+
+
+def test_a_rank_whose_units_have_moved_away_is_as_slow_as_it_would_be_with_them():
+    shown, costs = owning()
+    shown.decided(WorkPlan(serial=3, ownership=Ownership(SKEWED)), costs.owned_by(SKEWED))
+    shown.take(of(3, 1.5, 2.0))  # a quarter of the units takes rank 1 two seconds: four with an even share
+    assert [rank.slowdown for rank in shown.ranks()] == [1.0, 4.0]
+    # 4 + 0.25 fixed + 0.1875 data and control, where 2.0 + 0.5 wait + ... were needed
+    assert shown.untouched_seconds() == pytest.approx(4.4375)
+    assert shown.saved_seconds == pytest.approx(4.4375 - shown.step_seconds[-1])
+
+
+def test_who_owns_nothing_is_known_by_its_probe():
+    shown, costs = owning()
+    evicted = Plan.from_counts([4, 0], [16, 0])
+    shown.decided(WorkPlan(serial=3, ownership=Ownership(evicted)), costs.owned_by(evicted))
+    busy, idle = of(3, 2.0, 0.0)
+    shown.take((busy, replace(idle, probe=3.0)))
+    assert [rank.slowdown for rank in shown.ranks()] == [1.0, 3.0]
+    shown.take((busy, idle))
