@@ -9,6 +9,7 @@ import sys
 import urllib.request
 
 import pytest
+from balancing_gang import tell
 from heterotp_api.names import EXIT_BAD_INPUT, EXIT_CHECKPOINT_OWNER, EXIT_STOPPED, Env
 from heterotp_cli.report import KEYS
 from launched import spec
@@ -25,6 +26,7 @@ def test_unequal_groups_train_to_the_end_and_report(launch):
         {"name": "fast", "pods": 1, "processesPerPod": 2, "relativeSpeed": 1},
         {"name": "slow", "pods": 1, "relativeSpeed": 0.25},
     ]
+    tell(launch.workdir, 1, "None")  # equal processors would soon get equal shares
     run = launch(spec(3, groups, iterations=12, gradientClip=1.0))
     assert run.wait() == 0, run.text()
     report = run.read("report.json")
@@ -39,6 +41,7 @@ def test_unequal_groups_train_to_the_end_and_report(launch):
 
 
 def test_no_statistic_takes_warm_up_checkpoints_or_evaluations(launch):
+    tell(launch.workdir, 1, "None")
     run = launch(spec(2, iterations=47, checkpoint={"everyIterations": 10}))
     assert run.wait() == 0, run.text()
     per_epoch = 1437 // 64

@@ -7,6 +7,7 @@ from kube import until
 
 pytestmark = pytest.mark.e2e
 CHI = 3
+LEFT_ALONE = {"policy": {"strategy": "None"}}  # AUTO would move the units of a slow rank to the other
 
 
 def injection(name, job, **spec):
@@ -26,7 +27,7 @@ def phase(thing, wanted, seconds=60):
 
 
 def test_turns_starts_and_stops(space):
-    run = space.apply(two_ranks("turns", iterations=3000, seconds=0.1))
+    run = space.apply(two_ranks("turns", iterations=3000, seconds=0.1, balancing=LEFT_ALONE))
     run.trained(attempt=1, iteration=5)
     turning = space.put(
         injection("turning", "turns", pattern={"roundRobin": {"every": {"iterations": 30}}}, stop={"seconds": 25})
@@ -52,7 +53,7 @@ def _message(thing):
 
 def test_an_injection_stays_with_its_rank_over_a_restart_and_waits_when_the_job_is_gone(space):
     space.claim()
-    run = space.apply(two_ranks("again", iterations=3000, checkpoint={"everyIterations": 20}))
+    run = space.apply(two_ranks("again", iterations=3000, checkpoint={"everyIterations": 20}, balancing=LEFT_ALONE))
     run.trained(attempt=1, iteration=25)
     slow = space.put(injection("slow", "again", targets={"workerGroups": ["slow"]}))
     phase(slow, "Injecting")
