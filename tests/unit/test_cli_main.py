@@ -35,7 +35,9 @@ def test_help_lists_all_commands_and_imports_nothing_heavy():
 def test_every_command_exists_and_helps(name):
     result = CliRunner().invoke(group, [name, "--help"])
     assert result.exit_code == 0
-    argument = {"bench": "paper", "run": "MANIFEST", "validate": "MANIFEST"}.get(name, "RUN_DIR")
+    argument = {"bench": "paper", "run": "MANIFEST", "validate": "MANIFEST", "simulate": "MANIFEST"}.get(
+        name, "RUN_DIR"
+    )
     assert argument in result.output
 
 
