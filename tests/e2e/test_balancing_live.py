@@ -80,19 +80,7 @@ def moved(run, times, before):
 
 def test_a_rank_is_slowed_named_relieved_and_left_alone_again(run, space, policy, measured):
     before, pods = iteration_seconds(run), uids(run)
-    node = run.pods()[SLOW_RANK]["spec"]["nodeName"]
-
-    injection = space.put(example("injection"))
-    until(lambda: injection.status, lambda: _measured(injection), 60, 0.2)
-    (row,) = injection.status["ranks"]
-    assert (row["rank"], row["asked"]) == (SLOW_RANK, 4)
-    assert abs(row["measured"] - 4) <= 0.15 * 4
-    assert injection.status["phase"] == "Injecting"
-    until(lambda: run.status, lambda: run.condition("Straggling").get("status") == "True", 60, 0.2)
-    words = run.condition("Straggling")["message"]
-    assert words.startswith(f"rank {SLOW_RANK} on node {node} is "), words
-    chi = float(re.search(r"is ([\d.]+)x slower", words)[1])
-    assert abs(chi - 4) <= 0.15 * 4
+    injection = slowed_and_named(run, space)
     slowed = iteration_seconds(run)
     assert slowed > 2 * before
 
@@ -108,12 +96,31 @@ def test_a_rank_is_slowed_named_relieved_and_left_alone_again(run, space, policy
     assert len(moments) == 4
     assert len({per_rank[generation] for per_rank in moments.values()}) == 1, moments
 
-    first = owned(run.rank_zero(1))
+    injection.delete()
+    policy.delete()
+    last = until(lambda: run.status["balancing"], lambda: _even_again(run), 60, 0.1)
+    moments = switches(run)
+    (since,) = {per_rank[last] for per_rank in moments.values()}
+    # plain medians of a window from the switch on: two windows later nothing else is in them
+    document = run.trained(1, since + 2 * WINDOW)
+    assert document["iterationSeconds"] < 1.15 * before
+    assert max(rank["prunedRatio"] for rank in document["ranks"]) == 0
+    assert max(rank["injectedSlowdown"] for rank in document["ranks"]) == 1
+    until(lambda: run.status, lambda: run.condition("Straggling").get("status") == "False", 30, 0.2)
+    nothing_restarted(run, pods)
+    times = {"before": before, "slowed": slowed, "relieved": relieved, "after": document["iterationSeconds"]}
+    measured.update({f"straggler example, an iteration {what}": seconds for what, seconds in times.items()})
+
+
+def test_auto_moves_the_work_of_a_slow_rank_and_brings_it_back(run, space, policy, measured):
+    before, pods, first = iteration_seconds(run), uids(run), owned(run.rank_zero(1))
+    injection = slowed_and_named(run, space)
+    slowed = iteration_seconds(run)
     policy.delete()
     follows(run, "AUTO")
     document = moved(run, 1, first)
     assert owned(document)[SLOW_RANK] < first[SLOW_RANK] / 2
-    assert document["ranks"][SLOW_RANK]["prunedRatio"] == 0
+    assert max(rank["prunedRatio"] for rank in document["ranks"]) == 0
     until(lambda: run.status, lambda: run.condition("Straggling").get("status") == "False", 30, 0.2)
     row = until(lambda: run.status["ranks"], lambda: told(run, SLOW_RANK, document), 30, 0.2)
     assert abs(row["slowdown"] - 4) <= 0.25 * 4 and not row["straggler"]
@@ -124,24 +131,45 @@ def test_a_rank_is_slowed_named_relieved_and_left_alone_again(run, space, policy
     injection.delete()
     document = moved(run, 2, owned(document))
     assert owned(document)[SLOW_RANK] > 0.6 * first[SLOW_RANK]  # speeds are known roughly, on shared cores
-    until(lambda: run.rank_zero(1), lambda: not run.rank_zero(1)["injections"], 30, 0.2)
-    # plain medians of a window from the switch on: two windows later nothing else is in them
-    document = run.trained(1, document["iteration"] + 2 * WINDOW)
-    assert document["iterationSeconds"] < 1.25 * before
-    assert max(rank["injectedSlowdown"] for rank in document["ranks"]) == 1
-    until(lambda: run.status, lambda: run.condition("Straggling").get("status") == "False", 30, 0.2)
+    after = iteration_seconds(run)
+    assert after < 1.25 * before
+    nothing_restarted(run, pods)
+    measured["straggler example, an iteration under AUTO"] = resharded
+    measured["straggler example, the fluid limit then"] = limit
 
+
+def slowed_and_named(run, space):
+    """Slow a rank as the example does; wait until it is measured and named; return the injection."""
+    node = run.pods()[SLOW_RANK]["spec"]["nodeName"]
+    injection = space.put(example("injection"))
+    until(lambda: injection.status, lambda: _measured(injection), 60, 0.2)
+    (row,) = injection.status["ranks"]
+    assert (row["rank"], row["asked"]) == (SLOW_RANK, 4)
+    assert abs(row["measured"] - 4) <= 0.15 * 4
+    assert injection.status["phase"] == "Injecting"
+    until(lambda: run.status, lambda: run.condition("Straggling").get("status") == "True", 60, 0.2)
+    words = run.condition("Straggling")["message"]
+    assert words.startswith(f"rank {SLOW_RANK} on node {node} is "), words
+    chi = float(re.search(r"is ([\d.]+)x slower", words)[1])
+    assert abs(chi - 4) <= 0.15 * 4
+    return injection
+
+
+def nothing_restarted(run, pods):
+    """Assert that pods, attempt and iterations are those of one gang that never stopped."""
     assert uids(run) == pods
     assert run.status["attempt"] == 1
     iterations = [iteration for _, iteration in run.seen]
     assert iterations == sorted(iterations), "no iteration was lost"
     counts = [run.rank_zero(1)["iteration"], *(counted(run, rank) for rank in range(4))]
     assert max(counts) - min(counts) <= 8, counts  # they are asked one after the other; a restart would lose more
-    after = document["iterationSeconds"]
-    measured["straggler example, an iteration under AUTO over the fluid limit"] = resharded / limit
-    times = {"before": before, "slowed": slowed, "relieved": relieved, "resharded": resharded, "after": after}
-    for what, seconds in times.items():
-        measured[f"straggler example, an iteration {what}"] = seconds
+
+
+def _even_again(run):
+    """Return the generation that neither slows nor relieves anybody, once all follow it."""
+    said, zero = run.status.get("balancing", {}), run.rank_zero(1)
+    followed = said.get("policy") == "default" and said.get("generation") == said.get("appliedGeneration")
+    return said["generation"] if followed and zero is not None and not zero["injections"] else None
 
 
 def _measured(injection):

@@ -199,6 +199,15 @@ def test_several_stragglers_and_a_recovered_one_are_told_apart():
     assert "rank 6 is 4.0x slower than expected" in words and "rank 1 is 4.0x faster than expected" in words
 
 
+def test_a_straggler_that_is_well_again_before_its_units_leave_keeps_them():
+    run = simulation()
+    train(run, one(1.0), 20)
+    while run.plan.ownership.proposal is None:
+        run.step(one(4.0))
+    assert moves(train(run, one(1.0), 40)) == []
+    assert run.plan.ownership.shards == run.machine.shards
+
+
 # -- answers --------------------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ from heterotp_trainer.balancing.ownership import Ownership, Proposal
 from heterotp_trainer.balancing.reshard import Case, Counts, Impossible, move_seconds, target
 from heterotp_trainer.balancing.words import ranks_named, seconds_named, size_named
 from heterotp_trainer.balancing.work import Costs, WorkPlan
-from heterotp_trainer.tensor_parallel.units import FAMILIES
+from heterotp_trainer.tensor_parallel.units import FAMILIES, Plan
 
 MOVING = ("RESHARD", "AUTO")
 LEAST_GAIN = 0.01  # of an iteration: less is not worth a move, however long it would last
@@ -65,7 +65,7 @@ def owned(
     if not moves_units(policy):
         return plan if proposal is None else _with(plan, replace(plan.ownership, proposal=None))
     if proposal is not None:
-        return _answered(plan, proposal, answers, history.taken)
+        return _answered(plan, proposal, answers, history, case)
     return plan if case is None else _watched(history, policy, plan, case)
 
 
@@ -76,8 +76,11 @@ def _with(plan: WorkPlan, ownership: Ownership) -> WorkPlan:
 # -- a proposal ---------------------------------------------------------------------------------------------
 
 
-def _answered(plan: WorkPlan, proposal: Proposal, answers: Sequence[int], taken: int) -> WorkPlan:
+def _answered(
+    plan: WorkPlan, proposal: Proposal, answers: Sequence[int], history: History, case: Case | None
+) -> WorkPlan:
     """Return the plan after the ranks' answers: still waiting, moved, or given up."""
+    taken = history.taken
     if any(answer == -proposal.number for answer in answers):
         short = [rank for rank, answer in enumerate(answers) if answer == -proposal.number]
         words = f"{proposal.words}; {ranks_named(short)} lacked memory for it: units stay where they are"
@@ -85,6 +88,11 @@ def _answered(plan: WorkPlan, proposal: Proposal, answers: Sequence[int], taken:
         return replace(plan, serial=plan.serial + 1, ownership=kept, reason=words)
     if not answers or any(answer != proposal.number for answer in answers):
         return plan
+    if proposal.evicted == plan.ownership.evicted and _passed(history, case, proposal.shards):
+        words = f"{proposal.words}; but that has passed: units stay where they are"
+        return replace(
+            plan, serial=plan.serial + 1, ownership=replace(plan.ownership, proposal=None, lost=0.0), reason=words
+        )
     recent = tuple(each for each in plan.ownership.moves if taken - each < RECENT)
     moved = Ownership(proposal.shards, proposal.slowness, proposal.evicted, counted=taken, moves=(*recent, taken))
     return WorkPlan(
@@ -95,6 +103,15 @@ def _answered(plan: WorkPlan, proposal: Proposal, answers: Sequence[int], taken:
         predicted_seconds=proposal.seconds + (plan.base_wait or 0.0),
         reason=proposal.words,
     )
+
+
+def _passed(history: History, case: Case | None, shards: Plan) -> bool:
+    """Return whether the newest iteration would have taken longer with these shares: medians tell late of an end."""
+    if case is None:
+        return False
+    newest = replace(case, seen=history.last(1)[0])
+    counts, current = ({family: plan.counts(family) for family in FAMILIES} for plan in (shards, case.shards))
+    return newest.seconds(counts) >= newest.seconds(current)
 
 
 # -- the case for one ---------------------------------------------------------------------------------------
