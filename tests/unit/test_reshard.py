@@ -67,11 +67,16 @@ def problems(draw):
     return Times(units, seconds), total, least, most, current
 
 
-@given(problems())
-def test_shares_are_the_fastest_whole_ones_that_keep_the_bounds(problem):
+def posed(problem):
+    """Return a problem with its bounds, and all splits that keep them."""
     times, total, least, most, current = problem
     bounds = bounds_of(total, 1, len(most), least, most=most)
-    allowed = list(every_split(total, len(most), bounds.least, bounds.most))
+    return times, total, bounds, current, list(every_split(total, len(most), bounds.least, bounds.most))
+
+
+@given(problems())
+def test_shares_are_the_fastest_whole_ones_that_keep_the_bounds(problem):
+    times, total, bounds, current, allowed = posed(problem)
     if not allowed:
         with pytest.raises(Impossible):
             balanced(times, bounds, total, current)
@@ -85,9 +90,7 @@ def test_shares_are_the_fastest_whole_ones_that_keep_the_bounds(problem):
 
 @given(problems())
 def test_no_other_shares_that_are_as_fast_move_less(problem):
-    times, total, least, most, current = problem
-    bounds = bounds_of(total, 1, len(most), least, most=most)
-    allowed = list(every_split(total, len(most), bounds.least, bounds.most))
+    times, total, bounds, current, allowed = posed(problem)
     if not allowed:
         return
     found = balanced(times, bounds, total, current)
