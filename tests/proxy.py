@@ -38,6 +38,15 @@ class Proxy:
         """Count from zero and strike after the write of this number; of: count only paths with this in them."""
         self.writes, self.fatal, self.strike, self.of = [], fatal, strike, of
 
+    def disarm(self):
+        """Strike no more; return whether it did. A write that comes at this moment is either before or after."""
+        return asyncio.run_coroutine_threadsafe(self._disarm(), self._loop).result(10)
+
+    async def _disarm(self):
+        struck = self.fatal is not None and len(self.writes) >= self.fatal
+        self.fatal = None
+        return struck
+
     def end_watches(self, plural, code=None):
         """End all watches of a resource: by an ERROR event of this code, or by cutting the connection."""
         status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": f"fault {code}"}

@@ -104,7 +104,7 @@ def test_every_crash_point_leads_to_the_same_end(kube, kubeconfig, operator, pro
         for number in range(1, MOST_WRITES):
             life = Life(kube, kubeconfig, f"c{place}-{number}")
             died = killed_after(number, kind, life, operator, proxy)
-            assert life.end() == EXPECTED, f"killed after write {number} of {kind}"
+            ended_well(life, f"killed after write {number} of {kind}")
             life.close()
             if not died:
                 break
@@ -115,19 +115,21 @@ def test_every_crash_point_leads_to_the_same_end(kube, kubeconfig, operator, pro
     operator.stop()
 
 
+def ended_well(life, case):
+    """Wait until all that a life leaves behind is as expected: statuses and the pod's note come one after the other."""
+    until(lambda: f"{case}: {life.end()}", lambda: life.end() == EXPECTED, 20)
+
+
 def killed_after(number, kind, life, operator, proxy):
     """Change the job and kill the operator after this write of a kind; return whether there was such a write."""
     pid = operator.process.pid
     proxy.arm(number, lambda: os.kill(pid, signal.SIGKILL), kind)
     life.change()
-    gone = lambda: operator.process.poll() is not None  # noqa: E731
     what = lambda: f"write {number} of {kind} or the end: {proxy.writes} {[t.status for t in life.things]}"  # noqa: E731
-    until(what, lambda: gone() or life.settled(), 60)
-    died = gone()
+    until(what, lambda: operator.process.poll() is not None or life.settled(), 60)
+    died = proxy.disarm()
     if died:
         operator._ended()
-        proxy.fatal = None
         operator.start()
         until(what, life.settled, 60)
-    proxy.fatal = None
     return died
