@@ -29,6 +29,7 @@ RANKS, WIDTH, ROWS, DEPTH, HEADS, UNITS = 8, 64, (2, 8), 2, 32, 1024
 SECONDS = 1.5  # of a homogeneous iteration
 LATENCY = 0.002
 BYTES_PER_SECOND = 2e6  # so that a move of these small stacks takes what one of ViT-1B takes, relative to an iteration
+REAL = 2  # real CPU ranks: as many as this machine has cores
 PORT = 29520
 BEFORE, AFTER = 10, 22
 SLOW = {"chi 2": (2.0,), "chi 4": (4.0,), "chi 8": (8.0,), "chi 8,6,4,2": (8.0, 6.0, 4.0, 2.0)}
@@ -43,7 +44,7 @@ def operations(model: str) -> float:
 
 
 def spec(model: str, share: float, speeds: Sequence[float] = (), kind: str = "emulated") -> dict:
-    """Return a job of 8 equal emulated ranks, or of 4 real ones; speeds: shares are declared by them."""
+    """Return a job of 8 equal emulated ranks, or of real ones; speeds: shares are declared by them."""
     device = {"type": "cpu"}
     if kind == "emulated":
         device = {
@@ -53,7 +54,7 @@ def spec(model: str, share: float, speeds: Sequence[float] = (), kind: str = "em
             "linkLatencySeconds": LATENCY,
             "linkBytesPerSecond": BYTES_PER_SECOND,
         }
-    ranks = RANKS if kind == "emulated" else 4
+    ranks = RANKS if kind == "emulated" else REAL
     given = list(speeds) or [1.0] * ranks
     groups = [{"name": f"r{n}", "relativeSpeed": speed, "device": device} for n, speed in enumerate(given)]
     return {"tensorParallelDegree": ranks, "workerGroups": groups, "training": {"initialShares": "declared"}}
@@ -214,7 +215,7 @@ def printed(row: dict) -> str:
 def plain(rounds: int) -> list[dict]:
     """Print AUTO over None with nobody slow, in turns."""
     print("plain: an iteration under AUTO over one under None, nobody slow (target <= 1.01)")
-    for kind, count in (("emulated", 8), ("cpu", 40)):
+    for kind, count in (("emulated", 8), ("cpu", 120)):
         phases = [phase(name, (), count) for _ in range(rounds) for name in ("None", "AUTO")]
         found = run("vit", [phase("AUTO", (), 8), *phases], spec("vit", 0.37, kind=kind))[1:]
         medians = [statistics.median(each["seconds"][3:]) for each in found]
@@ -255,7 +256,7 @@ def cpu(rounds: int) -> list[dict]:
         [phase("None", (), 60), phase("None", (4.0,), 60), phase("AUTO", (4.0,), 120), phase("AUTO", (), 120)],
         spec("vit", 0.37, kind="cpu"),
     )
-    print("cpu: 4 real ranks on this machine, rank 0 four times slower by sleeping; seconds an iteration")
+    print(f"cpu: {REAL} real ranks on this machine, rank 0 four times slower by sleeping; seconds an iteration")
     for name, each in zip(("nobody slow", "None, slow", "AUTO, slow", "AUTO, well"), found, strict=True):
         print(summary(name, each["seconds"][-30:]), f" heads {each['heads']}, hidden units {each['ffn']}", flush=True)
     return []

@@ -1,7 +1,9 @@
 """`heterotp simulate`: what every strategy would do for a job, without training."""
 
+import os
 import statistics
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -120,7 +122,7 @@ def _fleet(
     machine: "Machine", title: str, trace: Path, seconds: float | None, loss: float, picture: Path | None
 ) -> None:
     from heterotp_cli.simulate.scenario import EVICT, policies
-    from heterotp_cli.simulate.trace import read_trace, replay
+    from heterotp_cli.simulate.trace import read_trace, replay, replay_fleet
 
     ranks = machine.shards.ranks
     jobs = read_trace(trace, ranks)
@@ -133,12 +135,13 @@ def _fleet(
     click.echo(
         f"{'strategy':<9}{'iterations of those without slow-downs: mean, worst job':<58}{'deleted':>9}{'moves':>8}"
     )
-    for name, policy in every.items():
-        found = [replay(machine, policy, job, spells, end) for job, spells in jobs.items()]
-        done[name] = [each.iterations / undisturbed for each in found]
-        deleted, moves = statistics.fmean(each.deleted for each in found), sum(each.moves for each in found)
-        numbers = f"{statistics.fmean(done[name]):.3f}, {min(done[name]):.3f}"
-        click.echo(f"{name:<9}{numbers:<58}{f'{deleted:.2%}' if deleted else '-':>9}{moves:>8}")
+    with ProcessPoolExecutor(min(len(jobs), os.cpu_count() or 1)) as pool:
+        for name, policy in every.items():
+            found = replay_fleet(pool, machine, policy, jobs, end)
+            done[name] = [each.iterations / undisturbed for each in found]
+            deleted, moves = statistics.fmean(each.deleted for each in found), sum(each.moves for each in found)
+            numbers = f"{statistics.fmean(done[name]):.3f}, {min(done[name]):.3f}"
+            click.echo(f"{name:<9}{numbers:<58}{f'{deleted:.2%}' if deleted else '-':>9}{moves:>8}")
     if picture is not None:
         from heterotp_cli.simulate.picture import draw_fleet
 

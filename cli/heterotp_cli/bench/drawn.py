@@ -39,5 +39,5 @@ def about(mode: str, seconds: float) -> str:
         "rank has a link of its own. Verdicts on times rest on intervals, too: of the median over successive "
         f"iterations of one run, by order statistics that cover it in at least {COVERAGE:.0%} of cases (if iterations "
         "are independent); of a ratio, between the worst ends of two such intervals. So they do not hold the "
-        "difference between one run and the next. RESHARD and AUTO are no part of the paper and have no line here."
+        "difference between one run and the next. RESHARD and AUTO are ours, no part of the paper."
     )

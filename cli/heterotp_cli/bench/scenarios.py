@@ -107,6 +107,7 @@ FULL = Size(
     everything=True,
 )
 BASELINE: dict[str, Any] = {"strategy": "None"}
+OURS = ("RESHARD", "AUTO")  # move ownership: a gang that they have acted on has other shares
 
 
 def one(chi: float, place: int) -> tuple[float, ...]:
@@ -199,14 +200,16 @@ def _several(size: Size) -> list[Step]:
 
 
 def _static(size: Size) -> list[GangRun]:
-    """Return the baselines that need shares of their own from the start: oracle and evicted."""
+    """Return what needs a gang of its own: shares of their own from the start (oracle, evict), or shares that move."""
     worst = max(size.chis)
     cases = {"one": (one(worst, PLACES[0]), ("one-straggler", "dynamic")), "several": (several_chis(), ("several",))}
     runs: list[GangRun] = []
     for case, (chis, figures) in cases.items() if size.everything else ():
         oracle = tuple(1 / chi for chi in chis)
         evicted = tuple(EVICTED if chi > 1 else 1.0 for chi in chis)
-        for name, speeds in (("oracle", oracle), ("evict", evicted)):
-            step = Step(f"{name} {case}", BASELINE, chis, figures)
+        held = {"oracle": (oracle, BASELINE), "evict": (evicted, BASELINE)}
+        held |= {name: (EVEN, {"strategy": name}) for name in OURS}
+        for name, (speeds, policy) in held.items():
+            step = Step(f"{name} {case}", policy, chis, figures)
             runs.append(GangRun(f"{name}-{case}", VIT_1B, speeds, (step,)))
     return runs

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from heterotp_cli.bench.accuracy_figures import AGAINST, EMULATED, LOSSLESS, TRAINED, against_baseline
 from heterotp_cli.bench.emulation import EPOCH_ITERATIONS, VIT_1B, fluid_limit
 from heterotp_cli.bench.figure import Cell, Chart, Claim, Figure, Series, judged, missing, verdict
-from heterotp_cli.bench.scenarios import BASELINE, EVEN, Size, one, zero
+from heterotp_cli.bench.scenarios import BASELINE, EVEN, OURS, Size, one, zero
 from heterotp_cli.bench.simulation import PERIODS, mean_seconds
 from heterotp_cli.bench.statistics import Results, epoch, epoch_ratio, largest, paired, steady
 
@@ -15,8 +15,8 @@ BEYOND = 0.02  # how far above the ideal a result may lie before it is not belie
 SECONDS = "seconds per epoch (emulated)"
 LIMIT = "fluid limit (computed)"
 BASELINES = (
-    "oracle: shares by the true speeds from the start; evict: all but one hidden unit taken from the straggler "
-    "(neither is part of --quick)"
+    "oracle: shares by the true speeds from the start; evict: all but one hidden unit taken from the straggler; "
+    "RESHARD and AUTO: ours, units moved while the gang runs (none of the four is part of --quick)"
 )
 TABLE = {  # the paper's Table I, seconds per epoch
     ("broadcastReduce", 1): {0.0: 373, 0.25: 425, 0.5: 451, 0.75: 473, 1.0: 500},
@@ -39,8 +39,8 @@ def limit_seconds(chis: tuple[float, ...]) -> float:
 
 
 def baselines(results: Results, case: str, chis: tuple[float, ...]) -> list[tuple[str, float | None]]:
-    """Return what every lossless remedy must be held against, with seconds per epoch: oracle, evict, fluid limit."""
-    found = {name: results.get(f"time/{name}-{case}/{name} {case}") for name in ("oracle", "evict")}
+    """Return what every lossless remedy is held against, with seconds per epoch: static shares, ours, the limit."""
+    found = {name: results.get(f"time/{name}-{case}/{name} {case}") for name in ("oracle", "evict", *OURS)}
     static = [(name, EPOCH_ITERATIONS * steady(each).value if each else None) for name, each in found.items()]
     return [*static, (LIMIT, limit_seconds(chis))]
 
@@ -68,7 +68,7 @@ def dynamic(results: Results, size: Size) -> Figure:
     chart = Chart("A straggler that wanders", "chi", SECONDS, lines)
     notes = (
         "PriDiffE leaves half of the columns: at a matmul share of 0.37 it cannot be more than 1.7 times faster",
-        f"{BASELINES}. Both are cut for one place of the straggler and cannot follow it: shown as if they could",
+        f"{BASELINES}. Fixed shares are cut for one place of the straggler and cannot follow it: shown as if they did",
     )
     how = f"time: {EMULATED}; accuracy: {TRAINED}"
     source = "Fig. 'Overall performance in heterogeneous environments'"
@@ -180,7 +180,8 @@ def _order(results: Results, count: int, gamma: float) -> Claim:
 
 def periods(results: Results, size: Size) -> Figure:
     """How long a straggler must stay for a remedy to pay (ours, simulated)."""
-    policies = {"Baseline": BASELINE, "ZERO-Pri": zero("Pri"), "MIG": {"strategy": "MIG"}, "SEMI": {"strategy": "SEMI"}}
+    policies = {"Baseline": BASELINE, "ZERO-Pri": zero("Pri")}
+    policies |= {name: {"strategy": name} for name in ("MIG", "SEMI", *OURS)}
     chi = max(size.chis)
     found = {name: [mean_seconds(VIT_1B, policy, chi, p) for p in PERIODS] for name, policy in policies.items()}
     rows: list[list[Cell]] = [[name, *each] for name, each in found.items()]

@@ -6,8 +6,11 @@ A line says that a rank of a job is slower from one moment on until another: job
 
 import csv
 import math
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 
 from heterotp_api.policy import BalancingSettings
@@ -17,6 +20,7 @@ from heterotp_cli.errors import BadInput
 
 COLUMNS = ("job", "rank", "start_seconds", "stop_seconds", "slowdown")
 MOST_SLOWDOWN = 1000.0
+CHUNKS = 4  # of jobs for each core, so that none is long idle at the end
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,15 @@ def replay(machine: Machine, policy: BalancingSettings, job: str, spells: Sequen
             now, done, deleted = now + count * each.seconds, done + count, deleted + count * each.deleted
             moves += each.moved_seconds > 0
     return Replay(job, done, now, deleted / max(1, done), moves)
+
+
+def replay_fleet(
+    pool: Executor, machine: Machine, policy: BalancingSettings, jobs: Mapping[str, Sequence[Spell]], seconds: float
+) -> list[Replay]:
+    """Return what every job gets done; jobs know nothing of one another, so each core replays some."""
+    chunk = max(1, len(jobs) // (CHUNKS * (os.cpu_count() or 1)))
+    alike = repeat(machine), repeat(policy), jobs, jobs.values(), repeat(seconds)
+    return list(pool.map(replay, *alike, chunksize=chunk))
 
 
 def _stretches(spells: Sequence[Spell], ranks: int, seconds: float) -> Iterator[tuple[float, list[float]]]:
