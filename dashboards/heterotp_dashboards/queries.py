@@ -1,0 +1,123 @@
+"""PromQL as named functions: panels, recording rules and alerts ask for the same thing in the same words.
+
+T = matmul + unit + fixed is what a rank computes in an iteration, M = matmul its prunable matrix products.
+Sums keep `cluster`, which is simply absent where one Prometheus serves one cluster.
+"""
+
+from dataclasses import dataclass
+
+JOB = "cluster, namespace, heterotpjob"
+RANK = f"{JOB}, rank, node"
+COMPUTE = "matmul|unit|fixed"
+
+# what rules.py records; level:metric:operations
+BUSY = "namespace_heterotpjob_rank:heterotp_busy_seconds:mean5m"
+MATMUL = "namespace_heterotpjob_rank:heterotp_matmul_seconds:mean5m"
+WAIT = "namespace_heterotpjob_rank:heterotp_wait_seconds:mean5m"
+MATMUL_PER_WORK = "namespace_heterotpjob_rank:heterotp_matmul_seconds_per_work_units:ratio_rate5m"
+SLOWDOWN = "namespace_heterotpjob_rank:heterotp_slowdown:ratio"
+SLOWDOWN_MAX = "namespace_heterotpjob:heterotp_slowdown:max"
+IMBALANCE = "namespace_heterotpjob:heterotp_imbalance:ratio"
+WAIT_SHARE = "namespace_heterotpjob:heterotp_wait_per_phase_seconds:ratio_rate5m"
+WAIT_RATE = "namespace:heterotp_wait_seconds:sum_rate5m"
+
+# selectors of the boards
+ONE_JOB = 'cluster=~"$cluster",namespace="$namespace",heterotpjob="$heterotpjob"'
+NAMESPACES = 'cluster=~"$cluster",namespace=~"$namespace"'
+OPERATOR = 'cluster=~"$cluster",job=~"$job"'
+RATE_WINDOW = "$__rate_interval"
+
+
+def series(metric: str, *matchers: str) -> str:
+    """Return a selector; empty matchers are left out."""
+    inside = ",".join(filter(None, matchers))
+    return f"{metric}{{{inside}}}" if inside else metric
+
+
+def rate(metric: str, *matchers: str, window: str = RATE_WINDOW) -> str:
+    """Return a counter's increase per second."""
+    return f"rate({series(metric, *matchers)}[{window}])"
+
+
+def added_up(metric: str, *matchers: str) -> str:
+    """Return a counter's increase over the whole time range of the board."""
+    return f"increase({series(metric, *matchers)}[$__range])"
+
+
+def quantile(q: float, buckets: str, *matchers: str, by: str = "", window: str = RATE_WINDOW) -> str:
+    """Return a quantile of a classic histogram."""
+    kept = f"{by}, le" if by else "le"
+    return f"histogram_quantile({q}, sum by ({kept}) ({rate(buckets, *matchers, window=window)}))"
+
+
+def phase(names: str) -> str:
+    """Return a matcher of phases, `|` between them."""
+    return f'phase{"=~" if "|" in names else "="}"{names}"'
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """What ranks do per iteration: which series, over which window, and which labels tell ranks apart."""
+
+    selector: str = ONE_JOB
+    window: str = RATE_WINDOW
+    by: str = "rank, node"
+
+    def total(self, metric: str, *matchers: str) -> str:
+        """Return each rank's rate of a counter."""
+        return f"sum by ({self.by}) ({rate(metric, self.selector, *matchers, window=self.window)})"
+
+    def iterations(self) -> str:
+        """Return iterations per second; a rank that does none has no value, so nothing is divided by zero."""
+        return f"({self.total('heterotp_iterations_total')} > 0)"
+
+    def seconds(self, phases: str) -> str:
+        """Return seconds per iteration in the phases."""
+        return f"{self.total('heterotp_phase_seconds_total', phase(phases))}\n/ {self.iterations()}"
+
+    def busy(self) -> str:
+        """Return T."""
+        return self.seconds(COMPUTE)
+
+    def work(self) -> str:
+        """Return work per iteration, in even shards."""
+        return f"{self.total('heterotp_work_units_total')}\n/ {self.iterations()}"
+
+    def matmul_per_work(self) -> str:
+        """Return seconds of M per even shard of work: the same however much of its work a rank has given away."""
+        matmul = self.total("heterotp_phase_seconds_total", phase("matmul"))
+        return f"{matmul}\n/ ({self.total('heterotp_work_units_total')} > 0)"
+
+
+def slowdown() -> str:
+    """Return chi: seconds per work of each rank over those of the job's fastest rank."""
+    return f"{MATMUL_PER_WORK}\n/ on ({JOB}) group_left () min by ({JOB}) ({MATMUL_PER_WORK} > 0)"
+
+
+def imbalance() -> str:
+    """Return the slowest rank's T over the average rank's."""
+    return f"max by ({JOB}) ({BUSY})\n/ avg by ({JOB}) ({BUSY})"
+
+
+def phase_shares(selector: str) -> str:
+    """Return how each rank divides its time, 0 to 1."""
+    spent = rate("heterotp_phase_seconds_total", selector)
+    return f"sum by (rank, node, phase) ({spent})\n/ on (rank, node) group_left () sum by (rank, node) ({spent})"
+
+
+def wait_share(window: str) -> str:
+    """Return the share of all ranks' time that goes into waiting."""
+    waiting = rate("heterotp_phase_seconds_total", phase("wait"), window=window)
+    spent = rate("heterotp_phase_seconds_total", window=window)
+    return f"sum by ({JOB}) ({waiting})\n/ (sum by ({JOB}) ({spent}) > 0)"
+
+
+def in_phase(phases: str) -> str:
+    """Return the jobs that are in one of the phases; two replicas of the operator may tell of one job."""
+    return f"max by ({JOB}) ({series('heterotp_operator_job_status_phase', phase(phases))} == 1)"
+
+
+def rose(metric: str, *matchers: str, before: str = "offset 1m") -> str:
+    """Return the job's value at the moments at which it rose."""
+    selected = series(metric, *matchers)
+    return f"max by ({JOB}) ({selected})\n> max by ({JOB}) ({selected} {before})"

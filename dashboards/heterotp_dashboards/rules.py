@@ -1,0 +1,83 @@
+"""Recording rules: what boards and alerts read of every job, so that nobody sums 64,000 series at look-up time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from heterotp_dashboards import queries
+from heterotp_dashboards.queries import JOB, RANK, Ranks
+
+WINDOW = "5m"
+INTERVAL = "30s"
+
+
+@dataclass(frozen=True)
+class Record:
+    """One recording rule."""
+
+    name: str
+    expr: str
+
+    def body(self, _: str) -> dict[str, object]:
+        """Return it as a rule file has it."""
+        return {"record": self.name, "expr": self.expr}
+
+
+@dataclass(frozen=True)
+class Alert:
+    """One alerting rule; `wait` is how long it must hold, `linger` how long it stays after the last time it did."""
+
+    name: str
+    expr: str
+    severity: str
+    summary: str
+    description: str
+    board: str
+    wait: str = "0s"
+    linger: str = ""
+
+    def body(self, runbooks: str) -> dict[str, object]:
+        """Return it as a rule file has it; `runbooks` is where its page is, with {alert} for its name."""
+        lingering = {"keep_firing_for": self.linger} if self.linger else {}
+        return {
+            "alert": self.name,
+            "expr": self.expr,
+            "for": self.wait,
+            **lingering,
+            "labels": {"severity": self.severity},
+            "annotations": {
+                "summary": self.summary,
+                "description": self.description,
+                "runbook_url": runbooks.replace("{alert}", self.name),
+                "dashboard_uid": self.board,
+            },
+        }
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rules that are evaluated one after the other; `detail` ones cost several series per rank."""
+
+    name: str
+    rules: Sequence[Record | Alert]
+    detail: bool = False
+
+
+def recording() -> tuple[Group, ...]:
+    """Return the groups of recording rules; a rule comes after those that it reads."""
+    ranks = Ranks(selector="", window=WINDOW, by=RANK)
+    slowest = f"max by ({JOB}) ({queries.SLOWDOWN})"
+    waiting = queries.rate("heterotp_phase_seconds_total", queries.phase("wait"), window=WINDOW)
+    jobs = (
+        Record(queries.BUSY, ranks.busy()),
+        Record(queries.IMBALANCE, queries.imbalance()),
+        Record(queries.WAIT_SHARE, queries.wait_share(WINDOW)),
+        Record(queries.WAIT_RATE, f"sum by (cluster, namespace) ({waiting})"),
+    )
+    details = (
+        Record(queries.MATMUL, ranks.seconds("matmul")),
+        Record(queries.WAIT, ranks.seconds("wait")),
+        Record(queries.MATMUL_PER_WORK, ranks.matmul_per_work()),
+        Record(queries.SLOWDOWN, queries.slowdown()),
+        Record(queries.SLOWDOWN_MAX, slowest),
+    )
+    return Group("heterotp-jobs", jobs), Group("heterotp-ranks", details, detail=True)
