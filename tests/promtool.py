@@ -1,0 +1,123 @@
+"""Rules driven by promtool: series as paths over time, and when which alerts must be there.
+
+Time starts at 0 and goes in steps of 30 s, as the rules' interval does.
+"""
+
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+STEP = 30
+PER_MINUTE = 60 // STEP
+Labels = dict[str, str]
+
+
+def counter(*stages: tuple[float, float]) -> str:
+    """Return a counter's values: (per second, minutes) one stage after the other."""
+    value, parts = 0.0, []
+    for per_second, minutes in stages:
+        steps = round(minutes * PER_MINUTE)
+        parts.append(f"{value:g}+{per_second * STEP:g}x{steps - 1}")
+        value += per_second * STEP * steps
+    return " ".join(parts)
+
+
+def gauge(*stages: tuple[object, float]) -> str:
+    """Return a gauge's values: (value, minutes) one stage after the other; None: no sample, NaN is written out."""
+    parts = []
+    for value, minutes in stages:
+        steps = round(minutes * PER_MINUTE)
+        if value is None:
+            parts.append(f"_x{steps}")
+        elif value in ("NaN", "Inf"):
+            parts += [str(value)] * steps
+        else:
+            parts.append(f"{value}+0x{steps - 1}")
+    return " ".join(parts)
+
+
+def named(metric: str, **labels: object) -> str:
+    """Return a series' name."""
+    inside = ",".join(f'{name}="{value}"' for name, value in labels.items())
+    return f"{metric}{{{inside}}}"
+
+
+@dataclass(frozen=True)
+class Firing:
+    """An alert that must be there: its labels besides severity, and its value as the texts show it."""
+
+    labels: Labels
+    shown: str = ""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A story: series, and by minute the alerts that must be there (none: silence) or the values of expressions."""
+
+    alert: str
+    series: dict[str, str]
+    expected: dict[float, list[Firing]]
+    values: dict[tuple[float, str], dict[str, float]] = field(default_factory=dict)  # (minute, expr) -> series -> value
+
+    def test(self, alerts: dict[str, Any]) -> dict[str, Any]:
+        """Return it as promtool reads it."""
+        return {
+            "interval": f"{STEP}s",
+            "input_series": [{"series": name, "values": values} for name, values in self.series.items()],
+            "alert_rule_test": [
+                {
+                    "eval_time": _time(minute),
+                    "alertname": self.alert,
+                    "exp_alerts": [_expected(alerts[self.alert], firing) for firing in firings],
+                }
+                for minute, firings in self.expected.items()
+            ],
+            "promql_expr_test": [
+                {
+                    "expr": expr,
+                    "eval_time": _time(minute),
+                    "exp_samples": [{"labels": name, "value": value} for name, value in samples.items()],
+                }
+                for (minute, expr), samples in self.values.items()
+            ],
+        }
+
+
+def _time(minute: float) -> str:
+    return f"{round(minute * 60)}s"
+
+
+def _expected(alert: dict[str, Any], firing: Firing) -> dict[str, Any]:
+    """Return the alert with its texts filled in as Prometheus fills them in."""
+    texts = {key: _filled(text, firing) for key, text in alert["annotations"].items()}
+    return {"exp_labels": {**alert["labels"], **firing.labels}, "exp_annotations": texts}
+
+
+def _filled(text: str, firing: Firing) -> str:
+    parts = text.split("{{")
+    filled = parts[0]
+    for part in parts[1:]:
+        inside, _, rest = part.partition("}}")
+        what = inside.strip()
+        filled += (firing.labels[what.removeprefix("$labels.")] if what.startswith("$labels.") else firing.shown) + rest
+    return filled
+
+
+def run(rules: str, cases: list[Case], directory: Path) -> subprocess.CompletedProcess[str]:
+    """Return what `promtool test rules` says of the cases."""
+    program = shutil.which("promtool")
+    assert program, "promtool is missing: tools/prometheus.sh installs it"
+    alerts = {r["alert"]: r for group in yaml.safe_load(rules)["groups"] for r in group["rules"] if "alert" in r}
+    (directory / "rules.yaml").write_text(rules)
+    tests = {
+        "rule_files": ["rules.yaml"],
+        "evaluation_interval": f"{STEP}s",
+        "tests": [case.test(alerts) for case in cases],
+    }
+    (directory / "tests.yaml").write_text(yaml.safe_dump(tests))
+    command = [program, "test", "rules", "tests.yaml"]
+    return subprocess.run(command, cwd=directory, capture_output=True, text=True)
