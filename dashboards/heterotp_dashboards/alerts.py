@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 
+from heterotp_dashboards import frame
 from heterotp_dashboards.queries import BUSY, IMBALANCE, JOB, SLOWDOWN, in_phase, phase, quantile, rate, series
 from heterotp_dashboards.rules import WINDOW, Alert, Group
 
-STRAGGLER_BOARD = "heterotp-straggler"
-OPERATOR_BOARD = "heterotp-operator"
 THE_JOB = "{{ $labels.namespace }}/{{ $labels.heterotpjob }}"
 PRESENT = f"count by ({JOB}) (count by ({JOB}, rank) (heterotp_iterations_total))"
 
@@ -64,7 +63,7 @@ def straggler_unmitigated(limits: Thresholds) -> Alert:
         summary=f"Rank {{{{ $labels.rank }}}} of {THE_JOB} is slow and holds the others up.",
         description='Rank {{ $labels.rank }} on {{ $labels.node }} takes {{ $value | printf "%.1f" }} times as long as '
         f"it should for its work. The other ranks of {THE_JOB} wait for it, and balancing does not make up for it.",
-        board=STRAGGLER_BOARD,
+        board=frame.STRAGGLER,
     )
 
 
@@ -83,7 +82,7 @@ def stalled(limits: Thresholds) -> Alert:
         wait="2m",
         summary=f"{THE_JOB} runs, but no iteration ends.",
         description=f"No rank of {THE_JOB} has ended an iteration for {{{{ $value | humanizeDuration }}}} or more.",
-        board=STRAGGLER_BOARD,
+        board=frame.STRAGGLER,
     )
 
 
@@ -98,7 +97,7 @@ def policy_diverged(limits: Thresholds) -> Alert:
         summary=f"Ranks of {THE_JOB} follow different policies.",
         description=f"Some ranks of {THE_JOB} follow generation {{{{ $value }}}} of the control document, others an "
         "older one. A change takes effect on all ranks at one iteration, so this should not be.",
-        board=STRAGGLER_BOARD,
+        board=frame.STRAGGLER,
     )
 
 
@@ -112,7 +111,7 @@ def policy_flapping(limits: Thresholds) -> Alert:
         summary=f"Balancing of {THE_JOB} changes its mind all the time.",
         description=f'{{{{ $value | printf "%.0f" }}}} decisions in 15 minutes for {THE_JOB}: ranks change speed '
         "faster than balancing can follow, or the policy's thresholds are too narrow.",
-        board=STRAGGLER_BOARD,
+        board=frame.STRAGGLER,
     )
 
 
@@ -126,7 +125,7 @@ def pruning_high(limits: Thresholds) -> Alert:
         summary=f"Much of rank {{{{ $labels.rank }}}} of {THE_JOB} is pruned, and has been for long.",
         description=f"{{{{ $value | humanizePercentage }}}} of what rank {{{{ $labels.rank }}}} of {THE_JOB} should "
         "compute was left out over the last 30 minutes. RESHARD or AUTO would move the work without loss.",
-        board=STRAGGLER_BOARD,
+        board=frame.STRAGGLER,
     )
 
 
@@ -139,7 +138,7 @@ def loss_not_finite() -> Alert:
         summary=f"The loss of {THE_JOB} is not a number.",
         description=f"The {{{{ $labels.split }}}} loss of {THE_JOB} is {{{{ $value }}}}: what it computes from now on "
         "is of no use. Go back to a checkpoint from before.",
-        board=STRAGGLER_BOARD,
+        board=frame.STRAGGLER,
     )
 
 
@@ -155,7 +154,7 @@ def accuracy_dropped(limits: Thresholds) -> Alert:
         summary=f"{THE_JOB} gets worse while work is pruned.",
         description=f"Accuracy of {THE_JOB} is {{{{ $value | humanizePercentage }}}} below its best of the last 6 "
         "hours, and a rank is pruned. A lower maxPrunedShare, or RESHARD, costs time instead of accuracy.",
-        board=STRAGGLER_BOARD,
+        board=frame.STRAGGLER,
     )
 
 
@@ -168,7 +167,7 @@ def metrics_missing(limits: Thresholds) -> Alert:
         wait=limits.metrics_missing_for,
         summary=f"No metrics arrive from {THE_JOB}.",
         description=f"{THE_JOB} runs, but none of its ranks is scraped: boards and the other alerts are blind to it.",
-        board=OPERATOR_BOARD,
+        board=frame.OPERATOR,
     )
 
 
@@ -183,7 +182,7 @@ def ranks_missing(limits: Thresholds) -> Alert:
         wait=limits.ranks_missing_for,
         summary=f"Some ranks of {THE_JOB} do not report.",
         description=f"Metrics of only {{{{ $value }}}} ranks of {THE_JOB} arrive. A slow rank may be among the others.",
-        board=STRAGGLER_BOARD,
+        board=frame.STRAGGLER,
     )
 
 
@@ -196,7 +195,7 @@ def stuck_pending(limits: Thresholds) -> Alert:
         wait=limits.pending_for,
         summary=f"{THE_JOB} does not get to run.",
         description=f"{THE_JOB} has been Pending, Starting or Restarting. Its status.waitingFor says what for.",
-        board=OPERATOR_BOARD,
+        board=frame.OPERATOR,
     )
 
 
@@ -210,7 +209,7 @@ def operator_absent(limits: Thresholds, operator_job: str) -> Alert:
         summary="The HeteroTP operator is not there.",
         description="No replica of the operator is scraped. Running ranks go on, but nothing starts, restarts or is "
         "balanced by a changed policy.",
-        board=OPERATOR_BOARD,
+        board=frame.OPERATOR,
     )
 
 
@@ -226,7 +225,7 @@ def handler_errors(limits: Thresholds, operator_job: str) -> Alert:
         summary="The HeteroTP operator fails at {{ $labels.kind }} objects.",
         description="{{ $value | humanizePercentage }} of the reconciles of {{ $labels.kind }} end in an error; its "
         "log names the objects.",
-        board=OPERATOR_BOARD,
+        board=frame.OPERATOR,
     )
 
 
@@ -242,5 +241,5 @@ def handler_slow(limits: Thresholds, operator_job: str) -> Alert:
         summary="The HeteroTP operator is slow with {{ $labels.kind }} objects.",
         description="One in a hundred reconciles of {{ $labels.kind }} takes {{ $value | humanizeDuration }} or more: "
         "an API server that answers slowly, or a rate limit that is too low.",
-        board=OPERATOR_BOARD,
+        board=frame.OPERATOR,
     )

@@ -23,9 +23,11 @@ WAIT_RATE = "namespace:heterotp_wait_seconds:sum_rate5m"
 
 # selectors of the boards
 ONE_JOB = 'cluster=~"$cluster",namespace="$namespace",heterotpjob="$heterotpjob"'
+SOME_RANKS = f'{ONE_JOB},rank=~"$rank"'
 NAMESPACES = 'cluster=~"$cluster",namespace=~"$namespace"'
 OPERATOR = 'cluster=~"$cluster",job=~"$job"'
 RATE_WINDOW = "$__rate_interval"
+WHO = "who"  # made of rank and node, for panels that name rows by one field
 
 
 def series(metric: str, *matchers: str) -> str:
@@ -117,7 +119,48 @@ def in_phase(phases: str) -> str:
     return f"max by ({JOB}) ({series('heterotp_operator_job_status_phase', phase(phases))} == 1)"
 
 
-def rose(metric: str, *matchers: str, before: str = "offset 1m") -> str:
-    """Return the job's value at the moments at which it rose."""
-    selected = series(metric, *matchers)
-    return f"max by ({JOB}) ({selected})\n> max by ({JOB}) ({selected} {before})"
+def rose(selected: str, before: str = "") -> str:
+    """Return a job's value at the moments at which it is above what it was before: a minute ago unless said."""
+    return f"max by ({JOB}) ({selected})\n> max by ({JOB}) ({before or f'{selected} offset 1m'})"
+
+
+def strategies() -> str:
+    """Return 1 for the strategy in force."""
+    name = "heterotp_policy_strategy"
+    return f"max by ({name}) ({series(name, ONE_JOB)}) == 1"
+
+
+def injections() -> str:
+    """Return the slow-downs asked for; a rank that nobody slows has none."""
+    return f"max by (rank, node) ({series('heterotp_injected_slowdown_ratio', ONE_JOB)})"
+
+
+def pruned(by: str = "rank, node") -> str:
+    """Return the share of each rank's columns that nobody computes."""
+    return f"max by ({by}) ({series('heterotp_pruned_ratio', SOME_RANKS)})"
+
+
+def moved(by: str = "rank, node") -> str:
+    """Return the share of each rank's columns that others compute."""
+    return f"max by ({by}) ({series('heterotp_migrated_ratio', SOME_RANKS)})"
+
+
+def gamma(by: str = "rank, node") -> str:
+    """Return the share of each rank's columns that it does not compute."""
+    return f"{pruned(by)}\n+ {moved(by)}"
+
+
+def beta(by: str = "rank, node") -> str:
+    """Return the part of gamma that others compute; none where nothing is taken."""
+    return f"{moved(by)}\n/ ({gamma(by)} > 0)"
+
+
+def columns(direction: str, by: str = "rank, node") -> str:
+    """Return the columns that come in to a rank or go out from it."""
+    way = f'direction="{direction}"'
+    return f"sum by ({by}) ({series('heterotp_migrated_columns', SOME_RANKS, way)})"
+
+
+def named_rank(expr: str) -> str:
+    """Return the same with rank and node in one label."""
+    return f'label_join({expr}, "{WHO}", " · ", "rank", "node")'

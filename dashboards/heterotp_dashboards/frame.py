@@ -1,0 +1,50 @@
+"""What all boards have in common: their frame, the links between them, marks on the time axis."""
+
+import json
+from typing import Any
+
+from grafana_foundation_sdk.builders import dashboard as build
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models import dashboard
+
+from heterotp_dashboards.queries import series
+from heterotp_dashboards.variables import DATASOURCE
+
+TAG = "heterotp"
+STRAGGLER, FLEET, OPERATOR = "heterotp-straggler", "heterotp-fleet", "heterotp-operator"  # uids, and file names
+Json = dict[str, Any]
+
+
+def board(title: str, uid: str, description: str, time_range: str = "now-30m") -> build.Dashboard:
+    """Return an empty board: UTC, shared crosshair, not to be edited in the browser, links to the other boards."""
+    made = build.Dashboard(title).uid(uid).description(description).tags([TAG]).readonly()
+    made.refresh("30s").time(time_range, "now").timezone("utc").tooltip(dashboard.DashboardCursorSync.CROSSHAIR)
+    links = build.DashboardLink("HeteroTP").type(dashboard.DashboardLinkType.DASHBOARDS).tags([TAG])
+    return made.link(links.keep_time(True).include_vars(True))
+
+
+def event(name: str, expr: str, color: str, text: str) -> build.AnnotationQuery:
+    """Return marks where an expression has values; values that follow each other make one region."""
+    query = build.AnnotationQuery().name(name).datasource(DATASOURCE).enable(True).hide(False).icon_color(color)
+    return query.expr(expr).step("1m").title_format(name).text_format(text)
+
+
+def operator_events(selector: str) -> list[build.AnnotationQuery]:
+    """Return the marks of boards about many jobs."""
+    restarts = f"sum by (reason) (increase({series('heterotp_operator_rank_restarts_total', selector)}[1m])) > 0"
+    firing = series("ALERTS", 'cluster=~"$cluster"', 'alertname=~"HeteroTP.*"', 'alertstate="firing"')
+    return [
+        event("Gang restart", restarts, "orange", "{{reason}}"),
+        event("Alert", f"max by (alertname) ({firing})", "dark-red", "{{alertname}}"),
+    ]
+
+
+def as_json(made: build.Dashboard) -> Json:
+    """Return the board's JSON without what the SDK adds and Grafana's own types do not have."""
+    content: Json = json.loads(JSONEncoder(sort_keys=True).encode(made.build()))
+    for each in (*content["links"], *content["annotations"]["list"]):
+        each.pop("placement", None)  # would hide them in a menu
+    for variable in content["templating"]["list"]:
+        for key in [key for key in variable if key.startswith("auto")]:
+            del variable[key]
+    return content

@@ -1,0 +1,1 @@
+"""The board `heterotp-straggler`: one module per row."""

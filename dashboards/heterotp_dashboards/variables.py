@@ -1,0 +1,47 @@
+"""Variables of the boards, and the data source that everything asks."""
+
+from grafana_foundation_sdk.builders import dashboard as build
+from grafana_foundation_sdk.models import common, dashboard
+
+DATASOURCE = common.DataSourceRef(type_val="prometheus", uid="${datasource}")
+ANY_DATASOURCE = "/.*/"  # the chart puts the value monitoring.dashboards.datasourceRegex in its place
+ALL = dashboard.VariableOption(selected=True, text="All", value="$__all")
+
+
+def datasource() -> build.DatasourceVariable:
+    """Return the choice of a Prometheus."""
+    return build.DatasourceVariable("datasource").label("Data source").type("prometheus").regex(ANY_DATASOURCE)
+
+
+def logs() -> build.DatasourceVariable:
+    """Return the Loki that links to logs lead to; where there is none they lead nowhere."""
+    return build.DatasourceVariable("logs").type("loki").hide(dashboard.VariableHide.HIDE_VARIABLE)
+
+
+def label(name: str, title: str, series: str) -> build.QueryVariable:
+    """Return the choice of one value that a label has in these series."""
+    return (
+        build.QueryVariable(name)
+        .label(title)
+        .datasource(DATASOURCE)
+        .query(f"label_values({series}, {name})")
+        .refresh(dashboard.VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .sort(dashboard.VariableSort.NATURAL_ASC)
+    )
+
+
+def many(name: str, title: str, series: str, all_value: str = ".*") -> build.QueryVariable:
+    """Return the choice of several values, all of them at first."""
+    return label(name, title, series).multi(True).include_all(True).all_value(all_value).current(ALL)
+
+
+def cluster(series: str) -> build.QueryVariable:
+    """Return the cluster: hidden, and any, as most Prometheus servers have no such label."""
+    variable = label("cluster", "Cluster", series).include_all(True).all_value(".*").current(ALL)
+    return variable.hide(dashboard.VariableHide.HIDE_VARIABLE)
+
+
+def top() -> build.CustomVariable:
+    """Return how many of the worst jobs are shown."""
+    options = [dashboard.VariableOption(selected=n == "10", text=n, value=n) for n in ("5", "10", "20")]
+    return build.CustomVariable("top").label("Worst").values("5,10,20").options(options).current(options[1])
