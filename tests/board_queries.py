@@ -1,10 +1,10 @@
 """Ask a Prometheus all that a board asks: panels, variables and annotations, resolved as Grafana resolves them.
 
-    board = load_board(path)
-    window = Window(start, end, step=15, rate_interval="1m")
-    values = resolve_variables(board, url, window, namespace="team-a")
-    for query in board_queries(board, values, window):
-        series = ask(query, url, window)
+board = load_board(path)
+window = Window(start, end, step=15, rate_interval="1m")
+values = resolve_variables(board, url, window, namespace="team-a")
+for query in board_queries(board, values, window):
+    series = ask(query, url, window)
 """
 
 import json

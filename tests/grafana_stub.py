@@ -46,9 +46,9 @@ class State:
 class Refusal(Exception):
     """An answer that is not 200."""
 
-    def __init__(self, status: int, message: str, **more: str) -> None:
+    def __init__(self, code: int, message: str, **more: str) -> None:
         super().__init__(message)
-        self.status, self.body = status, {"message": message, **more}
+        self.code, self.body = code, {"message": message, **more}
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -71,7 +71,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             self._send(200, json.dumps(self._route(body)).encode())
         except Refusal as refusal:
-            self._send(refusal.status, json.dumps(refusal.body).encode())
+            self._send(refusal.code, json.dumps(refusal.body).encode())
 
     def _send(self, status: int, body: bytes) -> None:
         self.send_response(status)

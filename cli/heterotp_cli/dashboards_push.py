@@ -84,8 +84,12 @@ def _folder(grafana: Grafana, name: str, create: bool) -> str:
 
 def _refuse(boards: Sequence[Json], verdicts: Sequence[Verdict]) -> None:
     """Raise Failed for boards that are not ours to change."""
-    refused = {verdict: [b["uid"] for b, v in zip(boards, verdicts, strict=True) if v == verdict] for verdict in verdicts}
+    refused = {
+        verdict: [b["uid"] for b, v in zip(boards, verdicts, strict=True) if v == verdict] for verdict in verdicts
+    }
     if uids := refused.get("provisioned"):
-        raise Failed(f"{', '.join(uids)}: comes from files that Grafana reads itself (the chart's ConfigMap?): change those")
+        raise Failed(
+            f"{', '.join(uids)}: comes from files that Grafana reads itself (the chart's ConfigMap?): change those"
+        )
     if uids := refused.get("changed by hand"):
         raise Failed(f"{', '.join(uids)}: changed by hand since the last push: --force overwrites the changes")

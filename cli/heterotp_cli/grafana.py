@@ -54,7 +54,7 @@ class Grafana:
         with self._explained():
             health = self._face.api.GET("/health")
         if not isinstance(health, dict) or "database" not in health:
-            raise Failed(f"{self.url} does not answer as a Grafana does: is --grafana-url right?")
+            raise self._stranger()
         major = re.match(r"\d+", str(health.get("version") or ""))
         if major and int(major[0]) < OLDEST:
             raise Failed(f"{self.url} is Grafana {health['version']}: the boards need {OLDEST}.0 or newer")
@@ -128,11 +128,18 @@ class Grafana:
         except GrafanaUnauthorizedError:
             raise Failed(f"{self.url} refuses the token (401): give one by --token-file or GRAFANA_TOKEN") from None
         except GrafanaException as error:
-            raise Failed(f"{self.url} answers {error.status_code}: {_told(error)}") from None
-        except requests.exceptions.JSONDecodeError:
-            raise Failed(f"{self.url} does not answer as a Grafana does: is --grafana-url right?") from None
+            told = error.response.get("message") if isinstance(error.response, dict) else None
+            if told is None:
+                raise self._stranger(f" ({error.status_code})") from None
+            needs = ": the token's service account needs the role Editor" if error.status_code == 403 else ""
+            raise Failed(f"{self.url} answers {error.status_code}: {told}{needs}") from None
+        except (requests.exceptions.JSONDecodeError, TypeError):  # grafana-api stumbles over a body that is no object
+            raise self._stranger() from None
         except requests.exceptions.RequestException as error:
             raise Failed(f"{self.url} cannot be reached: {_cause(error)}") from None
+
+    def _stranger(self, how: str = "") -> Failed:
+        return Failed(f"{self.url} does not answer as a Grafana does{how}: is --grafana-url right?")
 
 
 def _split(url: str) -> Any:
@@ -144,14 +151,6 @@ def _split(url: str) -> Any:
     if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_number:
         raise BadInput(f"--grafana-url: '{url}': must be http://HOST[:PORT][/PREFIX] or https://...")
     return parts
-
-
-def _told(error: GrafanaException) -> str:
-    told = error.response
-    message = told.get("message") if isinstance(told, dict) else None
-    if error.status_code == 403:
-        return f"{message or 'forbidden'}: the token's service account needs the role Editor"
-    return str(message or error.message)
 
 
 def _cause(error: BaseException) -> str:

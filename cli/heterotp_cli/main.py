@@ -16,6 +16,7 @@ COMMANDS = {
     "policy": ("heterotp_cli.verbs.on_runs:policy", "Change how a live run balances."),
     "simulate": ("heterotp_cli.simulate_command:command", "Predict what every strategy would do, without training."),
     "bench": ("heterotp_cli.bench_command:command", "Redraw the paper's figures beside the paper's numbers."),
+    "dashboards": ("heterotp_cli.dashboards_command:command", "Push the Grafana boards, or write them into files."),
     "validate": ("heterotp_cli.validate_command:command", "Judge manifests as the API server would."),
 }
 

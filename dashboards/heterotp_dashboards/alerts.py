@@ -6,6 +6,7 @@ from heterotp_dashboards import frame
 from heterotp_dashboards.queries import BUSY, IMBALANCE, JOB, SLOWDOWN, in_phase, phase, quantile, rate, series
 from heterotp_dashboards.rules import WINDOW, Alert, Group
 
+ERROR = 'result="error"'
 THE_JOB = "{{ $labels.namespace }}/{{ $labels.heterotpjob }}"
 PRESENT = f"count by ({JOB}) (count by ({JOB}, rank) (heterotp_iterations_total))"
 
@@ -216,10 +217,10 @@ def operator_absent(limits: Thresholds, operator_job: str) -> Alert:
 def handler_errors(limits: Thresholds, operator_job: str) -> Alert:
     """Reconciles that end in an error."""
     metric, own = "heterotp_operator_reconcile_total", f'job="{operator_job}"'
-    failed = rate(metric, own, 'result="error"', window=WINDOW)
+    failed = f"sum by (kind) ({rate(metric, own, ERROR, window=WINDOW)})"
     return Alert(
         "HeteroTPOperatorHandlerErrors",
-        f"sum by (kind) ({failed})\n/ (sum by (kind) ({rate(metric, own, window=WINDOW)}) > 0) > {limits.handler_error_ratio}",
+        f"{failed}\n/ (sum by (kind) ({rate(metric, own, window=WINDOW)}) > 0) > {limits.handler_error_ratio}",
         severity="warning",
         wait="15m",
         summary="The HeteroTP operator fails at {{ $labels.kind }} objects.",

@@ -17,7 +17,9 @@ TO_JOB = (
 
 def board() -> build.Dashboard:
     """Return the board."""
-    made = frame.board("HeteroTP / Fleet", frame.FLEET, "All jobs: how they are, the worst ones, what waiting costs.", "now-6h")
+    made = frame.board(
+        "HeteroTP / Fleet", frame.FLEET, "All jobs: how they are, the worst ones, what waiting costs.", "now-6h"
+    )
     made.with_variable(variables.datasource()).with_variable(variables.cluster(JOBS))
     made.with_variable(variables.many("namespace", "Namespaces", series(JOBS, 'cluster=~"$cluster"')))
     made.with_variable(variables.top())
@@ -39,7 +41,9 @@ def phases() -> Panel:
     )
     expr = f"sum by (phase) (max by (namespace, phase) ({series(JOBS, NAMESPACES)}))"
     panel = panels.number(about, Ask(expr, "{{phase}}", now=True), name=True)
-    return panels.color_fields(panel, {"Failed": "red", "Pending": "yellow", "Restarting": "orange", "Suspended": "gray"})
+    return panels.color_fields(
+        panel, {"Failed": "red", "Pending": "yellow", "Restarting": "orange", "Suspended": "gray"}
+    )
 
 
 def flagged() -> Panel:
@@ -75,14 +79,16 @@ def worst_table() -> Panel:
     """Return the worst jobs with what makes them so."""
     about = About(
         "Worst jobs",
-        "Jobs by imbalance (max T / mean T): their slowest rank's χ, and the share of time that goes into waiting. Good: "
-        "imbalance below 1.1. A high χ beside a low imbalance is a slow rank that balancing has dealt with. A row leads "
-        "to the job's board.",
+        "Jobs by imbalance (max T / mean T): their slowest rank's χ, and the share of time that goes into waiting. "
+        "Good: imbalance below 1.1. A high χ beside a low imbalance is a slow rank that balancing has dealt with. A "
+        "row leads to the job's board.",
         "none",
     )
     slowest, waiting = series(queries.SLOWDOWN_MAX, NAMESPACES), series(queries.WAIT_SHARE, NAMESPACES)
     these = f"and on ({JOB}) {worst_jobs()}"
-    panel = panels.rows(about, *(Ask(e, rows=True) for e in (worst_jobs(), f"{slowest}\n{these}", f"{waiting}\n{these}")))
+    panel = panels.rows(
+        about, *(Ask(e, rows=True) for e in (worst_jobs(), f"{slowest}\n{these}", f"{waiting}\n{these}"))
+    )
     names = {"Value #A": "imbalance", "Value #B": "max χ", "Value #C": "waiting", "heterotpjob": "job"}
     order = {"namespace": 0, "heterotpjob": 1, "Value #A": 2, "Value #B": 3, "Value #C": 4}
     panel.with_transformation(panels.transformation("merge"))
@@ -91,7 +97,9 @@ def worst_table() -> Panel:
         panels.transformation("organize", indexByName=order, renameByName=names, excludeByName={})
     )
     panel.with_transformation(panels.transformation("sortBy", fields={}, sort=[{"field": "imbalance", "desc": True}]))
-    panel.override_by_name("imbalance", [panels.setting("unit", FACTOR), panels.setting("decimals", 2), *panels.coloured(IMBALANCED)])
+    panel.override_by_name(
+        "imbalance", [panels.setting("unit", FACTOR), panels.setting("decimals", 2), *panels.coloured(IMBALANCED)]
+    )
     panel.override_by_name("max χ", [panels.setting("unit", FACTOR), panels.setting("decimals", 2)])
     panel.override_by_name("waiting", [panels.setting("unit", "percentunit"), panels.setting("decimals", 1)])
     return panel.override_by_name("job", [panels.setting("links", [panels.link("Stragglers", TO_JOB)])])
@@ -101,7 +109,8 @@ def worst_over_time() -> Panel:
     """Return the same jobs over time."""
     about = About(
         "Worst jobs over time",
-        "Imbalance of the jobs on the left, over the time range: since when, and whether it comes and goes. Good: green.",
+        "Imbalance of the jobs on the left, over the time range: since when, and whether it comes and goes. Good: "
+        "green.",
         FACTOR,
     )
     these = f"topk($top, {series(queries.IMBALANCE, NAMESPACES)} @ end())"
@@ -113,7 +122,8 @@ def lost() -> Panel:
     """Return rank-hours of waiting."""
     about = About(
         "Rank-hours lost to waiting, by namespace",
-        "Time that ranks spent waiting in this time range, added up: what imbalance and communication cost in machines.",
+        "Time that ranks spent waiting in this time range, added up: what imbalance and communication cost in "
+        "machines.",
         "h",
     )
     per_minute = f"sum_over_time({series(queries.WAIT_RATE, NAMESPACES)}[$__range:1m])"  # also of jobs that ended since

@@ -71,13 +71,17 @@ def queued() -> Panel:
 
 def handled() -> Panel:
     """Return reconciles per second."""
-    about = About("Reconciles/s", "Reconciles per second, by kind. Good: follows the number of jobs, without spikes.", "ops")
+    about = About(
+        "Reconciles/s", "Reconciles per second, by kind. Good: follows the number of jobs, without spikes.", "ops"
+    )
     return panels.lines(about, Ask(f"sum by (kind) ({rate(f'{P}reconcile_total', OPERATOR)})", "{{kind}}")).min(0)
 
 
 def errors() -> Panel:
     """Return the share of reconciles that fail."""
-    about = About("Errors", "Share of reconciles that end in an error. Good: 0; conflicts and re-queues are none.", "percentunit")
+    about = About(
+        "Errors", "Share of reconciles that end in an error. Good: 0; conflicts and re-queues are none.", "percentunit"
+    )
     failed = rate(f"{P}reconcile_total", OPERATOR, 'result="error"')
     every = f"(sum by (kind) ({rate(f'{P}reconcile_total', OPERATOR)}) > 0)"
     expr = f"(sum by (kind) ({failed}) or 0 * {every})\n/ {every}"
@@ -88,12 +92,16 @@ def duration() -> Panel:
     """Return quantiles of a reconcile."""
     about = About("Reconcile time", "Time of a reconcile: p50, p95, p99 of all kinds. Good: p99 below a second.", "s")
     buckets = f"{P}reconcile_duration_seconds_bucket"
-    return panels.lines(about, *(Ask(quantile(q, buckets, OPERATOR), f"p{round(q * 100)}") for q in (0.5, 0.95, 0.99))).min(0)
+    return panels.lines(
+        about, *(Ask(quantile(q, buckets, OPERATOR), f"p{round(q * 100)}") for q in (0.5, 0.95, 0.99))
+    ).min(0)
 
 
 def inflight() -> Panel:
     """Return reconciles that run now."""
-    about = About("In flight", "Reconciles that run now. Good: below HETEROTP_WORKERS (24); at it, work queues up.", "none")
+    about = About(
+        "In flight", "Reconciles that run now. Good: below HETEROTP_WORKERS (24); at it, work queues up.", "none"
+    )
     return panels.lines(about, Ask(f"sum by (kind) ({series(f'{P}reconciles_inflight', OPERATOR)})", "{{kind}}")).min(0)
 
 
@@ -126,11 +134,13 @@ def calls() -> Panel:
     """Return API calls."""
     about = About(
         "API calls/s",
-        "Calls to the API server by verb and code; code 0 is no answer. Good: 2xx, some 404 and 409; below the limit of "
-        "HETEROTP_API_REQUESTS_PER_SECOND (200).",
+        "Calls to the API server by verb and code; code 0 is no answer. Good: 2xx, some 404 and 409; below the limit "
+        "of HETEROTP_API_REQUESTS_PER_SECOND (200).",
         "reqps",
     )
-    return panels.lines(about, Ask(f"sum by (verb, code) ({rate(f'{P}api_requests_total', OPERATOR)})", "{{verb}} {{code}}")).min(0)
+    return panels.lines(
+        about, Ask(f"sum by (verb, code) ({rate(f'{P}api_requests_total', OPERATOR)})", "{{verb}} {{code}}")
+    ).min(0)
 
 
 def call_time() -> Panel:
@@ -167,7 +177,9 @@ def job_phases() -> Panel:
 
 def restarts() -> Panel:
     """Return gang restarts."""
-    about = About("Gang restarts, by reason", "Restarts in this time range. Good: none, or those of drained nodes.", "none")
+    about = About(
+        "Gang restarts, by reason", "Restarts in this time range. Good: none, or those of drained nodes.", "none"
+    )
     expr = f"sum by (reason) ({added_up(f'{P}rank_restarts_total', NAMESPACES)})"
     return panels.bars(about, Ask(expr, "{{reason}}", now=True), colors=steps(ORANGE)).decimals(0).no_value("none")
 

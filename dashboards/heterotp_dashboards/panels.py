@@ -7,8 +7,6 @@ from typing import TypeVar
 from grafana_foundation_sdk.builders import (
     barchart,
     bargauge,
-    common as common_builders,
-    dashboard as build,
     heatmap,
     prometheus,
     stat,
@@ -16,11 +14,17 @@ from grafana_foundation_sdk.builders import (
     table,
     timeseries,
 )
-from grafana_foundation_sdk.models import common, dashboard, heatmap as heatmap_model, prometheus as prometheus_model
+from grafana_foundation_sdk.builders import common as viz
+from grafana_foundation_sdk.builders import dashboard as build
+from grafana_foundation_sdk.models import common, dashboard
+from grafana_foundation_sdk.models.heatmap import HeatmapColorMode
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from heterotp_dashboards.variables import DATASOURCE
 
-Panel = barchart.Panel | bargauge.Panel | heatmap.Panel | stat.Panel | statetimeline.Panel | table.Panel | timeseries.Panel
+Panel = (
+    barchart.Panel | bargauge.Panel | heatmap.Panel | stat.Panel | statetimeline.Panel | table.Panel | timeseries.Panel
+)
 Kind = TypeVar(
     "Kind",
     barchart.Panel,
@@ -62,8 +66,8 @@ def _target(number: int, ask: Ask) -> prometheus.Dataquery:
     target = prometheus.Dataquery().datasource(DATASOURCE).ref_id(ref).expr(ask.expr).legend_format(ask.legend)
     target = target.instant() if ask.now or ask.rows else target.range()
     if ask.rows:
-        return target.format(prometheus_model.PromQueryFormat.TABLE)
-    return target.format(prometheus_model.PromQueryFormat.HEATMAP).exemplar(True) if ask.buckets else target
+        return target.format(PromQueryFormat.TABLE)
+    return target.format(PromQueryFormat.HEATMAP).exemplar(True) if ask.buckets else target
 
 
 def _begin(panel: Kind, about: About, asks: Sequence[Ask]) -> Kind:
@@ -88,15 +92,15 @@ def _by_threshold() -> build.FieldColor:
     return build.FieldColor().mode(dashboard.FieldColorModeId.THRESHOLDS)
 
 
-def _legend(*calcs: str) -> common_builders.VizLegendOptions:
+def _legend(*calcs: str) -> viz.VizLegendOptions:
     """Return a legend that is seen: without this the SDK hides it."""
     mode = common.LegendDisplayMode.TABLE if calcs else common.LegendDisplayMode.LIST
     place = common.LegendPlacement.RIGHT if calcs else common.LegendPlacement.BOTTOM
-    return common_builders.VizLegendOptions().show_legend(True).display_mode(mode).placement(place).calcs(list(calcs))
+    return viz.VizLegendOptions().show_legend(True).display_mode(mode).placement(place).calcs(list(calcs))
 
 
-def _last() -> common_builders.ReduceDataOptions:
-    return common_builders.ReduceDataOptions().calcs(["lastNotNull"]).values(False).fields("")
+def _last() -> viz.ReduceDataOptions:
+    return viz.ReduceDataOptions().calcs(["lastNotNull"]).values(False).fields("")
 
 
 def number(about: About, *asks: Ask, colors: build.ThresholdsConfig = CALM, name: bool = False) -> stat.Panel:
@@ -124,7 +128,7 @@ def lines(about: About, *asks: Ask, fill: float = 0) -> timeseries.Panel:
     """Return lines over time."""
     panel = _begin(timeseries.Panel(), about, asks).line_width(1).fill_opacity(fill)
     panel.show_points(common.VisibilityMode.NEVER).insert_nulls(300_000)
-    panel.tooltip(common_builders.VizTooltipOptions().mode(common.TooltipDisplayMode.MULTI))
+    panel.tooltip(viz.VizTooltipOptions().mode(common.TooltipDisplayMode.MULTI))
     return panel.legend(_legend())
 
 
@@ -146,7 +150,7 @@ def buckets(about: About, ask: Ask) -> heatmap.Panel:
     """Return a classic histogram over time."""
     panel = _begin(heatmap.Panel(), about, [ask]).calculate(False).show_legend()
     panel.y_axis(heatmap.YAxisConfig().unit(about.unit).axis_placement(common.AxisPlacement.LEFT))
-    scheme = heatmap.HeatmapColorOptions().mode(heatmap_model.HeatmapColorMode.SCHEME).scheme("Oranges").steps(64)
+    scheme = heatmap.HeatmapColorOptions().mode(HeatmapColorMode.SCHEME).scheme("Oranges").steps(64)
     return panel.color(scheme).unit("short").exemplars_color("rgba(255,0,255,0.7)")
 
 

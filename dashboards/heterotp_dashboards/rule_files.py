@@ -14,7 +14,8 @@ RUNBOOKS = "docs/runbooks/{alert}.md"
 HEAD = "Made by `make generate` from dashboards/heterotp_dashboards; do not edit."
 VALUES = ".Values.monitoring.rules"
 _OPERATOR_JOB_VALUE = "HELM(operatorJob)"
-_TEMPLATE = """\
+_TEMPLATE = (
+    """\
 {{- /* %s */ -}}
 {{- if VALUES.enabled }}
 {{- $operatorJob := default (printf "%%s-operator" (include "heterotp.name" .)) VALUES.operatorJob }}
@@ -31,7 +32,9 @@ metadata:
   {{- end }}
 spec:
   groups:
-""".replace("VALUES", VALUES) % HEAD
+""".replace("VALUES", VALUES)
+    % HEAD
+)
 
 
 class _Dumper(yaml.SafeDumper):

@@ -15,7 +15,7 @@ from heterotp_cli.run_command import local_problem, read_manifest
 from heterotp_cli.workdir import prepare, write_json
 from manifest_table import TABLE, manifest
 
-HEAVY = ("torch", "pydantic", "matplotlib", "rich", "numpy", "yaml", "kopf", "heterotp_api")
+HEAVY = ("torch", "pydantic", "matplotlib", "rich", "numpy", "yaml", "kopf", "heterotp_api", "requests")
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -35,9 +35,8 @@ def test_help_lists_all_commands_and_imports_nothing_heavy():
 def test_every_command_exists_and_helps(name):
     result = CliRunner().invoke(group, [name, "--help"])
     assert result.exit_code == 0
-    argument = {"bench": "paper", "run": "MANIFEST", "validate": "MANIFEST", "simulate": "MANIFEST"}.get(
-        name, "RUN_DIR"
-    )
+    manifests = dict.fromkeys(("run", "validate", "simulate"), "MANIFEST")
+    argument = {**manifests, "bench": "paper", "dashboards": "push"}.get(name, "RUN_DIR")
     assert argument in result.output
 
 

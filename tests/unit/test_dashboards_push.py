@@ -40,7 +40,12 @@ class Server:
         board = self.board(uid)
         content = {**board["dashboard"], "title": "Mine"}
         done = self.call(
-            "POST", "/dashboards/db", dashboard=content, folderUid=board["meta"]["folderUid"], message="better", overwrite=True
+            "POST",
+            "/dashboards/db",
+            dashboard=content,
+            folderUid=board["meta"]["folderUid"],
+            message="better",
+            overwrite=True,
         )
         assert done.status_code == 200, done.text
 
@@ -195,7 +200,7 @@ def test_a_path_before_the_api_is_kept(stub):
     assert lines[0] == f"created {UIDS[0]}: {stub.url}/grafana/d/{UIDS[0]}/{UIDS[0]}"
 
 
-def test_someone_else_saves_between_look_and_write(stub, monkeypatch):
+def test_someone_else_saves_between_look_and_write(stub):
     push(stub.url)
     from heterotp_cli import dashboards_push
     from heterotp_cli.grafana import Grafana
@@ -210,8 +215,8 @@ def test_someone_else_saves_between_look_and_write(stub, monkeypatch):
 ANSWERS = {
     "403": (403, b'{"message": "no"}', "answers 403: no: the token's service account needs the role Editor"),
     "500": (500, b'{"message": "database is locked"}', "answers 500: database is locked"),
-    "502 of a proxy": (502, b"<html>bad gateway</html>", "does not answer as a Grafana does"),
-    "503 with null": (503, b"null", "answers 503"),
+    "502 of a proxy": (502, b"<html>bad gateway</html>", "does not answer as a Grafana does (502)"),
+    "503 with null": (503, b"null", "does not answer as a Grafana does"),
     "a login page": (200, b"<html>sign in</html>", "does not answer as a Grafana does"),
     "an empty body": (200, b"", "does not answer as a Grafana does"),
     "another API": (200, b'{"status": "success"}', "does not answer as a Grafana does"),

@@ -37,7 +37,8 @@ def taken() -> Panel:
     """Return gamma over time."""
     about = About(
         "Work taken from ranks (γ)",
-        "Pruned and moved together, over time. Good: 0, or a step up when a rank turns slow and back to 0 when it is well.",
+        "Pruned and moved together, over time. Good: 0, or a step up when a rank turns slow and back to 0 when it is "
+        "well.",
         "percentunit",
     )
     return panels.lines(about, Ask(queries.gamma(), RANK_LEGEND), fill=10).min(0).max(1)
@@ -47,8 +48,8 @@ def moved_share() -> Panel:
     """Return beta over time."""
     about = About(
         "Moved instead of pruned (β)",
-        "Of the work taken from a rank, the part that others compute: 1 loses nothing, 0 is pruned altogether. No line: "
-        "nothing is taken from anybody.",
+        "Of the work taken from a rank, the part that others compute: 1 loses nothing, 0 is pruned altogether. No "
+        "line: nothing is taken from anybody.",
         "percentunit",
     )
     return panels.lines(about, Ask(queries.beta(), RANK_LEGEND)).min(0).max(1).no_value("nothing is taken")
@@ -69,12 +70,14 @@ def columns() -> Panel:
     """Return columns that migrate, out below the axis."""
     about = About(
         "Columns moved per iteration",
-        "Columns of weights whose work goes to other ranks (below the axis) and comes from them (above). Good: both sides "
-        "sum to the same.",
+        "Columns of weights whose work goes to other ranks (below the axis) and comes from them (above). Good: both "
+        "sides sum to the same.",
         "short",
     )
     asks = [Ask(queries.columns(way), f"{way}: {RANK_LEGEND}") for way in ("in", "out")]
-    return panels.lines(about, *asks, fill=10).override_by_query("B", [panels.setting("custom.transform", "negative-Y")])
+    return panels.lines(about, *asks, fill=10).override_by_query(
+        "B", [panels.setting("custom.transform", "negative-Y")]
+    )
 
 
 def moved_bytes() -> Panel:
@@ -115,7 +118,8 @@ def updates() -> Panel:
     """Return decisions per minute."""
     about = About(
         "Decisions per minute",
-        "New plans by strategy. Good: a few after a change of speed, then none. Always some: thresholds are too narrow.",
+        "New plans by strategy. Good: a few after a change of speed, then none. Always some: thresholds are too "
+        "narrow.",
         "opm",
     )
     expr = f"sum by (strategy) ({rate('heterotp_policy_updates_total', ONE_JOB)}) * 60"

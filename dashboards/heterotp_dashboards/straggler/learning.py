@@ -15,7 +15,9 @@ def learning() -> list[Line]:
 
 def loss() -> Panel:
     """Return the loss."""
-    about = About("Loss", "Loss of training and of evaluations. Good: falls, and no gap or step where work is pruned.", "short")
+    about = About(
+        "Loss", "Loss of training and of evaluations. Good: falls, and no gap or step where work is pruned.", "short"
+    )
     return panels.lines(about, Ask(f"max by (split) ({series('heterotp_loss', ONE_JOB)})", "{{split}}"))
 
 
@@ -23,15 +25,19 @@ def accuracy() -> Panel:
     """Return accuracy, with pruning beside it."""
     about = About(
         "Accuracy, and pruning",
-        "Accuracy of evaluations; on the right axis the most that is pruned from any rank. Good: accuracy does not bend "
-        "where pruning begins.",
+        "Accuracy of evaluations; on the right axis the most that is pruned from any rank. Good: accuracy does not "
+        "bend where pruning begins.",
         "percentunit",
     )
     asks = [
         Ask(f"max by (split) ({series('heterotp_accuracy_ratio', ONE_JOB)})", "{{split}}"),
         Ask(f"max({series('heterotp_pruned_ratio', ONE_JOB)})", "most pruned"),
     ]
-    right = [panels.setting("custom.axisPlacement", "right"), panels.fixed("red"), panels.setting("custom.fillOpacity", 15)]
+    right = [
+        panels.setting("custom.axisPlacement", "right"),
+        panels.fixed("red"),
+        panels.setting("custom.fillOpacity", 15),
+    ]
     return panels.lines(about, *asks).min(0).max(1).override_by_name("most pruned", right)
 
 
@@ -51,7 +57,8 @@ def lost() -> Panel:
     """Return rank-hours of waiting."""
     about = About(
         "Rank-hours lost to waiting",
-        "Time that ranks spent waiting in this time range, added up: what imbalance and communication cost in machines.",
+        "Time that ranks spent waiting in this time range, added up: what imbalance and communication cost in "
+        "machines.",
         "h",
     )
     waited = added_up("heterotp_phase_seconds_total", ONE_JOB, phase("wait"))
@@ -60,7 +67,9 @@ def lost() -> Panel:
 
 def checkpoint() -> Panel:
     """Return the cost of a checkpoint."""
-    about = About("Last checkpoint took", "Seconds to write the newest checkpoint. Good: small against its interval.", "s")
+    about = About(
+        "Last checkpoint took", "Seconds to write the newest checkpoint. Good: small against its interval.", "s"
+    )
     ask = Ask(f"max({series('heterotp_checkpoint_seconds', ONE_JOB)} > 0)", "checkpoint", now=True)
     return panels.number(about, ask).no_value("none yet")
 
@@ -69,8 +78,8 @@ def refused() -> Panel:
     """Return control documents that ranks did not take."""
     about = About(
         "Control documents refused",
-        "Times that rank 0 refused what the operator told it, in this time range. Good: 0. Else: the trainer's image is "
-        "older than the operator.",
+        "Times that rank 0 refused what the operator told it, in this time range. Good: 0. Else: the trainer's image "
+        "is older than the operator.",
         "none",
     )
     ask = Ask(f"sum({added_up('heterotp_control_errors_total', ONE_JOB)})", "refused", now=True)
@@ -79,7 +88,9 @@ def refused() -> Panel:
 
 def progress() -> Panel:
     """Return how far the job is."""
-    about = About("Epoch, attempt", "The epoch it is in, and how often the gang was started. Good: attempt stays.", "none")
+    about = About(
+        "Epoch, attempt", "The epoch it is in, and how often the gang was started. Good: attempt stays.", "none"
+    )
     asks = [
         Ask(f"max({series(metric, ONE_JOB)})", legend, now=True)
         for metric, legend in (("heterotp_epoch", "epoch"), ("heterotp_attempt", "attempt"))

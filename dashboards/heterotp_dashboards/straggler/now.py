@@ -18,8 +18,8 @@ def slowest() -> Panel:
     about = About(
         "Slowest rank",
         "The rank whose matrix products take longest for the same work, and how many times as long as on the fastest "
-        "rank (χ, over 5 minutes). Good: green, below 1.2. A rank on a slower kind of device reads that device's factor; "
-        "it does no harm while the imbalance is green. Needs the recording rules and metrics.level full.",
+        "rank (χ, over 5 minutes). Good: green, below 1.2. A rank on a slower kind of device reads that device's "
+        "factor; it does no harm while the imbalance is green. Needs the recording rules and metrics.level full.",
         FACTOR,
     )
     ask = Ask(f"topk(1, {series(queries.SLOWDOWN, ONE_JOB)})", RANK_LEGEND, now=True)
@@ -87,8 +87,8 @@ def mode() -> Panel:
     """Return the strategy in force."""
     about = About(
         "Strategy in force",
-        "How balancing deals with slow ranks now. None only watches, ZERO prunes, MIG lets others compute, SEMI does both, "
-        "RESHARD moves work for good, AUTO decides.",
+        "How balancing deals with slow ranks now. None only watches, ZERO prunes, MIG lets others compute, SEMI does "
+        "both, RESHARD moves work for good, AUTO decides.",
         "none",
     )
     return panels.word(about, Ask(queries.strategies(), "{{heterotp_policy_strategy}}", now=True))
@@ -122,7 +122,8 @@ def injected() -> Panel:
     """Return ranks that are slowed on purpose."""
     about = About(
         "Slowed on purpose",
-        "Ranks that a StragglerInjection slows now, and how much was asked for. Good: none, unless somebody is testing.",
+        "Ranks that a StragglerInjection slows now, and how much was asked for. Good: none, unless somebody is "
+        "testing.",
         FACTOR,
     )
     ask = Ask(queries.injections(), RANK_LEGEND, now=True)

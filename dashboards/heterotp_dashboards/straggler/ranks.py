@@ -2,8 +2,8 @@
 
 from heterotp_dashboards import panels, queries
 from heterotp_dashboards.panels import FACTOR, RANK_LEGEND, About, Ask, Line, Panel
-from heterotp_dashboards.straggler.rank_table import table
 from heterotp_dashboards.queries import ONE_JOB, SOME_RANKS, Ranks, phase, rate, series
+from heterotp_dashboards.straggler.rank_table import table
 
 RANKS = Ranks(SOME_RANKS)
 PHASE_COLORS = {
