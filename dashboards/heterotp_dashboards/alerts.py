@@ -18,6 +18,7 @@ class Thresholds:
     slowdown: str = "1.5"
     imbalance: str = "1.2"
     straggler_for: str = "10m"
+    straggler_keep_firing_for: str = "5m"
     stalled_seconds: str = "600"
     policy_diverged_for: str = "5m"
     policy_updates: str = "30"
@@ -60,7 +61,7 @@ def straggler_unmitigated(limits: Thresholds) -> Alert:
         f"  unless on ({JOB}) {SLOWDOWN})",
         severity="warning",
         wait=limits.straggler_for,
-        linger="5m",
+        linger=limits.straggler_keep_firing_for,
         summary=f"Rank {{{{ $labels.rank }}}} of {THE_JOB} is slow and holds the others up.",
         description='Rank {{ $labels.rank }} on {{ $labels.node }} takes {{ $value | printf "%.1f" }} times as long as '
         f"it should for its work. The other ranks of {THE_JOB} wait for it, and balancing does not make up for it.",

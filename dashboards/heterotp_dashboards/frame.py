@@ -47,4 +47,6 @@ def as_json(made: build.Dashboard) -> Json:
     for variable in content["templating"]["list"]:
         for key in [key for key in variable if key.startswith("auto")]:
             del variable[key]
+    for panel in content["panels"]:
+        panel.get("options", {}).pop("footer", None)  # of tables; newer Grafanas have it among the fields
     return content

@@ -88,7 +88,7 @@ def mode() -> Panel:
     about = About(
         "Strategy in force",
         "How balancing deals with slow ranks now. None only watches, ZERO prunes, MIG lets others compute, SEMI does "
-        "both, RESHARD moves work for good, AUTO decides.",
+        "both, RESHARD moves work for good, AUTO decides. Good: the one that you chose.",
         "none",
     )
     return panels.word(about, Ask(queries.strategies(), "{{heterotp_policy_strategy}}", now=True))
