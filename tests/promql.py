@@ -99,7 +99,7 @@ class Reader:
         if op == "or":
             return left | right
         if matching is None or op in ("and", "unless", ">", "<", "==", "!=", ">=", "<="):
-            return left | right if not left else left
+            return left if left else right
         return set(matching.labels)
 
     def _need(self, wanted: list[str], there: set[str], where: str) -> None:

@@ -123,7 +123,7 @@ def lost() -> Panel:
     about = About(
         "Rank-hours lost to waiting, by namespace",
         "Time that ranks spent waiting in this time range, added up: what imbalance and communication cost in "
-        "machines.",
+        "machines. Good: little against ranks times hours.",
         "h",
     )
     per_minute = f"sum_over_time({series(queries.WAIT_RATE, NAMESPACES)}[$__range:1m])"  # also of jobs that ended since

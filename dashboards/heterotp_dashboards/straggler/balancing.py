@@ -48,8 +48,8 @@ def moved_share() -> Panel:
     """Return beta over time."""
     about = About(
         "Moved instead of pruned (β)",
-        "Of the work taken from a rank, the part that others compute: 1 loses nothing, 0 is pruned altogether. No "
-        "line: nothing is taken from anybody.",
+        "Of the work taken from a rank, the part that others compute. Good: 1, which loses nothing; at 0 all of it is "
+        "pruned. No line: nothing is taken from anybody.",
         "percentunit",
     )
     return panels.lines(about, Ask(queries.beta(), RANK_LEGEND)).min(0).max(1).no_value("nothing is taken")

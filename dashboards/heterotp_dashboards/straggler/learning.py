@@ -58,7 +58,7 @@ def lost() -> Panel:
     about = About(
         "Rank-hours lost to waiting",
         "Time that ranks spent waiting in this time range, added up: what imbalance and communication cost in "
-        "machines.",
+        "machines. Good: little against ranks times hours.",
         "h",
     )
     waited = added_up("heterotp_phase_seconds_total", ONE_JOB, phase("wait"))
