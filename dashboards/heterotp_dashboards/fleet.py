@@ -3,7 +3,7 @@
 from grafana_foundation_sdk.builders import dashboard as build
 
 from heterotp_dashboards import frame, panels, queries, variables
-from heterotp_dashboards.panels import FACTOR, GREEN, RED, YELLOW, About, Ask, Layout, Line, Panel, steps
+from heterotp_dashboards.panels import FACTOR, GREEN, ORANGE, RED, YELLOW, About, Ask, Layout, Line, Panel, steps
 from heterotp_dashboards.queries import JOB, NAMESPACES, added_up, quantile, rate, series
 
 JOBS = "heterotp_operator_jobs"
@@ -40,10 +40,10 @@ def phases() -> Panel:
         "none",
     )
     expr = f"sum by (phase) (max by (namespace, phase) ({series(JOBS, NAMESPACES)}))"
-    panel = panels.number(about, Ask(expr, "{{phase}}", now=True), name=True)
-    return panels.color_fields(
-        panel, {"Failed": "red", "Pending": "yellow", "Restarting": "orange", "Suspended": "gray"}
-    )
+    panel = panels.number(about, Ask(expr, "{{phase}}", now=True), colors=steps("text"))
+    for phase, color in (("Running", GREEN), ("Pending", YELLOW), ("Restarting", ORANGE), ("Failed", RED)):
+        panel.override_by_name(phase, [panels.setting("thresholds", steps("text", (1, color)).build())])
+    return panel.text_mode(panels.VALUE_AND_NAME)
 
 
 def flagged() -> Panel:

@@ -85,7 +85,7 @@ def errors() -> Panel:
     failed = rate(f"{P}reconcile_total", OPERATOR, 'result="error"')
     every = f"(sum by (kind) ({rate(f'{P}reconcile_total', OPERATOR)}) > 0)"
     expr = f"(sum by (kind) ({failed}) or 0 * {every})\n/ {every}"
-    return panels.lines(about, Ask(expr, "{{kind}}")).min(0)
+    return panels.lines(about, Ask(expr, "{{kind}}")).min(0).axis_soft_max(0.05)
 
 
 def duration() -> Panel:
@@ -102,13 +102,21 @@ def inflight() -> Panel:
     about = About(
         "In flight", "Reconciles that run now. Good: below HETEROTP_WORKERS (24); at it, work queues up.", "none"
     )
-    return panels.lines(about, Ask(f"sum by (kind) ({series(f'{P}reconciles_inflight', OPERATOR)})", "{{kind}}")).min(0)
+    return (
+        panels.lines(about, Ask(f"sum by (kind) ({series(f'{P}reconciles_inflight', OPERATOR)})", "{{kind}}"))
+        .min(0)
+        .axis_soft_max(5)
+    )
 
 
 def depth() -> Panel:
     """Return the depth of the queues."""
     about = About("Queue depth", "Objects that wait for a worker. Good: 0, with short peaks.", "none")
-    return panels.lines(about, Ask(f"sum by (kind) ({series(f'{P}workqueue_depth', OPERATOR)})", "{{kind}}")).min(0)
+    return (
+        panels.lines(about, Ask(f"sum by (kind) ({series(f'{P}workqueue_depth', OPERATOR)})", "{{kind}}"))
+        .min(0)
+        .axis_soft_max(5)
+    )
 
 
 def queue_time() -> Panel:

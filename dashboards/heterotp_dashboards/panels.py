@@ -36,6 +36,7 @@ Kind = TypeVar(
     timeseries.Panel,
 )
 COLUMNS = 24
+VALUE_AND_NAME = common.BigValueTextMode.VALUE_AND_NAME
 FACTOR = "suffix:×"
 GREEN, YELLOW, ORANGE, RED = "green", "yellow", "orange", "red"
 RANK_LEGEND = "rank {{rank}} · {{node}}"
@@ -105,7 +106,7 @@ def _last() -> viz.ReduceDataOptions:
 
 def number(about: About, *asks: Ask, colors: build.ThresholdsConfig = CALM, name: bool = False) -> stat.Panel:
     """Return a stat; `name`: the value with its series' name, on a ground of the threshold's colour."""
-    text = common.BigValueTextMode.VALUE_AND_NAME if name or len(asks) > 1 else common.BigValueTextMode.AUTO
+    text = VALUE_AND_NAME if name or len(asks) > 1 else common.BigValueTextMode.AUTO
     color = common.BigValueColorMode.BACKGROUND if name else common.BigValueColorMode.VALUE
     graph = common.BigValueGraphMode.NONE if all(ask.now for ask in asks) else common.BigValueGraphMode.AREA
     panel = _begin(stat.Panel(), about, asks).thresholds(colors).color_scheme(_by_threshold())
@@ -121,6 +122,7 @@ def bars(about: About, *asks: Ask, colors: build.ThresholdsConfig = CALM) -> bar
     """Return horizontal bars of what is now."""
     panel = _begin(bargauge.Panel(), about, asks).thresholds(colors).color_scheme(_by_threshold()).min(0)
     panel.orientation(common.VizOrientation.HORIZONTAL).display_mode(common.BarGaugeDisplayMode.BASIC)
+    panel.name_placement(common.BarGaugeNamePlacement.TOP).max_viz_height(40)
     return panel.legend(_legend()).reduce_options(_last())
 
 
@@ -156,7 +158,7 @@ def buckets(about: About, ask: Ask) -> heatmap.Panel:
 
 def rows(about: About, *asks: Ask) -> table.Panel:
     """Return a table."""
-    return _begin(table.Panel(), about, asks).thresholds(CALM)
+    return _begin(table.Panel(), about, asks).thresholds(CALM).min_width(60)
 
 
 def transformation(kind: str, **options: object) -> dashboard.DataTransformerConfig:

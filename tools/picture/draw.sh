@@ -6,7 +6,7 @@ set -euo pipefail
 [ $# -ge 3 ] || { sed -n 2,4p "$0"; exit 2; }
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 python=$here/../../.venv/bin/python
-[ -x "$python" ] || python=python3
+[ -x "$python" ] || python=${PYTHON:-python3}
 board=$(realpath "$1") url=$2 out=$(realpath -m "$3")
 shift 3
 cd "$here"
@@ -16,15 +16,14 @@ height=$("$python" answers.py "$board" "$url" data.js "$@")
 page=(chromium --headless --no-sandbox --disable-gpu --allow-file-access-from-files --hide-scrollbars
   --window-size="${WIDTH:-1600},$height" --virtual-time-budget=10000)
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+trap 'rm -f "$log" "$log.dom"' EXIT
 "${page[@]}" --screenshot="$out" "file://$here/index.html" >/dev/null 2>&1
 "${page[@]}" --enable-logging=stderr --dump-dom "file://$here/index.html" 2>"$log" >"$log.dom"
 bad=0
 for kind in no-data crash unsupported; do
-  count=$(grep -o "data-testid=\"$kind\"" "$log.dom" | wc -l)
+  count=$(grep -o "data-testid=\"$kind\"" "$log.dom" | wc -l || true)
   echo "$kind: $count"
   bad=$((bad + count))
 done
-grep -E 'CONSOLE.*(ERR|Uncaught)' "$log" && bad=1
-rm -f "$log.dom"
+if grep -E 'CONSOLE.*(ERR|Uncaught)' "$log"; then bad=1; fi
 exit $((bad > 0))

@@ -64,6 +64,14 @@ const withoutNull = (thresholds: any) => ({
 });
 const NO_THRESHOLDS = { mode: 'absolute', steps: [{ color: 'green', value: null }] };
 
+// the range that colours and bars are measured by: the panel's own, else that of all its values
+function rangeOf(field: any, all: number[]) {
+  if (field.type !== FieldType.number) return undefined;
+  const min = field.config.min ?? Math.min(...all);
+  const max = field.config.max ?? Math.max(...all);
+  return { min, max, delta: max - min };
+}
+
 export function configured(panel: any, frames: DataFrame[], theme: GrafanaTheme2): DataFrame[] {
   const { defaults = {}, overrides = [] } = panel.fieldConfig ?? {};
   const mode = panel.type === 'timeseries' || panel.type === 'barchart' ? 'palette-classic' : 'thresholds';
@@ -76,10 +84,13 @@ export function configured(panel: any, frames: DataFrame[], theme: GrafanaTheme2
     frames.forEach((frame) => frame.fields.filter((field) => matches(field, frame, frames)).forEach((field) =>
       properties.forEach((property: any) => set(field.config, property.id, property.value))));
   }
+  const all = frames.flatMap((frame) => frame.fields.filter((field) => field.type === FieldType.number))
+    .flatMap((field) => field.values.filter(Number.isFinite));
   let index = 0;
   frames.forEach((frame, frameIndex) => frame.fields.forEach((field: any, fieldIndex: number) => {
     field.config.thresholds = withoutNull(field.config.thresholds);
-    field.state = { seriesIndex: field.type === FieldType.number ? index++ : 0, origin: { frameIndex, fieldIndex } };
+    const seriesIndex = field.type === FieldType.number ? index++ : 0;
+    field.state = { seriesIndex, range: rangeOf(field, all), origin: { frameIndex, fieldIndex } };
     field.display = getDisplayProcessor({ field, theme, timeZone: 'utc' });
     field.getLinks = () => [];
   }));

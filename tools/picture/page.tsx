@@ -31,7 +31,7 @@ function Single({ panel, frames, width, height }: any) {
         justifyMode={options.justifyMode ?? 'auto'} textMode={options.textMode ?? 'auto'} />
     : <BarGauge {...{ width, height, theme }} value={value.display} field={value.field}
         display={value.view?.getFieldDisplayProcessor(value.colIndex)} orientation={options.orientation ?? 'horizontal'}
-        displayMode={options.displayMode ?? 'gradient'} itemSpacing={8} lcdCellWidth={12} />;
+        displayMode={options.displayMode ?? 'gradient'} namePlacement={options.namePlacement} itemSpacing={8} lcdCellWidth={12} />;
   return <VizRepeater source={values} getValues={() => values as any} renderValue={draw} renderCounter={0}
     width={width} height={height} orientation={options.orientation ?? 'auto'} />;
 }

@@ -35,7 +35,7 @@ def imbalance() -> Panel:
         FACTOR,
     )
     colors = steps(GREEN, (1.1, YELLOW), (1.2, RED))
-    ask = Ask(series(queries.IMBALANCE, ONE_JOB), "max T / mean T", now=True)
+    ask = Ask(series(queries.IMBALANCE, ONE_JOB), "max / mean", now=True)
     return panels.bars(about, ask, colors=colors).decimals(2).min(1).max(2)
 
 
