@@ -19,6 +19,7 @@ COPY api api
 COPY operator operator
 COPY trainer trainer
 COPY cli cli
+COPY dashboards dashboards
 RUN /build/bin/pip wheel --disable-pip-version-check -q --no-deps --no-build-isolation -w /wheels .
 
 FROM ${PYTHON_IMAGE} AS operator-venv

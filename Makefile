@@ -31,6 +31,7 @@ test: setup ## every test, on a real API server and a real kind cluster that it 
 	@tools/test.sh
 
 test-fast: setup ## what needs no cluster: unit and distributed tests
+	@tools/prometheus.sh
 	@$(PY) -m pytest -q tests/unit tests/distributed
 
 check: setup ## format, lint, types, import rules, generated files
@@ -40,8 +41,9 @@ format: setup ## format the code
 	@$(VENV)/bin/ruff format -q .
 	@$(VENV)/bin/ruff check -q --fix .
 
-generate: setup ## write what is made from the models: the CRDs of the chart
+generate: setup ## write what is made from code: the chart's CRDs, boards, rules and alerts
 	@$(PY) -m heterotp_api.generate $(CRDS)
+	@$(PY) -m heterotp_dashboards.generate .
 
 lock: setup ## pin all dependencies again
 	@$(VENV)/bin/uv pip compile -q pyproject.toml --extra operator --extra trainer --extra cli --extra dev \

@@ -12,10 +12,14 @@ $bin/ruff format --check -q . || { echo "run make format" >&2; exit 1; }
 $bin/ruff check -q .
 $bin/mypy
 $bin/lint-imports
-generated=charts/heterotp/templates/crds
+chart=charts/heterotp
 made=$(mktemp -d)
 trap 'rm -rf "$made"' EXIT
-$bin/python -m heterotp_api.generate "$made"
-diff -r "$made" "$generated" || { echo "generated files are out of date: run make generate" >&2; exit 1; }
-for script in tools/*.sh tools/cluster/*.sh .ci/run; do bash -n "$script"; done
+$bin/python -m heterotp_api.generate "$made/$chart/templates/crds"
+$bin/python -m heterotp_dashboards.generate "$made"
+for part in $chart/templates/crds $chart/templates/prometheusrule.yaml $chart/files/dashboards \
+  $(cd "$made" && ls dashboards/*); do
+  diff -r "$made/$part" "$part" || { echo "generated files are out of date: run make generate" >&2; exit 1; }
+done
+for script in tools/*.sh tools/cluster/*.sh tools/picture/*.sh .ci/run; do bash -n "$script"; done
 echo "check: all clean"

@@ -15,6 +15,7 @@ finish() {
 }
 trap finish EXIT
 
+tools/prometheus.sh
 tools/cluster/ensure.sh kind
 tools/cluster/build-images.sh
 tools/cluster/load-images.sh

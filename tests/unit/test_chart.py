@@ -174,3 +174,67 @@ def test_the_readme_lists_every_rule_and_value():
         assert all(f"`{resource}`" in text for resource in resources)
     for value in yaml.safe_load((CHART / "values.yaml").read_text()):
         assert f"`{value}" in text, value
+
+
+# -- rules and alerts -------------------------------------------------------------------------------------------
+
+RULES_ON = "monitoring.rules.enabled=true"
+
+
+def rule_groups(*values):
+    """Return the groups of the rendered PrometheusRule."""
+    (rule,) = of_kind(render(RULES_ON, *values), "PrometheusRule")
+    return rule["spec"]["groups"]
+
+
+def test_rules_are_those_of_the_plain_file_with_the_releases_operator(default):
+    assert of_kind(default, "PrometheusRule") == []
+    plain = yaml.safe_load((ROOT / "dashboards" / "heterotp-rules.yaml").read_text())
+    assert rule_groups("monitoring.rules.operatorJob=heterotp-operator") == plain["groups"]
+    assert 'absent(up{job="r-operator"} == 1)' in str(rule_groups())
+
+
+def test_numbers_of_rules_are_values():
+    changed = rule_groups(
+        "monitoring.rules.thresholds.slowdown=3.5",
+        "monitoring.rules.thresholds.stragglerFor=1h30m",
+        "monitoring.rules.thresholds.handlerErrorRatio=0.001",
+        "monitoring.rules.thresholds.stalledSeconds=86400",
+        "monitoring.rules.runbookUrl=https://runbooks.test/{alert}/",
+    )
+    alerts = {rule["alert"]: rule for group in changed for rule in group["rules"] if "alert" in rule}
+    straggler = alerts["HeteroTPJobStragglerUnmitigated"]
+    assert "slowdown:ratio > 3.5\n" in straggler["expr"] and straggler["for"] == "1h30m"
+    assert alerts["HeteroTPOperatorHandlerErrors"]["expr"].endswith("> 0.001")
+    assert "[86400s]" in alerts["HeteroTPJobStalled"]["expr"]
+    assert straggler["annotations"]["runbook_url"] == "https://runbooks.test/HeteroTPJobStragglerUnmitigated/"
+
+
+def test_level_basic_records_one_series_per_rank():
+    rules = [rule for group in rule_groups("monitoring.rules.level=basic") for rule in group["rules"]]
+    of_ranks = [rule["record"] for rule in rules if rule.get("record", "").startswith("namespace_heterotpjob_rank:")]
+    assert of_ranks == ["namespace_heterotpjob_rank:heterotp_busy_seconds:mean5m"]
+
+
+def test_rules_carry_the_labels_that_a_prometheus_selects_by():
+    (rule,) = of_kind(render(RULES_ON, "monitoring.rules.labels.release=kps"), "PrometheusRule")
+    assert rule["metadata"]["labels"]["release"] == "kps"
+    assert rule["metadata"]["labels"]["app.kubernetes.io/name"] == "heterotp"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "monitoring.rules.thresholds.slowdown=fast",
+        "monitoring.rules.thresholds.stragglerFor=10",
+        "monitoring.rules.thresholds.handlerSeconds=30",
+        "monitoring.rules.thresholds.slowDown=2",
+        "monitoring.rules.level=some",
+        "monitoring.rules.thresholds.prunedRatio=1.5",
+        "monitoring.rules.thresholds.imbalance=0.9",
+        "monitoring.rules.on=true",
+    ],
+)
+def test_a_wrong_value_of_rules_is_refused(value):
+    done = helm(RULES_ON, value)
+    assert done.returncode != 0 and value.split("=")[0].rpartition(".")[2] in done.stderr
