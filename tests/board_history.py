@@ -34,6 +34,7 @@ class Story:
     relieved_from: float | None = 16.0
     restarted_at: float | None = 3.0
     injected: bool = True
+    pace: float = 1.0  # how many times as long as usual everything takes
 
     def is_slow(self, minute: float, rank: int) -> bool:
         """Return whether the rank is slow now."""
@@ -67,7 +68,7 @@ class Gang:
             metrics.injected(story.chi if story.injected and story.is_slow(minute, rank) else 1.0)
             metrics.generation.set(1 + relieved)
         busy = [self._seconds(minute, rank) for rank in range(story.ranks)]
-        whole = max(sum(each.values()) for each in busy) + COMMUNICATION
+        whole = max(sum(each.values()) for each in busy) + COMMUNICATION * story.pace
         for _ in range(int(STEP / whole)):
             self._iterate(busy, whole, now, minute)
         self._job.samples.inc(64 * int(STEP / whole))
@@ -102,7 +103,8 @@ class Gang:
         noise = 1 + 0.02 * ((7 * rank + int(minute * 2)) % 5) / 5
         migrate = 0.01 if self._story.relieved(minute) else 0.0
         matmul = MATMUL * self._work(minute, rank) * slower * noise
-        return dict(data=DATA, matmul=matmul, unit=UNIT, fixed=FIXED, migrate=migrate, control=0.001)
+        seconds = dict(data=DATA, matmul=matmul, unit=UNIT, fixed=FIXED, migrate=migrate, control=0.001)
+        return {name: self._story.pace * spent for name, spent in seconds.items()}
 
     def _iterate(self, busy: list[dict[str, float]], whole: float, now: float, minute: float) -> None:
         self._iterations += 1
@@ -233,7 +235,7 @@ def write(out: TextIO, stories: list[Story], start: int, minutes: int) -> None:
 def main(out: str, jobs: str = "1000", ranks: str = "8") -> None:
     """Write a fleet that ends now."""
     stories = [
-        Story(f"team-{number % 20}", f"job-{number}", int(ranks), slow_rank=1, slow_from=2, relieved_from=None)
+        Story(f"team-{number % 20}", f"job-{number}", int(ranks), slow_rank=1, slow_from=2, relieved_from=None, pace=10)
         for number in range(int(jobs))
     ]
     with Path(out).open("w", encoding="utf-8") as file:

@@ -29,7 +29,7 @@ def command() -> None:
 @click.option("--create-folder", is_flag=True, help="Make the folder if it is not there.")
 @click.option("--force", is_flag=True, help="Overwrite boards that were changed by hand since the last push.")
 def push(grafana_url: str, token_file: Path | None, folder: str | None, create_folder: bool, force: bool) -> None:
-    """Bring the boards of a Grafana to this version; boards that are there already stay untouched.
+    """Bring a Grafana's boards to this version.
 
     Prints one line per board: created, updated, moved, overwritten or unchanged, and its address. A board that was
     changed by hand is refused, and then none is written.
@@ -64,7 +64,10 @@ def read_token(file: Path | None) -> str:
 @command.command("export")
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 def export(directory: Path) -> None:
-    """Write the boards (JSON, to import or provision) and the Prometheus rules (YAML) into DIR."""
+    """Write boards and rules into files.
+
+    Boards are JSON, to import or to provision; heterotp-rules.yaml is a rule file for Prometheus.
+    """
     from heterotp_dashboards.generate import write_files
 
     try:
