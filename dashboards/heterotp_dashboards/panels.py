@@ -137,7 +137,7 @@ def lines(about: About, *asks: Ask, fill: float = 0) -> timeseries.Panel:
 def timeline(about: About, *asks: Ask, colors: build.ThresholdsConfig = CALM, page: int = 32) -> statetimeline.Panel:
     """Return a row per series, coloured by its value over time."""
     panel = _begin(statetimeline.Panel(), about, asks).thresholds(colors).color_scheme(_by_threshold())
-    panel.show_value(common.VisibilityMode.NEVER).merge_values(False).row_height(0.9).line_width(0).fill_opacity(90)
+    panel.show_value(common.VisibilityMode.NEVER).merge_values(True).row_height(0.9).line_width(0).fill_opacity(90)
     return panel.per_page(page).legend(_legend())
 
 
