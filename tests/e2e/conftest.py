@@ -33,13 +33,14 @@ def pytest_configure(config):
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    for what, seconds in config.stash[MEASURED].items():
-        terminalreporter.write_line(f"measured: {what}: {seconds:.2f} s")
+    for what, value in config.stash[MEASURED].items():
+        shown = value if isinstance(value, str) else f"{value:.2f} s"
+        terminalreporter.write_line(f"measured: {what}: {shown}")
 
 
 @pytest.fixture(scope="session")
 def measured(request):
-    """A dict of what was measured, in seconds; printed at the end of the run."""
+    """A dict of what was measured, in seconds or as words; printed at the end of the run."""
     return request.config.stash[MEASURED]
 
 

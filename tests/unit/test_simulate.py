@@ -1,5 +1,8 @@
 """heterotp simulate: from a manifest to every strategy's figures, and a trace of slow-downs for a fleet."""
 
+import json
+from dataclasses import asdict, replace
+
 import pytest
 from click.testing import CliRunner
 from heterotp_api.load import load_manifest
@@ -97,6 +100,21 @@ def test_other_numbers_of_ranks_keep_the_proportions(tmp_path):
     counts = machine.shards.counts("ffn")
     assert len(counts) == 8 and sum(counts) == 256
     assert counts[6] == counts[7] < counts[0] / 3
+
+
+def test_the_costs_of_a_run_stand_for_its_devices(tmp_path, machine):
+    rows = [{"fixedSeconds": 0.02 - rank / 1000, "unitSeconds": 0.0, "waitSeconds": 0.03 + rank} for rank in range(4)]
+    (tmp_path / "pretest.json").write_text(json.dumps(asdict(machine.costs)))
+    (tmp_path / "status.json").write_text(json.dumps({"ranks": rows}))
+    spec = spec_of(manifest(tmp_path, device="{type: cpu}"))
+    measured = machine_of(spec, None, tmp_path)
+    assert (measured.costs, measured.shards) == (machine.costs, machine.shards)
+    assert (measured.fixed, measured.wait) == (0.02, 0.03)
+    slow = [1.0, 1.0, 4.0, 1.0]
+    expected, found = (prospect(each, slow) for each in (replace(machine, wait=0.03), measured))
+    assert found == expected
+    words = run(manifest(tmp_path, device="{type: cpu}"), "--chi", "2=4", "--costs", tmp_path).output
+    assert f"nothing done {expected.untouched:.3g} s, limit {expected.limit:.3g} s" in words
 
 
 @pytest.mark.parametrize(

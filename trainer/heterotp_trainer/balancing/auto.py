@@ -14,14 +14,15 @@ from heterotp_trainer.balancing.arrays import Array
 from heterotp_trainer.balancing.detect import detect, drifted
 from heterotp_trainer.balancing.history import History
 from heterotp_trainer.balancing.ownership import Ownership, Proposal
-from heterotp_trainer.balancing.reshard import Case, Counts, Impossible, move_seconds, target
+from heterotp_trainer.balancing.reshard import Case, Counts, Impossible, keeps_limits, move_seconds, target
 from heterotp_trainer.balancing.words import ranks_named, seconds_named, size_named
 from heterotp_trainer.balancing.work import Costs, WorkPlan
 from heterotp_trainer.tensor_parallel.units import FAMILIES, Plan
 
 MOVING = ("RESHARD", "AUTO")
 LEAST_GAIN = 0.01  # of an iteration: less is not worth a move, however long it would last
-RECENT = 100  # observations: each move in them doubles the price of the next, for changes that do not last
+RECENT = 100  # observations: each move in them doubles the price of the next, for changes that do not last; and who
+# lacked the memory for one is not asked again
 NOUNS = {"heads": "heads", "ffn": "hidden units"}
 
 
@@ -84,11 +85,11 @@ def _answered(
     if any(answer == -proposal.number for answer in answers):
         short = [rank for rank, answer in enumerate(answers) if answer == -proposal.number]
         words = f"{proposal.words}; {ranks_named(short)} lacked memory for it: units stay where they are"
-        kept = replace(plan.ownership, proposal=None, lost=0.0, refused=proposal.shards.hash)
+        kept = replace(plan.ownership, proposal=None, lost=0.0, refused=taken)
         return replace(plan, serial=plan.serial + 1, ownership=kept, reason=words)
     if not answers or any(answer != proposal.number for answer in answers):
         return plan
-    if proposal.evicted == plan.ownership.evicted and _passed(history, case, proposal.shards):
+    if not proposal.asked and _passed(history, case, proposal.shards):
         words = f"{proposal.words}; but that has passed: units stay where they are"
         return replace(
             plan, serial=plan.serial + 1, ownership=replace(plan.ownership, proposal=None, lost=0.0), reason=words
@@ -131,11 +132,11 @@ def _watched(history: History, policy: BalancingSettings, plan: WorkPlan, case: 
     """Return the plan with the loss counted, or with a proposal when it has reached what a move costs."""
     settings, ownership = policy.reshard or Reshard(), _scaled(plan.ownership, case)
     plan = _with(plan, ownership) if ownership is not plan.ownership else plan
-    asked = set(settings.evict or ()) != set(ownership.evicted)
+    asked = _evicts_others(ownership, settings) or not keeps_limits(case, settings)
     drift = _drift(history, policy, ownership, case)
     if not (drift or asked or _uneven(history, policy, case)):
         quiet = not ownership.drifted and not ownership.lost
-        return plan if quiet else _with(plan, replace(ownership, drifted=(), lost=0.0))
+        return plan if quiet else _with(plan, replace(ownership, drifted=(), since=(), lost=0.0))
     if not (asked or settings.return_to_even or _any_slower(case, ownership, drift)):
         return plan
     try:
@@ -145,22 +146,30 @@ def _watched(history: History, policy: BalancingSettings, plan: WorkPlan, case: 
     counted = _counted(history, ownership, case, drift, change.then)
     price = change.cost * 2 ** sum(history.taken - each < RECENT for each in ownership.moves)
     worth = change.now - change.then > LEAST_GAIN * change.now and counted.lost >= price
-    if not (worth or asked):
+    refused = ownership.refused is not None and history.taken - ownership.refused < RECENT
+    if refused or not (worth or asked):
         return _with(plan, counted)
-    return _proposed(plan, counted, case, change, settings)
+    return _proposed(plan, counted, case, change, settings, asked)
+
+
+def _evicts_others(ownership: Ownership, settings: Reshard) -> bool:
+    """Return whether the policy evicts other ranks than those that were evicted."""
+    return set(settings.evict or ()) != set(ownership.evicted)
 
 
 def _counted(history: History, ownership: Ownership, case: Case, drift: tuple[int, ...], seconds: float) -> Ownership:
-    """Return the ownership with what is lost against an iteration of so many seconds since the same ranks drifted.
+    """Return the ownership with what is lost against an iteration of so many seconds since somebody drifted.
 
-    At first that is what the newest window lost: a change is seen a few iterations late.
+    As long as one of them still does it is the same change; others are another one, and counted anew. At first that is
+    what the newest window lost: a change is seen a few iterations late.
     """
-    goes_on = ownership.lost > 0 and drift == ownership.drifted
+    still = tuple(rank for rank in ownership.since if rank in drift)
+    goes_on = ownership.lost > 0 and (bool(still) or not (ownership.since or drift))
     unseen = history.taken - ownership.counted if goes_on else history.window
     unseen = min(unseen, history.taken - max(ownership.moves, default=0))
     fresh = sum(case.lost(each, seconds) for each in history.last(unseen))
     lost = ownership.lost + fresh if goes_on else fresh
-    return replace(ownership, drifted=drift, lost=lost, counted=history.taken)
+    return replace(ownership, drifted=drift, since=still if goes_on else drift, lost=lost, counted=history.taken)
 
 
 def _scaled(ownership: Ownership, case: Case) -> Ownership:
@@ -216,14 +225,16 @@ def _change(case: Case, settings: Reshard) -> _Change:
     return _Change(counts, case.seconds(current), case.seconds(counts), cost)
 
 
-def _proposed(plan: WorkPlan, ownership: Ownership, case: Case, change: _Change, settings: Reshard) -> WorkPlan:
+def _proposed(
+    plan: WorkPlan, ownership: Ownership, case: Case, change: _Change, settings: Reshard, asked: bool
+) -> WorkPlan:
     """Return the plan that asks all ranks for memory."""
     shards = case.shards.rearranged(change.counts["heads"], change.counts["ffn"])
-    if shards == case.shards or shards.hash == ownership.refused:
+    if shards == case.shards:
         return _with(plan, replace(ownership, evicted=tuple(settings.evict or ()), lost=0.0))
     serial, words = plan.serial + 1, _words(ownership, case, change, settings)
     slowness = tuple(case.even_seconds.tolist())
-    proposal = Proposal(serial, shards, slowness, tuple(settings.evict or ()), change.then, words)
+    proposal = Proposal(serial, shards, slowness, tuple(settings.evict or ()), asked, change.then, words)
     return replace(plan, serial=serial, ownership=replace(ownership, proposal=proposal))
 
 
@@ -250,9 +261,11 @@ def _words(ownership: Ownership, case: Case, change: _Change, settings: Reshard)
 
 
 def _why(ownership: Ownership, case: Case, settings: Reshard) -> str:
-    if set(settings.evict or ()) != set(ownership.evicted):
+    if _evicts_others(ownership, settings):
         gone = settings.evict or ()
         return f"the policy evicts {ranks_named(gone)}" if gone else "the policy evicts nobody any more"
+    if not keeps_limits(case, settings):
+        return "shares do not keep the policy's minUnits or memoryLimitBytes"
     ratio = _ratio(case, ownership)
     slow = [rank for rank in ownership.drifted if ratio[rank] > 1]
     fast = [rank for rank in ownership.drifted if ratio[rank] <= 1]
