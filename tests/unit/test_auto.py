@@ -89,18 +89,6 @@ def test_a_change_that_passes_before_it_is_worth_a_move_moves_nothing():
         assert moves(train(run, one(1.0), 12) + train(run, one(2.0), 7)) == []
 
 
-def test_each_move_doubles_the_price_of_the_next_for_a_while():
-    run = simulation(machine(link=Link(Line(), Line(), Line(0.0, 1e-6))))
-    train(run, one(1.0), 20)
-    wandering = [each for n in range(30) for each in train(run, one(4.0, place=n % 8), 10)]
-    first, later = moves(wandering[:100]), moves(wandering[200:])
-    assert len(first) <= 6
-    assert len(later) <= len(first)
-    quiet = train(run, one(1.0), RECENT + 20)
-    assert quiet[-1].seconds == pytest.approx(1.0, rel=0.02)
-    assert moves(train(run, one(4.0), 10))
-
-
 def test_noise_moves_nothing():
     draw = np.random.default_rng(0)
     run = simulation()

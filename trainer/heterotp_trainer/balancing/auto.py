@@ -21,8 +21,7 @@ from heterotp_trainer.tensor_parallel.units import FAMILIES, Plan
 
 MOVING = ("RESHARD", "AUTO")
 LEAST_GAIN = 0.01  # of an iteration: less is not worth a move, however long it would last
-RECENT = 100  # observations: each move in them doubles the price of the next, for changes that do not last; and who
-# lacked the memory for one is not asked again
+RECENT = 100  # observations for which nobody is asked again after some rank lacked the memory for a move
 NOUNS = {"heads": "heads", "ffn": "hidden units"}
 
 
@@ -94,8 +93,7 @@ def _answered(
         return replace(
             plan, serial=plan.serial + 1, ownership=replace(plan.ownership, proposal=None, lost=0.0), reason=words
         )
-    recent = tuple(each for each in plan.ownership.moves if taken - each < RECENT)
-    moved = Ownership(proposal.shards, proposal.slowness, proposal.evicted, counted=taken, moves=(*recent, taken))
+    moved = Ownership(proposal.shards, proposal.slowness, proposal.evicted, counted=taken, moved=taken)
     return WorkPlan(
         serial=plan.serial + 1,
         settings=plan.settings,
@@ -144,8 +142,7 @@ def _watched(history: History, policy: BalancingSettings, plan: WorkPlan, case: 
     except Impossible:
         return _told(plan, f"{policy.strategy}: no shares keep minUnits and memoryLimitBytes: units stay")
     counted = _counted(history, ownership, case, drift, change.then)
-    price = change.cost * 2 ** sum(history.taken - each < RECENT for each in ownership.moves)
-    worth = change.now - change.then > LEAST_GAIN * change.now and counted.lost >= price
+    worth = change.now - change.then > LEAST_GAIN * change.now and counted.lost >= change.cost
     refused = ownership.refused is not None and history.taken - ownership.refused < RECENT
     if refused or not (worth or asked):
         return _with(plan, counted)
@@ -166,7 +163,7 @@ def _counted(history: History, ownership: Ownership, case: Case, drift: tuple[in
     still = tuple(rank for rank in ownership.since if rank in drift)
     goes_on = ownership.lost > 0 and (bool(still) or not (ownership.since or drift))
     unseen = history.taken - ownership.counted if goes_on else history.window
-    unseen = min(unseen, history.taken - max(ownership.moves, default=0))
+    unseen = min(unseen, history.taken - (ownership.moved or 0))
     fresh = sum(case.lost(each, seconds) for each in history.last(unseen))
     lost = ownership.lost + fresh if goes_on else fresh
     return replace(ownership, drifted=drift, since=still if goes_on else drift, lost=lost, counted=history.taken)
@@ -174,7 +171,7 @@ def _counted(history: History, ownership: Ownership, case: Case, drift: tuple[in
 
 def _scaled(ownership: Ownership, case: Case) -> Ownership:
     """Return the first shares, of which only relative speeds are known, with slowness in seconds."""
-    if ownership.moves or not ownership.relative:
+    if ownership.moved is not None or not ownership.relative:
         return ownership
     expected = _expected(ownership, case)
     scale = np.sort(case.even_seconds / expected)[len(expected) // 4]
@@ -196,7 +193,7 @@ def _ratio(case: Case, ownership: Ownership) -> Array:
 
 def _drift(history: History, policy: BalancingSettings, ownership: Ownership, case: Case) -> tuple[int, ...]:
     """Return the ranks whose speed is not the one that the shares were made for."""
-    if ownership.moves and history.taken - ownership.moves[-1] < history.window:
+    if ownership.moved is not None and history.taken - ownership.moved < history.window:
         return ()  # curves are not exact: of the new shares what was measured under them tells
     now, before = _ratio(case, ownership), history.median(1)
     if float(now.max()) < 1 + policy.exit and float(now.min()) > 1 / (1 + policy.exit):

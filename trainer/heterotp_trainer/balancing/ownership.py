@@ -31,8 +31,8 @@ class Ownership:
 
     slowness: seconds for equal work that the shares were made for, by rank; relative: only their ratios are known, of
     the first shares. drifted: ranks of whom it is no longer true; since: those of them of whom it has not been all the
-    while that was counted. lost: seconds lost by that, counted up to observation number `counted`. moves: numbers of
-    the observations before the last moves; refused: that at which some rank last had no memory for one.
+    while that was counted. lost: seconds lost by that, counted up to observation number `counted`. moved: number of
+    the observation before the last move; refused: that at which some rank last had no memory for one.
     """
 
     shards: Plan | None = None
@@ -43,7 +43,7 @@ class Ownership:
     lost: float = 0.0
     counted: int = 0
     relative: bool = True
-    moves: tuple[int, ...] = ()
+    moved: int | None = None
     proposal: Proposal | None = None
     refused: int | None = None
 
