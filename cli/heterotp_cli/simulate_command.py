@@ -127,7 +127,7 @@ def prospect_lines(title: str, chis: Sequence[float], found: "Prospect") -> list
     """Return the table of all strategies."""
     head = f"{title}: {chis_text(chis)} (simulated, nothing was run)"
     times = f"nobody slow {found.homogeneous:.3g} s, nothing done {found.untouched:.3g} s, limit {found.limit:.3g} s"
-    columns = f"{'strategy':<9}{'seconds':>9}{'x limit':>9}{'deleted':>9}{'settled':>9}{'moving':>9}{'paid back':>11}"
+    columns = f"{'strategy':<9}{'seconds':>9}{'x limit':>9}{'deleted':>9}{'settled':>9}{'moving':>11}{'paid back':>11}"
     rows = [_row(each, found.limit) for each in found.outcomes]
     reasons = [f"{each.name}: {each.reason}" for each in found.outcomes if each.moved]
     return [head, times, "", columns, *rows, "", *reasons] if reasons else [head, times, "", columns, *rows]
@@ -138,7 +138,7 @@ def _row(each: "Outcome", limit: float) -> str:
     moving = f"{each.moved_seconds:.3g} s" if each.moved else "-"
     paid = f"{each.paid_back:.1f} it" if each.paid_back is not None else "-"
     numbers = f"{each.seconds:>9.3g}{each.seconds / limit:>9.3f}{deleted:>9}{f'{each.settled} it':>9}"
-    return f"{each.name:<9}{numbers}{moving:>9}{paid:>11}"
+    return f"{each.name:<9}{numbers}{moving:>11}{paid:>11}"
 
 
 def _fleet(

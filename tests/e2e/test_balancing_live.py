@@ -12,7 +12,7 @@ pytestmark = pytest.mark.e2e
 STRAGGLER = ROOT / "examples" / "straggler"
 WINDOW = 5  # iterations of a median, in the trainer's status and in the policy
 SLOW_RANK = 2
-LOSS_TOLERANCE = 1e-3  # relative: sums in another order, and what an optimizer makes of that in so many iterations
+LOSS_TOLERANCE = 1e-4  # relative: sums in another order, and what an optimizer makes of that in so many iterations
 SWITCHED = re.compile(r"control document (\d+) in force from iteration (\d+) on: strategy (\w+), (\d+) injections")
 
 

@@ -43,6 +43,21 @@ def test_units_return_home_when_the_straggler_recovers():
     assert after[-1].seconds == pytest.approx(1.0)
 
 
+def test_declared_shares_are_home_to_which_units_return():
+    speeds = [0.5, 0.5] + [1.0] * 6
+    plan = Plan.from_speeds(speeds, HEADS, UNITS)
+    run = simulation(machine(plan=plan, slowness=tuple(1 / each for each in speeds)))
+    usual = 1 / np.array(speeds)
+    train(run, usual.tolist(), 10)
+    train(run, (usual * one(4.0, place=3)).tolist(), 30)
+    assert run.plan.ownership.shards != plan
+    draw = np.random.default_rng(0)
+    for _ in range(30):
+        run.step((usual * (1 + draw.normal(0, 0.01, 8))).tolist())
+    assert run.plan.ownership.shards.counts("ffn") == plan.counts("ffn")
+    assert run.plan.ownership.shards.counts("heads") == plan.counts("heads")
+
+
 def test_without_return_to_even_who_recovers_keeps_its_small_share():
     run = simulation(reshard={"return_to_even": False})
     train(run, one(4.0), 30)

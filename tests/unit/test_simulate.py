@@ -103,7 +103,16 @@ def test_other_numbers_of_ranks_keep_the_proportions(tmp_path):
 
 
 def test_the_costs_of_a_run_stand_for_its_devices(tmp_path, machine):
-    rows = [{"fixedSeconds": 0.02 - rank / 1000, "unitSeconds": 0.0, "waitSeconds": 0.03 + rank} for rank in range(4)]
+    rows = [
+        {
+            "fixedSeconds": 0.02 - rank / 1000,
+            "unitSeconds": 0.0,
+            "waitSeconds": 0.03 + rank,
+            "heads": 1,
+            "hiddenUnits": 3,
+        }
+        for rank in range(4)
+    ]
     (tmp_path / "pretest.json").write_text(json.dumps(asdict(machine.costs)))
     (tmp_path / "status.json").write_text(json.dumps({"ranks": rows}))
     spec = spec_of(manifest(tmp_path, device="{type: cpu}"))
@@ -243,7 +252,8 @@ def test_the_policy_of_the_job_counts_but_for_its_strategy():
 
 def test_costs_of_another_run_or_version_are_refused(tmp_path, machine):
     spec = spec_of(manifest(tmp_path))
-    (tmp_path / "status.json").write_text(json.dumps({"ranks": [{}] * 4}))
+    row = {"fixedSeconds": 0, "unitSeconds": 0, "waitSeconds": 0, "heads": 1, "hiddenUnits": 3}
+    (tmp_path / "status.json").write_text(json.dumps({"ranks": [row] * 8}))
     (tmp_path / "pretest.json").write_text(json.dumps({"classes": []}))
     with pytest.raises(BadInput, match=r"--costs: .*: pretest.json is of another version: no 'link': train anew"):
         machine_of(spec, None, tmp_path)

@@ -9,7 +9,7 @@ from heterotp_api.ranks import rank_table
 from heterotp_api.training import Training
 from heterotp_trainer.balancing.simulate import Machine
 from heterotp_trainer.balancing.work import Costs, Curve, Line, LinearClass, Link, Moving
-from heterotp_trainer.tensor_parallel.units import FAMILIES, Plan
+from heterotp_trainer.tensor_parallel.units import FAMILIES, Family, Plan
 
 from heterotp_cli.errors import BadInput
 from heterotp_cli.simulate.blocks import Blocks, costs_of, link_of
@@ -19,6 +19,7 @@ IMAGE_SIDES = {"digits": 8, "synthetic": 8, "cifar10": 32}
 STATE_COPIES = 3  # a weight and Adam's two moments, fp32 each
 ITEM_BYTES = {"fp32": 4, "bf16": 2}
 GRAIN = 16
+UNITS: dict[Family, str] = {"heads": "heads", "ffn": "hiddenUnits"}  # what a rank owns, as status.json says it
 
 
 def machine_of(spec: HeteroTPJobSpec, ranks: int | None, run: Path | None) -> Machine:
@@ -85,12 +86,18 @@ def _measured(run: Path, expected: int) -> Machine:
     if pretest is None or status is None or not status.get("ranks"):
         raise BadInput(f"--costs: {run}: no run directory with pretest.json and status.json: train with a policy first")
     try:
-        costs, ranks = _costs(pretest), status["ranks"]
+        found = machine_of_run(pretest, status)
     except (KeyError, TypeError) as error:
         raise BadInput(f"--costs: {run}: pretest.json is of another version: no {error}: train anew") from None
-    if costs.ranks != expected or len(ranks) != expected:
-        raise BadInput(f"--costs: {run}: a run of {costs.ranks} ranks; the manifest has {expected}")
-    counts = {family: _units(next(each for each in costs.classes if each.family == family)) for family in FAMILIES}
+    if found.costs.ranks != expected:
+        raise BadInput(f"--costs: {run}: a run of {found.costs.ranks} ranks; the manifest has {expected}")
+    return found
+
+
+def machine_of_run(pretest: dict[str, Any], status: dict[str, Any]) -> Machine:
+    """Return the ranks of a run by what its pretest.json and its status.json hold."""
+    costs, ranks = _costs(pretest), status["ranks"]
+    counts = {family: _units(costs, family, [rank[UNITS[family]] for rank in ranks]) for family in FAMILIES}
 
     def every(name: str) -> list[float]:
         return [float(rank[name] or 0.0) for rank in ranks]
@@ -100,7 +107,11 @@ def _measured(run: Path, expected: int) -> Machine:
     return Machine(costs, shards, max(fixed), (0.0, sum(unit) / len(unit)), min(wait))
 
 
-def _units(linears: LinearClass) -> list[int]:
+def _units(costs: Costs, family: Family, last: list[int]) -> list[int]:
+    """Return what each rank owned when the costs were measured; last: in the end, for a family without products."""
+    linears = next((each for each in costs.classes if each.family == family), None)
+    if linears is None:
+        return last
     owned = linears.outputs if linears.parallel == "column" else linears.columns
     return [each // linears.per_unit for each in owned]
 

@@ -93,7 +93,8 @@ def _answered(
         return replace(
             plan, serial=plan.serial + 1, ownership=replace(plan.ownership, proposal=None, lost=0.0), reason=words
         )
-    moved = Ownership(proposal.shards, proposal.slowness, proposal.evicted, counted=taken, moved=taken)
+    first = plan.ownership.first or plan.ownership.shards
+    moved = Ownership(proposal.shards, proposal.slowness, proposal.evicted, counted=taken, moved=taken, first=first)
     return WorkPlan(
         serial=plan.serial + 1,
         settings=plan.settings,
@@ -138,7 +139,7 @@ def _watched(history: History, policy: BalancingSettings, plan: WorkPlan, case: 
     if not (asked or settings.return_to_even or _any_slower(case, ownership, drift)):
         return plan
     try:
-        change = _change(case, settings)
+        change = _change(case, settings, ownership.first)
     except Impossible:
         return _told(plan, f"{policy.strategy}: no shares keep minUnits and memoryLimitBytes: units stay")
     counted = _counted(history, ownership, case, drift, change.then)
@@ -215,8 +216,8 @@ def _any_slower(case: Case, ownership: Ownership, drift: Sequence[int]) -> bool:
     return any(ratio[rank] > 1 for rank in drift)
 
 
-def _change(case: Case, settings: Reshard) -> _Change:
-    counts = target(case, settings)
+def _change(case: Case, settings: Reshard, first: Plan | None) -> _Change:
+    counts = target(case, settings, first)
     current: Counts = {family: case.shards.counts(family) for family in FAMILIES}
     cost = move_seconds(case.costs, current, counts)
     return _Change(counts, case.seconds(current), case.seconds(counts), cost)

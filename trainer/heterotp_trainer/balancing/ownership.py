@@ -32,7 +32,8 @@ class Ownership:
     slowness: seconds for equal work that the shares were made for, by rank; relative: only their ratios are known, of
     the first shares. drifted: ranks of whom it is no longer true; since: those of them of whom it has not been all the
     while that was counted. lost: seconds lost by that, counted up to observation number `counted`. moved: number of
-    the observation before the last move; refused: that at which some rank last had no memory for one.
+    the observation before the last move; refused: that at which some rank last had no memory for one. first: the shares
+    before any move.
     """
 
     shards: Plan | None = None
@@ -44,6 +45,7 @@ class Ownership:
     counted: int = 0
     relative: bool = True
     moved: int | None = None
+    first: Plan | None = None
     proposal: Proposal | None = None
     refused: int | None = None
 

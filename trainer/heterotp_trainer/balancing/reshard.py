@@ -18,6 +18,7 @@ from heterotp_trainer.balancing.work import ROUNDING, Costs, grain_for
 from heterotp_trainer.tensor_parallel.units import FAMILIES, Family, Plan
 
 PRECISION = 1e-3  # of the shortest time, relative
+EXACT = 0.02  # medians of a window tell speeds no better than this
 NEAR = 0.01  # plans within this of the fastest are as good: of those the one that moves least is taken
 Counts = Mapping[Family, Sequence[int]]  # units by rank
 
@@ -149,8 +150,9 @@ def _scaled(seen: Observation, before: Plan, after: Plan, family: Family) -> Arr
     return spent * np.divide(new, old, out=np.zeros_like(old), where=old > 0)
 
 
-def target(case: Case, settings: Reshard) -> Counts:
-    """Return the units that each rank should own; even shares where nothing is faster by more than NEAR.
+def target(case: Case, settings: Reshard, home: Plan | None = None) -> Counts:
+    """Return the units that each rank should own: those of the fastest shares, or the first ones (home), or even ones
+    where these are as fast by what speeds are known to.
 
     Raises Impossible where minUnits or memoryLimitBytes leave no shares.
     """
@@ -160,9 +162,12 @@ def target(case: Case, settings: Reshard) -> Counts:
         bounds = _bounds(case, settings, family)
         found[family] = balanced(case.times[family], bounds, case.shards.total(family), current[family])
     even = Plan.even(case.shards.ranks, case.shards.total("heads"), case.shards.total("ffn"))
-    equal: Counts = {family: even.counts(family) for family in FAMILIES}
-    allowed = not settings.evict and _within_limits(case, settings, equal)
-    return equal if allowed and case.seconds(equal) <= case.seconds(found) * (1 + NEAR) else found
+    for plan in (home, even) if home is not None else (even,):
+        simple: Counts = {family: plan.counts(family) for family in FAMILIES}
+        allowed = not settings.evict and _within_limits(case, settings, simple)
+        if allowed and case.seconds(simple) <= case.seconds(found) * (1 + EXACT):
+            return simple
+    return found
 
 
 def keeps_limits(case: Case, settings: Reshard) -> bool:
