@@ -20,9 +20,9 @@ class Undocumented(Exception):
     """A value that no comment explains."""
 
 
-def leaves(node: yaml.MappingNode, path: str = "") -> Iterator[tuple[str, int, object]]:
+def leaves(node: yaml.Node | None, path: str = "") -> Iterator[tuple[str, int, object]]:
     """Yield path, line (from 0) and default of every value."""
-    for key, value in node.value:
+    for key, value in node.value if node else ():
         here = f"{path}.{key.value}" if path else key.value
         if isinstance(value, yaml.MappingNode) and not value.flow_style:
             yield from leaves(value, here)

@@ -38,7 +38,7 @@ def guardian():
 
 @pytest.fixture(scope="session")
 def new_api_server(guardian):
-    """A context that is the kubeconfig's path of a new API server with our CRDs, if wanted, and more; see `kubeconfig`."""
+    """A context that is the kubeconfig's path of a new API server with CRDs, ours and more; see `kubeconfig`."""
     remove_leftovers()
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""The chart on a real API server: installed, upgraded from its first version, uninstalled; its objects, pods and roles."""
+"""The chart on a real API server: installed as its first version, upgraded, uninstalled; its pods and its roles."""
 
 import importlib.util
 import ssl
@@ -17,8 +17,12 @@ pytestmark = pytest.mark.integration
 SYSTEM, TEAM, RELEASE = "system", "team", "heterotp"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 EXAMPLES = {
-    {"HeteroTPJob": "heterotpjobs", "BalancingPolicy": "balancingpolicies"}.get(body["kind"], "stragglerinjections"): body
-    for body in yaml.safe_load(yaml.safe_load((CHART / "Chart.yaml").read_text())["annotations"]["artifacthub.io/crdsExamples"])
+    {"HeteroTPJob": "heterotpjobs", "BalancingPolicy": "balancingpolicies"}.get(
+        body["kind"], "stragglerinjections"
+    ): body
+    for body in yaml.safe_load(
+        yaml.safe_load((CHART / "Chart.yaml").read_text())["annotations"]["artifacthub.io/crdsExamples"]
+    )
 }
 
 

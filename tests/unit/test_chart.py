@@ -140,6 +140,6 @@ def test_the_readme_gives_a_reason_for_every_right():
 
 def test_extra_objects_are_templates_as_maps_and_as_texts():
     data = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-map"}}
-    text = 'apiVersion: v1\nkind: ConfigMap\nmetadata: {name: {{ .Release.Name }}-text}\n'
+    text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: {{ .Release.Name }}-text}\n"
     objects = render(values={"extraObjects": [data, text]})
     assert {each["metadata"]["name"] for each in of_kind(objects, "ConfigMap")} == {"r-map", "r-text"}

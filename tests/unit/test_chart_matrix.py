@@ -12,7 +12,12 @@ from places import BIN
 from published_crds import closed_schemas
 from rendered_chart import CASES, CHART, MONITORS, case, identity, of_kind
 
-VERSIONS = ["1.29", "1.32", "1.34", kubernetes_validate.latest_version()]  # from Chart.yaml's oldest to the newest known
+VERSIONS = [
+    "1.29",
+    "1.32",
+    "1.34",
+    kubernetes_validate.latest_version(),
+]  # from Chart.yaml's oldest to the newest known
 MONITOR_SCHEMAS = closed_schemas("monitor_kinds")
 CLUSTER_WIDE = {"CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding"}
 each_case = pytest.mark.parametrize("name", CASES)

@@ -24,7 +24,9 @@ def test_the_version_of_the_app_is_the_projects():
 
 def test_every_crd_is_listed_as_it_is_installed():
     crds = of_kind(render(), "CustomResourceDefinition")
-    installed = {(c["spec"]["names"]["kind"], v["name"], c["metadata"]["name"]) for c in crds for v in c["spec"]["versions"]}
+    installed = {
+        (c["spec"]["names"]["kind"], v["name"], c["metadata"]["name"]) for c in crds for v in c["spec"]["versions"]
+    }
     assert {(each["kind"], each["version"], each["name"]) for each in HUB["crds"]} == installed
     assert all(each["displayName"] and each["description"] for each in HUB["crds"])
 

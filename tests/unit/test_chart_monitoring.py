@@ -79,6 +79,11 @@ def test_the_operators_metrics_keep_their_namespace(objects):
     assert relabelled({}, endpoint["relabelings"]) == {"job": "heterotp-operator"}
 
 
+def test_the_operator_is_scraped_under_the_name_that_alerts_ask_for():
+    monitor = one(render(*SCRAPED, "monitoring.rules.operatorJob=mine"), "ServiceMonitor")["spec"]
+    assert relabelled({}, monitor["endpoints"][0]["relabelings"]) == {"job": "mine"}
+
+
 # -- the ranks ------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("processes", [1, 2, MOST_RANKS])
 def test_the_pod_monitor_finds_every_rank(objects, processes):

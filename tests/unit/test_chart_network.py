@@ -34,15 +34,21 @@ def matches(peer, home, other):
     return selects(peer.get("podSelector", {}), other.labels)
 
 
-def passes(rule, side, home, other, target, port):
+def opens(entry, target, port, protocol):
+    """Return whether one port of a rule, a number or a name, is a port of `target`."""
+    number = target.ports.get(entry["port"], entry["port"])
+    return (number, entry.get("protocol", "TCP")) == (port, protocol)
+
+
+def passes(rule, side, home, other, target, port, protocol):
     """Return whether one rule lets a connection through; a rule without peers or ports means all of them."""
     peers, ports = rule.get(side), rule.get("ports")
     if peers is not None and not any(matches(peer, home, other) for peer in peers):
         return False
-    return ports is None or any(target.ports.get(each["port"], each["port"]) == port for each in ports)
+    return ports is None or any(opens(each, target, port, protocol) for each in ports)
 
 
-def allowed(policies, source, target, port):
+def allowed(policies, source, target, port, protocol="TCP"):
     """Return whether a pod may open a connection to a port of another."""
     for direction, side, here, other in (("Ingress", "from", target, source), ("Egress", "to", source, target)):
         about = [
@@ -53,7 +59,7 @@ def allowed(policies, source, target, port):
             and direction in each["spec"]["policyTypes"]
         ]
         rules = [rule for spec in about for rule in spec.get(direction.lower(), ())]
-        if about and not any(passes(rule, side, here.namespace, other, target, port) for rule in rules):
+        if about and not any(passes(rule, side, here.namespace, other, target, port, protocol) for rule in rules):
             return False
     return True
 
@@ -97,7 +103,6 @@ def policies():
         ("operator", "rank", 9400),
         ("operator", "api server", 443),
         ("operator", "api server", 6443),
-        ("operator", "dns", 53),
         ("prometheus", "rank", 9400),
         ("prometheus", "rank", 9401),
         ("prometheus", "operator", 8080),
@@ -107,6 +112,11 @@ def policies():
 )
 def test_what_must_pass(policies, places, source, target, port):
     assert allowed(policies, places[source], places[target], port)
+
+
+@pytest.mark.parametrize("protocol", ["UDP", "TCP"])
+def test_the_operator_asks_for_names(policies, places, protocol):
+    assert allowed(policies, places["operator"], places["dns"], 53, protocol)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +165,9 @@ def test_ranks_are_shielded_in_the_namespaces_that_are_known(values, namespaces)
     found = of_kind(render("networkPolicy.enabled=true", *values), "NetworkPolicy")
     shields = [each for each in found if each["metadata"]["name"] == "r-ranks"]
     assert sorted(each["metadata"]["namespace"] for each in shields) == sorted(namespaces)
-    assert all(each["spec"]["podSelector"]["matchLabels"] == {names.LABEL_MANAGED_BY: names.MANAGED_BY} for each in shields)
+    assert all(
+        each["spec"]["podSelector"]["matchLabels"] == {names.LABEL_MANAGED_BY: names.MANAGED_BY} for each in shields
+    )
 
 
 def test_policies_are_off_by_default():

@@ -4,7 +4,12 @@ import pytest
 from rendered_chart import one, render
 
 # `helm template` renders NOTES.txt but does not show it; an extra object can
-SHOWN = 'kind: Notes\napiVersion: v1\nmetadata: {name: notes}\ntext: {{ include "heterotp/templates/NOTES.txt" . | toJson }}'
+SHOWN = """\
+apiVersion: v1
+kind: Notes
+metadata: {name: notes}
+text: {{ include "heterotp/templates/NOTES.txt" . | toJson }}
+"""
 
 
 def notes(*sets, **how):
@@ -24,7 +29,10 @@ POD, SERVICE, RULES, BOARDS = (
     ("values", "said"),
     [
         ((RULES,), ["monitoring.rules.enabled without monitoring.podMonitor.enabled and monitoring.serviceMonitor"]),
-        ((RULES, SERVICE), ["monitoring.rules.enabled without monitoring.podMonitor.enabled: HeteroTPJobMetricsMissing"]),
+        (
+            (RULES, SERVICE),
+            ["monitoring.rules.enabled without monitoring.podMonitor.enabled: HeteroTPJobMetricsMissing"],
+        ),
         ((RULES, POD), ["monitoring.rules.enabled without monitoring.serviceMonitor.enabled: HeteroTPOperatorAbsent"]),
         ((RULES, POD, SERVICE, BOARDS), []),
         ((BOARDS,), ["monitoring.dashboards.enabled without monitoring.rules.enabled"]),

@@ -53,7 +53,9 @@ def test_tables_of_a_file():
 
 @pytest.mark.parametrize("line", ["# How many\n", "  # Empty: another\n", "# One value\n"])
 def test_a_value_without_a_comment_is_an_error(line):
-    with pytest.raises(chart_readme.Undocumented, match=r"values.yaml:\d+: (replicas|image.tag|resources) has no comment"):
+    with pytest.raises(
+        chart_readme.Undocumented, match=r"values.yaml:\d+: (replicas|image.tag|resources) has no comment"
+    ):
         chart_readme.tables(VALUES.replace(line, ""))
 
 

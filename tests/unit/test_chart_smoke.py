@@ -41,9 +41,7 @@ def test_its_account_may_do_no_more_than_the_dry_run(hooks):
     ]
     account = one(hooks, "ServiceAccount")["metadata"]["name"]
     assert one(hooks, "Pod")["spec"]["serviceAccountName"] == account
-    assert one(hooks, "RoleBinding")["subjects"] == [
-        {"kind": "ServiceAccount", "name": account, "namespace": "system"}
-    ]
+    assert one(hooks, "RoleBinding")["subjects"] == [{"kind": "ServiceAccount", "name": account, "namespace": "system"}]
 
 
 def test_it_runs_our_script_in_the_operators_image(hooks):

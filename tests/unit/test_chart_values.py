@@ -1,6 +1,7 @@
 """values.schema.json: what it refuses, what it leaves open, and that it knows every value of values.yaml."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -43,8 +44,10 @@ DIGEST = "sha256:" + "0" * 64
         ("monitoring.podMonitor.ranksPerPod=17", "/monitoring/podMonitor/ranksPerPod"),
         ("monitoring.podMonitor.honorLabels=true", "honorLabels"),
         ("monitoring.serviceMonitor.labels.release=1", "/monitoring/serviceMonitor/labels/release"),
-        ("monitoring.rules.thresholds.stragler=2", "stragler"),
-        ("monitoring.rules.thresholds.straggler=0.5", "/monitoring/rules/thresholds/straggler"),
+        ("monitoring.rules.thresholds.slowdwn=2", "slowdwn"),
+        ("monitoring.rules.thresholds.slowdown=0.5", "/monitoring/rules/thresholds/slowdown"),
+        ("monitoring.rules.thresholds.pendingFor=30", "/monitoring/rules/thresholds/pendingFor"),
+        ("monitoring.rules.level=all", "/monitoring/rules/level"),
         ("monitoring.rules.thresholds.prunedRatio=50", "/monitoring/rules/thresholds/prunedRatio"),
         ("monitoring.rules.runbookUrl=runbooks", "/monitoring/rules/runbookUrl"),
         ("monitoring.dashboards.labelValue=1", "/monitoring/dashboards/labelValue"),
@@ -87,6 +90,18 @@ def test_schema_and_defaults_know_the_same_values():
     for path, (known, given) in found.items():
         besides = {"": ALLOWED_BESIDES, ".affinity": known}.get(path, set())  # an affinity is Kubernetes' own object
         assert known - besides == given, path
+
+
+TEMPLATES = sorted(path for path in (CHART / "templates").rglob("*.*") if path.parent.name != "crds")
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
+def test_templates_ask_for_values_that_there_are(path):
+    for used in re.findall(r"\.Values\.([\w.]+)", path.read_text()):
+        value = DEFAULTS
+        for name in used.rstrip(".").split("."):
+            assert name in value, f"{path.name}: .Values.{used}"
+            value = value[name]
 
 
 @pytest.fixture

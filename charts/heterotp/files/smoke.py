@@ -8,18 +8,20 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 METRICS_PORT = 8080
-PATIENCE_SECONDS = 90  # a Lease whose holder was killed is taken over after some 20
+PATIENCE_SECONDS = 60  # new rights need a moment; a Lease whose holder was killed is taken over after some 20
 
 
 class Broken(Exception):
     """What is not as it should be, in one line."""
 
 
-def job(ranks):
+def job(ranks: int) -> dict[str, Any]:
     """Return a job with two pods; it is right with two ranks."""
     return {
         "apiVersion": "heterotp.io/v1alpha1",
@@ -33,7 +35,7 @@ def job(ranks):
     }
 
 
-def dry_run(server, namespace, body, token, context):
+def dry_run(server: str, namespace: str, body: dict[str, Any], token: str, context: ssl.SSLContext) -> tuple[int, str]:
     """Ask the API server whether it would create a job; return the code of its answer, and its words."""
     url = f"{server}/apis/heterotp.io/v1alpha1/namespaces/{namespace}/heterotpjobs?dryRun=All&fieldValidation=Strict"
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
@@ -47,7 +49,7 @@ def dry_run(server, namespace, body, token, context):
         raise Broken(f"the API server at {server} does not answer: {error}") from None
 
 
-def check_kinds(server, namespace, token, context):
+def check_kinds(server: str, namespace: str, token: str, context: ssl.SSLContext) -> None:
     """A job that is right is taken, and one whose ranks do not add up is refused by the CRD's rules."""
     code, words = dry_run(server, namespace, job(2), token, context)
     if code != 201:
@@ -57,7 +59,7 @@ def check_kinds(server, namespace, token, context):
         raise Broken(f"the API server takes a HeteroTPJob of 3 ranks in 2 pods: the CRDs are old; {code} {words}")
 
 
-def leader(address):
+def leader(address: str) -> float:
     """Return what an operator's /metrics say of its leading."""
     host = f"[{address}]" if ":" in address else address
     with urllib.request.urlopen(f"http://{host}:{METRICS_PORT}/metrics", timeout=5) as answer:
@@ -67,12 +69,12 @@ def leader(address):
     raise Broken(f"{address}: /metrics have no heterotp_operator_leader")
 
 
-def addresses(host):
+def addresses(host: str) -> list[str]:
     """Return the addresses of the ready operators: those that the headless Service names."""
-    return sorted({info[4][0] for info in socket.getaddrinfo(host, METRICS_PORT, type=socket.SOCK_STREAM)})
+    return sorted({str(info[4][0]) for info in socket.getaddrinfo(host, METRICS_PORT, type=socket.SOCK_STREAM)})
 
 
-def check_leader(host, replicas):
+def check_leader(host: str, replicas: int) -> None:
     """All operators show metrics, and one of them leads."""
     found = addresses(host)
     leading = sum(map(leader, found))
@@ -80,25 +82,27 @@ def check_leader(host, replicas):
         raise Broken(f"{len(found)} operators are ready, {leading:g} lead; wanted: {replicas}, 1")
 
 
-def eventually(check, *arguments):
+def eventually(check: Callable[..., None], *arguments: Any) -> None:
     """Repeat a check until it passes, and say why when it never does."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
-            return check(*arguments)
+            check(*arguments)
+            return
         except (Broken, OSError) as error:
             if time.monotonic() > deadline:
                 raise Broken(f"{arguments[0]}: {error}") from None
         time.sleep(2)
 
 
-def main():
+def main() -> int:
     """Run both checks; return the exit code."""
     host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     context = ssl.create_default_context(cafile=ACCOUNT / "ca.crt")
     try:
-        check_kinds(server, os.environ["NAMESPACE"], (ACCOUNT / "token").read_text(), context)
+        token = (ACCOUNT / "token").read_text()
+        eventually(check_kinds, server, os.environ["NAMESPACE"], token, context)
         print("ok: the API server takes a HeteroTPJob and refuses a wrong one")
         eventually(check_leader, os.environ["OPERATOR"], int(os.environ["REPLICAS"]))
         print("ok: every operator shows its metrics, and one leads")

@@ -15,7 +15,7 @@
 {{- else if and $monitoring.rules.enabled (not $operator) }}
 - >-
   monitoring.rules.enabled without monitoring.serviceMonitor.enabled: HeteroTPOperatorAbsent fires, unless you scrape the
-  operator by other means as job="heterotp-operator".
+  operator by other means as job="{{ $monitoring.rules.operatorJob }}".
 {{- end }}
 {{- if and $monitoring.dashboards.enabled (not $monitoring.rules.enabled) }}
 - >-
