@@ -55,6 +55,8 @@ DIGEST = "sha256:" + "0" * 64
         ("networkPolicy.apiServerPorts={0}", "/networkPolicy/apiServerPorts/0"),
         ("test.image=busybox", "image"),
         ("extraObjects[0]=7", "/extraObjects/0"),
+        ("monitoring=null", "monitoring"),  # as `helm upgrade --reuse-values` leaves it, coming from an older chart
+        ("monitoring.rules=null", "rules"),
     ],
 )
 def test_an_unknown_or_wrong_value_is_refused_by_its_name(value, named):
