@@ -40,8 +40,9 @@ format: setup ## format the code
 	@$(VENV)/bin/ruff format -q .
 	@$(VENV)/bin/ruff check -q --fix .
 
-generate: setup ## write what is made from the models: the CRDs of the chart
+generate: setup ## write what is made from the models and from comments: the chart's CRDs, its README's tables
 	@$(PY) -m heterotp_api.generate $(CRDS)
+	@$(PY) tools/chart_readme.py
 
 lock: setup ## pin all dependencies again
 	@$(VENV)/bin/uv pip compile -q pyproject.toml --extra operator --extra trainer --extra cli --extra dev \

@@ -17,5 +17,6 @@ made=$(mktemp -d)
 trap 'rm -rf "$made"' EXIT
 $bin/python -m heterotp_api.generate "$made"
 diff -r "$made" "$generated" || { echo "generated files are out of date: run make generate" >&2; exit 1; }
+$bin/python tools/chart_readme.py --check
 for script in tools/*.sh tools/cluster/*.sh .ci/run; do bash -n "$script"; done
 echo "check: all clean"

@@ -67,9 +67,11 @@ class Release:
         self.kube, self.kubeconfig = kube, kubeconfig
 
     def helm(self, *arguments):
+        """Run helm on the release's namespace; return what it printed."""
         command = [BIN / "helm", "--kubeconfig", self.kubeconfig, "--namespace", SYSTEM, *arguments]
         done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == 0, f"helm {arguments[0]}: {done.stderr}\n{self.log()}"
+        assert done.returncode == 0, f"helm {arguments[0]}: {done.stdout}\n{done.stderr}\n{self.log()}"
+        return done.stdout
 
     def install(self):
         """Install the chart and wait until the operator is ready and leads."""
