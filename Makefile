@@ -45,7 +45,7 @@ generate: setup ## write what is made from the code: the CRDs of the chart, page
 	@PYTHONPATH=tools $(PY) -m reference docs/reference
 
 docs: setup ## build the documentation into site/
-	@$(PY) -m mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
 	@echo "site/index.html"
 
 lock: setup ## pin all dependencies again

@@ -98,9 +98,7 @@ class Training(Model):
     model: ModelSpec = ModelSpec(preset="vit-tiny")
     data: DataSpec = DataSpec()
     batch_size: int = Field(64, ge=1, le=1048576, description="Samples of one optimizer step.")
-    epochs: int | None = Field(
-        None, ge=1, description="Passes through the data; absent with iterations absent too: 1."
-    )
+    epochs: int | None = Field(None, ge=1, description="Passes through the data; absent with iterations absent too: 1.")
     iterations: int | None = Field(None, ge=1, description="Optimizer steps, in place of epochs.")
     learning_rate: float = Field(0.003, gt=0, description="Of AdamW, after the warm-up.")
     schedule: Literal["constant", "cosine"] = Field("constant", description="cosine: down to 0 at the end.")

@@ -25,9 +25,7 @@ def page() -> str:
     """Return the page."""
     found = {kind: dict(_objects(kind.name, _schema(kind))) for kind in KINDS}
     owners = _owners([found[kind] for kind in reversed(KINDS)])  # a policy's blocks belong to BalancingPolicy
-    return document(
-        "Fields of the three kinds", SOURCE, INTRO, *(_kind(kind, found[kind], owners) for kind in KINDS)
-    )
+    return document("Fields of the three kinds", SOURCE, INTRO, *(_kind(kind, found[kind], owners) for kind in KINDS))
 
 
 def _schema(kind: Kind) -> Json:
@@ -123,8 +121,10 @@ def _bounds(node: Json) -> Iterator[str]:
     if "pattern" in node:
         yield f"like {code(node['pattern'])}"
     if node.get("format") != "date-time" and "maxLength" in node:
-        yield f"{node['minLength']} to {node['maxLength']} characters" if "minLength" in node else (
-            f"at most {node['maxLength']} characters"
+        yield (
+            f"{node['minLength']} to {node['maxLength']} characters"
+            if "minLength" in node
+            else (f"at most {node['maxLength']} characters")
         )
     if "maxItems" in node:
         yield f"{node.get('minItems', 0)} to {node['maxItems']} items"

@@ -33,7 +33,8 @@ RANK_0 = "The job as a whole, on the port of rank 0 alone, whatever the level."
 OPERATOR = """\
 The operator serves them on port 8080 (`HETEROTP_METRICS_PORT`). `namespace` is that of the job: a scrape needs
 `honorLabels: true`, else Prometheus renames it to `exported_namespace`. Only the replica that leads has jobs to tell
-of. The series of a job go away with the job; histograms and counters are by namespace, never by job."""
+of. There is a series for each combination of labels, of a histogram as many as it has buckets and two more. Those of a
+job go away with the job; histograms and counters are by namespace, never by job."""
 
 
 def page() -> str:
