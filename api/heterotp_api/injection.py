@@ -15,7 +15,7 @@ ObjectName = Annotated[str, StringConstraints(min_length=1, max_length=253)]
 class JobRef(Model):
     """Names a HeteroTPJob of the same namespace."""
 
-    name: ObjectName = Field(description="Its name.")
+    name: ObjectName = Field(description="Name of the job.")
 
 
 class Targets(Model):

@@ -66,7 +66,7 @@ class WorkerGroup(Model):
 class PolicyRef(Model):
     """Names a BalancingPolicy of the same namespace."""
 
-    name: str = Field(min_length=1, max_length=253, description="Its name.")
+    name: str = Field(min_length=1, max_length=253, description="Name of the policy.")
 
 
 class Balancing(Model):

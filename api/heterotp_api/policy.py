@@ -47,7 +47,7 @@ class LabelSelector(Model):
 
 
 class Zero(Model):
-    """ZERO-resizing: prune contraction columns of a straggler's linears (algorithms, section 2)."""
+    """ZERO-resizing: prune contraction columns of a straggler's linears."""
 
     selection: Literal["Rd", "Pri", "PriDiffE", "PriDiffR"] = Field("Pri", description="Which columns are pruned.")
     criterion: Literal["minimum", "average"] = Field("minimum", description="What time a straggler is brought to.")
@@ -83,7 +83,7 @@ class Zero(Model):
 
 
 class Mig(Model):
-    """MIG: migrate contraction columns every iteration (algorithms, section 3)."""
+    """MIG: migrate contraction columns every iteration."""
 
     primitive: Literal["broadcastReduce", "scatterGather"] = Field("broadcastReduce", description="How work travels.")
     grain: int | None = Field(None, ge=1, le=4096, description="Columns per block; absent: by device.")
@@ -102,7 +102,7 @@ def _decided_by_semi(block: str, field: str) -> Rule:
 
 
 class Semi(Model):
-    """SEMI: both, by cost (algorithms, section 4)."""
+    """SEMI: prune and migrate, by cost."""
 
     zero: Zero = Zero()
     mig: Mig = Mig()
@@ -130,7 +130,7 @@ class Semi(Model):
 
 
 class Reshard(Model):
-    """RESHARD: move ownership of units once (algorithms, section 5)."""
+    """RESHARD: move ownership of units once."""
 
     grain: int | None = Field(None, ge=1, le=4096, description="Hidden units per block; absent: by device.")
     min_units: int | None = Field(None, ge=0, description="Hidden units that a rank keeps; absent: one block.")

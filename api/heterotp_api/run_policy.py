@@ -86,7 +86,7 @@ class RunPolicy(Model):
     )
     gang: Gang = Gang()
     managed_by: str | None = Field(
-        None, min_length=1, max_length=63, description="Who runs the job; absent: heterotp.io/operator, ours."
+        None, min_length=1, max_length=63, description="Controller of the job; absent: heterotp.io/operator."
     )
 
     rules: ClassVar[tuple[Rule, ...]] = (

@@ -1,5 +1,6 @@
 """Every command of `heterotp` and `kubectl heterotp`, from click."""
 
+import inspect
 from collections.abc import Iterator
 
 import click
@@ -28,7 +29,12 @@ def _sections(name: str, command: click.Command, parent: click.Context | None) -
     context = click.Context(command, info_name=name if parent is None else command.name, parent=parent)
     level = "##" if parent is None else "###"
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
-    parts = [f"{level} {context.command_path}", f"```text\n{usage}\n```", plain(command.help or ""), _options(context)]
+    parts = [
+        f"{level} {context.command_path}",
+        f"```text\n{usage}\n```",
+        plain(inspect.cleandoc(command.help or "")),
+        _options(context),
+    ]
     yield "\n\n".join(filter(None, parts))
     if isinstance(command, click.Group):
         for each in command.list_commands(context):
@@ -38,6 +44,7 @@ def _sections(name: str, command: click.Command, parent: click.Context | None) -
 
 
 def _options(context: click.Context) -> str:
-    records = (option.get_help_record(context) for option in context.command.get_params(context))
+    options = (each for each in context.command.get_params(context) if isinstance(each, click.Option))
+    records = (option.get_help_record(context) for option in options)
     rows = [(code(names), plain(text)) for names, text in filter(None, records) if "--help" not in names]
     return table(("option", "meaning"), rows) if rows else ""

@@ -24,7 +24,7 @@ Objects = dict[str, Json]  # by path, e.g. HeteroTPJob.spec.workerGroups[]
 def page() -> str:
     """Return the page."""
     found = {kind: dict(_objects(kind.name, _schema(kind))) for kind in KINDS}
-    owners = _owners([found[kind] for kind in reversed(KINDS)])  # a policy's blocks belong to BalancingPolicy
+    owners = _owners(list(found.values()))
     return document("Fields of the three kinds", SOURCE, INTRO, *(_kind(kind, found[kind], owners) for kind in KINDS))
 
 
@@ -44,11 +44,10 @@ def _objects(path: str, node: Json) -> Iterator[tuple[str, Json]]:
 
 
 def _owners(kinds: list[Objects]) -> dict[str, str]:
-    """Return for each object's content the path where it is described: what occurs again links there."""
+    """Return for each object's content the path nearest to a kind, where it is described: other places link there."""
     owners: dict[str, str] = {}
-    for objects in kinds:
-        for path, node in objects.items():
-            owners.setdefault(_content(node), path)
+    for path, node in (item for objects in kinds for item in objects.items()):
+        owners[_content(node)] = min(owners.get(_content(node), path), path, key=lambda each: each.count("."))
     return owners
 
 
@@ -114,10 +113,7 @@ def _bounds(node: Json) -> Iterator[str]:
     """Yield what a value must be beside its type."""
     if "enum" in node:
         yield "one of " + ", ".join(code(value or '""') for value in node["enum"])
-    if "minimum" in node:
-        yield f"{'>' if node.get('exclusiveMinimum') else '>='} {_number(node['minimum'])}"
-    if "maximum" in node:
-        yield f"{'<' if node.get('exclusiveMaximum') else '<='} {_number(node['maximum'])}"
+    yield from _range(node)
     if "pattern" in node:
         yield f"like {code(node['pattern'])}"
     if node.get("format") != "date-time" and "maxLength" in node:
@@ -130,6 +126,17 @@ def _bounds(node: Json) -> Iterator[str]:
         yield f"{node.get('minItems', 0)} to {node['maxItems']} items"
     if node.get("type") == "array":
         yield from (f"each {bound}" for bound in _bounds(node["items"]))
+
+
+def _range(node: Json) -> Iterator[str]:
+    least, most = node.get("minimum"), node.get("maximum")
+    if least is not None and most is not None and not node.get("exclusiveMinimum"):
+        yield f"{_number(least)} to {_number(most)}"
+        return
+    if least is not None:
+        yield f"{'>' if node.get('exclusiveMinimum') else '>='} {_number(least)}"
+    if most is not None:
+        yield f"<= {_number(most)}"
 
 
 def _number(value: float) -> str:

@@ -45,7 +45,7 @@ def page() -> str:
         "Metrics",
         SOURCE,
         INTRO,
-        _sizes(*(_count(registry) for registry in (*levels, job)), _count_of_job(operator)),
+        _sizes(_count(levels[0]), _count(levels[1]), _count(job), _count_of_job(operator)),
         f"## Every rank\n\n{RANKS}",
         table(("metric", "type", "labels", *LEVELS, "meaning"), _rank_rows(*levels)),
         f"## Rank 0\n\n{RANK_0}",
@@ -146,13 +146,15 @@ def _count_of_job(registry: CollectorRegistry) -> int:
 
 def _name(metric: MetricWrapperBase) -> str:
     """Return the name as it stands in an exposition; a histogram's series end in _bucket, _sum and _count."""
-    return metric._name + {"counter": "_total", "info": "_info"}.get(metric._type, "")
+    (family,) = metric.describe()
+    return family.name + {"counter": "_total", "info": "_info"}.get(family.type, "")
 
 
 def _type(metric: MetricWrapperBase) -> str:
     if isinstance(metric, Histogram):
         return f"histogram, {len(metric._upper_bounds)} buckets"
-    return {"info": "info: always 1", "stateset": "state set: 0 or 1"}.get(metric._type, metric._type)
+    (family,) = metric.describe()
+    return {"info": "info: always 1", "stateset": "state set: 0 or 1"}.get(family.type, family.type)
 
 
 def _label_names(metric: MetricWrapperBase) -> list[str]:
@@ -171,4 +173,5 @@ def _values(metric: MetricWrapperBase, label: str) -> str:
 
 
 def _meaning(metric: MetricWrapperBase) -> str:
-    return plain(metric._documentation)
+    (family,) = metric.describe()
+    return plain(family.documentation)
