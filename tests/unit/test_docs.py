@@ -1,5 +1,6 @@
 """The documentation: it builds strictly, loads nothing from the network, and says nothing that the code does not."""
 
+import json
 import re
 import shlex
 import subprocess
@@ -243,6 +244,19 @@ def test_settings_of_the_operator_are_told_with_their_defaults():
     by_chart = {"TRAINER_IMAGE", "NAMESPACES", "LEASE_NAME"}
     own = {"IDENTITY", "LEASE_NAMESPACE", "METRICS_HOST"}  # found out by the process; nobody need set them
     assert set(known) - set(told) == by_chart | own
+
+
+@each_page
+def test_panels_that_are_named_exist(page):
+    """Slanted words in a paragraph that names a board are titles of its panels or rows."""
+    for paragraph in page.read_text().split("\n\n"):
+        named = re.findall(r"(?<![*\w])\*([^*]+)\*(?!\*)", " ".join(paragraph.split()))
+        board = re.search(r"\bboard(?:'s row| `heterotp-([a-z]+)`)", paragraph, flags=re.IGNORECASE)
+        if board is not None and not paragraph.startswith("|"):
+            boards = json.loads((ROOT / "dashboards" / f"heterotp-{board[1] or 'straggler'}.json").read_text())
+            rows = [panel for panel in boards["panels"]]
+            titles = {panel["title"] for row in rows for panel in (row, *row.get("panels", ()))}
+            assert set(named) <= titles
 
 
 def said_by_the_code():
