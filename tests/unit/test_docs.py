@@ -254,8 +254,7 @@ def test_panels_that_are_named_exist(page):
         board = re.search(r"\bboard(?:'s row| `heterotp-([a-z]+)`)", paragraph, flags=re.IGNORECASE)
         if board is not None and not paragraph.startswith("|"):
             boards = json.loads((ROOT / "dashboards" / f"heterotp-{board[1] or 'straggler'}.json").read_text())
-            rows = [panel for panel in boards["panels"]]
-            titles = {panel["title"] for row in rows for panel in (row, *row.get("panels", ()))}
+            titles = {panel["title"] for row in boards["panels"] for panel in (row, *row.get("panels", ()))}
             assert set(named) <= titles
 
 
