@@ -45,8 +45,7 @@ generate: setup ## write what is made from the code: the CRDs of the chart, page
 	@PYTHONPATH=tools $(PY) -m reference docs/reference
 
 docs: setup ## build the documentation into site/
-	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
-	@echo "site/index.html"
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
 lock: setup ## pin all dependencies again
 	@$(VENV)/bin/uv pip compile -q pyproject.toml --extra operator --extra trainer --extra cli --extra dev \
