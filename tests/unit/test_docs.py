@@ -9,6 +9,7 @@ import sys
 from dataclasses import fields
 from html.parser import HTMLParser
 
+import promql_parser
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -201,18 +202,20 @@ def test_make_targets_and_files_exist(page):
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
+def rules(kind):
+    """Return the rules by name: `alert` or `record`."""
+    groups = yaml.safe_load((ROOT / "dashboards" / "heterotp-rules.yaml").read_text())["groups"]
+    return {rule[kind]: rule for part in groups for rule in part["rules"] if kind in rule}
+
+
 def test_every_alert_has_a_runbook_and_no_runbook_is_left_over():
-    rules = yaml.safe_load((ROOT / "dashboards" / "heterotp-rules.yaml").read_text())
-    named = [rule["alert"] for part in rules["groups"] for rule in part["rules"] if "alert" in rule]
-    assert sorted(named) == ALERTS
+    assert sorted(rules("alert")) == ALERTS
 
 
 def test_the_runbooks_index_tells_severities_as_the_rules_do():
-    rules = yaml.safe_load((ROOT / "dashboards" / "heterotp-rules.yaml").read_text())
-    alerts = [rule for part in rules["groups"] for rule in part["rules"] if "alert" in rule]
     index = (RUNBOOKS / "index.md").read_text()
-    for alert in alerts:
-        name, severity = alert["alert"], alert["labels"]["severity"]
+    for name, alert in rules("alert").items():
+        severity = alert["labels"]["severity"]
         assert f"| [{name}]({name}.md) | {severity} |" in index
         assert f"\n*{severity}, " in (RUNBOOKS / f"{name}.md").read_text()
 
@@ -246,6 +249,20 @@ def test_settings_of_the_operator_are_told_with_their_defaults():
     by_chart = {"TRAINER_IMAGE", "NAMESPACES", "LEASE_NAME"}
     own = {"IDENTITY", "LEASE_NAMESPACE", "METRICS_HOST"}  # found out by the process; nobody need set them
     assert set(known) - set(told) == by_chart | own
+
+
+def test_recorded_series_that_are_named_exist():
+    text = "\n".join(page.read_text() for page in PROSE)
+    named = set(re.findall(r"\bnamespace(?:_heterotpjob(?:_rank)?)?:heterotp_\w+:\w+", text))
+    assert len(named) >= 6
+    assert named <= set(rules("record"))
+
+
+@each_page
+def test_queries_are_promql(page):
+    for block in re.findall(r"```promql\n(.*?)```", page.read_text(), flags=re.DOTALL):
+        for line in block.splitlines():
+            promql_parser.parse(line)  # raises ValueError
 
 
 @each_page
