@@ -76,11 +76,13 @@ def test_style_sheets_load_no_fonts(site):
     assert [path for path in loaded if re.match(r"""['"]?(https?:)?//""", path)] == []
 
 
-def test_no_table_or_list_is_left_as_text(site):
-    """Markdown wants an empty line before a list or table; without one both are run into the paragraph."""
+def test_no_table_list_or_block_is_left_as_text(site):
+    """Markdown wants an empty line before lists and tables, and four spaces before what belongs to an item."""
     for page in site.rglob("*.html"):
-        paragraphs = re.findall(r"<p>(.*?)</p>", page.read_text(), flags=re.DOTALL)
+        text = page.read_text()
+        paragraphs = re.findall(r"<p>(.*?)</p>", text, flags=re.DOTALL)
         assert [text for text in paragraphs if re.search(r"^(- |\d\. |\|)", text, flags=re.MULTILINE)] == [], page
+        assert re.findall(r"<code>(?:sh|yaml|json|promql|text|python)\n", text) == [], page
 
 
 @pytest.mark.parametrize("source", ["README.md", *OUTER])
