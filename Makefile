@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 CRDS := charts/heterotp/templates/crds
 CLUSTER := tools/cluster
 
-.PHONY: help setup demo test test-fast check format generate lock cluster-up cluster-down cluster-load images
+.PHONY: help setup demo test test-fast check format generate docs lock cluster-up cluster-down cluster-load images
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -40,9 +40,13 @@ format: setup ## format the code
 	@$(VENV)/bin/ruff format -q .
 	@$(VENV)/bin/ruff check -q --fix .
 
-generate: setup ## write what is made from the models and from comments: the chart's CRDs, its README's tables
+generate: setup ## write what is made from code and comments: the chart's CRDs, its README's tables, pages of the docs
 	@$(PY) -m heterotp_api.generate $(CRDS)
 	@$(PY) tools/chart_readme.py
+	@PYTHONPATH=tools $(PY) -m reference docs/reference
+
+docs: setup ## build the documentation into site/
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
 lock: setup ## pin all dependencies again
 	@$(VENV)/bin/uv pip compile -q pyproject.toml --extra operator --extra trainer --extra cli --extra dev \

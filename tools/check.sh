@@ -12,11 +12,15 @@ $bin/ruff format --check -q . || { echo "run make format" >&2; exit 1; }
 $bin/ruff check -q .
 $bin/mypy
 $bin/lint-imports
-generated=charts/heterotp/templates/crds
 made=$(mktemp -d)
 trap 'rm -rf "$made"' EXIT
-$bin/python -m heterotp_api.generate "$made"
-diff -r "$made" "$generated" || { echo "generated files are out of date: run make generate" >&2; exit 1; }
+same() { # what was made now, what is checked in
+  diff -r "$1" "$2" || { echo "generated files are out of date: run make generate" >&2; exit 1; }
+}
+$bin/python -m heterotp_api.generate "$made/crds"
+same "$made/crds" charts/heterotp/templates/crds
 $bin/python tools/chart_readme.py --check
+PYTHONPATH=tools $bin/python -m reference "$made/reference"
+same "$made/reference" docs/reference
 for script in tools/*.sh tools/cluster/*.sh .ci/run; do bash -n "$script"; done
 echo "check: all clean"
