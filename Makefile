@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 CRDS := charts/heterotp/templates/crds
 CLUSTER := tools/cluster
 
-.PHONY: help setup demo test test-fast check format generate lock cluster-up cluster-down cluster-load images
+.PHONY: help setup demo test test-fast check format generate docs lock cluster-up cluster-down cluster-load images
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -41,9 +41,14 @@ format: setup ## format the code
 	@$(VENV)/bin/ruff format -q .
 	@$(VENV)/bin/ruff check -q --fix .
 
-generate: setup ## write what is made from code: the chart's CRDs, boards, rules and alerts
+generate: setup ## write what is made from code and comments: CRDs, boards, rules, the chart's tables, pages of the docs
 	@$(PY) -m heterotp_api.generate $(CRDS)
 	@$(PY) -m heterotp_dashboards.generate .
+	@$(PY) tools/chart_readme.py
+	@PYTHONPATH=tools $(PY) -m reference docs/reference
+
+docs: setup ## build the documentation into site/
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
 lock: setup ## pin all dependencies again
 	@$(VENV)/bin/uv pip compile -q pyproject.toml --extra operator --extra trainer --extra cli --extra dev \

@@ -4,8 +4,8 @@
 
 limits    AUTO on 8 emulated ranks, matmul share 0.37 (the paper's ViT-1B) and 0.8, one rank 2, 4, 8 times slower, and
           8, 6, 4, 2 on four: iteration over the fluid limit (FFN stack) or the whole-heads limit (ViT blocks, both
-          shown), iterations from onset to balance, iterations until the move is paid back, and what heterotp simulate's
-          planner predicted
+          shown), iterations from onset to balance, iterations until the move is paid back, and how far off
+          heterotp simulate was, which knew the pretest and the times before the onset
 plain     AUTO with nobody slow against strategy None, in turns in one gang, real CPU ranks and emulated ones
 remedies  the same straggler under every remedy: evict, shares by an oracle, MIG, SEMI, ZERO, RESHARD, AUTO
 wander    stragglers that move on every 1, 10, 100, 1000 iterations: AUTO against the best fixed strategy (simulated)
@@ -17,119 +17,17 @@ and moves are real, and the exchange of the ranks over gloo, whose smallest wait
 """
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
 
-import gang
 from gang import summary
+from reshard_gang import HEADS, RANKS, REAL, SECONDS, UNITS, WIDTH, run, spec
 
-RANKS, WIDTH, ROWS, DEPTH, HEADS, UNITS = 8, 64, (2, 8), 2, 32, 1024
-SECONDS = 1.5  # of a homogeneous iteration
-LATENCY = 0.002
-BYTES_PER_SECOND = 2e6  # so that a move of these small stacks takes what one of ViT-1B takes, relative to an iteration
-REAL = 2  # real CPU ranks: as many as this machine has cores
-PORT = 29520
 BEFORE, AFTER = 10, 22
 SLOW = {"chi 2": (2.0,), "chi 4": (4.0,), "chi 8": (8.0,), "chi 8,6,4,2": (8.0, 6.0, 4.0, 2.0)}
 SHARES = (0.37, 0.8)
 PERIODS = (1, 10, 100, 1000)
-
-
-def operations(model: str) -> float:
-    """Return the operations of all prunable products of one iteration."""
-    attention = 4 * WIDTH * WIDTH if model == "vit" else 0
-    return 6.0 * ROWS[0] * ROWS[1] * (2 * WIDTH * UNITS + attention) * DEPTH
-
-
-def spec(model: str, share: float, speeds: Sequence[float] = (), kind: str = "emulated") -> dict:
-    """Return a job of 8 equal emulated ranks, or of real ones; speeds: shares are declared by them."""
-    device = {"type": "cpu"}
-    if kind == "emulated":
-        device = {
-            "type": "emulated",
-            "teraflops": operations(model) / RANKS / (share * SECONDS) / 1e12,
-            "fixedSeconds": (1 - share) * SECONDS,
-            "linkLatencySeconds": LATENCY,
-            "linkBytesPerSecond": BYTES_PER_SECOND,
-        }
-    ranks = RANKS if kind == "emulated" else REAL
-    given = list(speeds) or [1.0] * ranks
-    groups = [{"name": f"r{n}", "relativeSpeed": speed, "device": device} for n, speed in enumerate(given)]
-    return {"tensorParallelDegree": ranks, "workerGroups": groups, "training": {"initialShares": "declared"}}
-
-
-def document(generation: int, policy: dict, chis: Sequence[float]) -> str:
-    """Return a control document: a policy, and these slow-downs of the first ranks."""
-    slow = [{"uid": f"{n}", "ranks": [n], "slowdown": chi} for n, chi in enumerate(chis) if chi > 1]
-    return json.dumps({"generation": generation, "balancing": policy, "injections": slow})
-
-
-# -- a rank -----------------------------------------------------------------------------------------------------
-
-
-def rank(model: str, phases: list[dict]) -> None:
-    """Be one rank: go through phases of (policy, chis, iterations); rank 0 says what every iteration took."""
-    import torch
-    from heterotp_api.control import ControlDocument
-    from heterotp_api.training import ModelShape
-    from heterotp_trainer import Session
-    from heterotp_trainer.model.vit import Block
-    from heterotp_trainer.optimization import EagerAdamW
-    from heterotp_trainer.tensor_parallel.mlp import ParallelMLP
-    from torch import nn
-
-    torch.set_num_threads(1)
-    session = Session.from_environment()
-    real = not session.device.emulated
-    width, rows = (256, (16, 33)) if real else (WIDTH, ROWS)
-    tp = session.shard(heads=HEADS, ffn=UNITS, width=width, rows=rows[0] * rows[1])
-    shape = ModelShape(width, DEPTH, HEADS, 1, UNITS // width)
-    if model == "vit":
-        stack: nn.Module = nn.Sequential(*(Block(tp, shape, name=f"b.{i}", seed=0) for i in range(DEPTH)))
-    else:
-        stack = nn.Sequential(*(ParallelMLP(tp, width, UNITS, name=f"b.{i}", seed=0) for i in range(DEPTH)))
-    session.watch(stack, EagerAdamW(stack.parameters()))
-    batch = torch.randn(*rows, width, generator=torch.Generator().manual_seed(0))
-    iteration, said = 0, []
-    for number, phase in enumerate(phases):
-        told = ControlDocument.model_validate_json(document(number + 1, phase["policy"], phase["chis"]))
-        session.balancer.apply(told.balancing)
-        session._injector.injections = told.injections
-        seconds, plans = [], []
-        for _ in range(phase["iterations"]):
-            iteration += 1
-            started = time.perf_counter()
-            stack.zero_grad(set_to_none=True)
-            stack(batch).square().mean().backward()
-            session.step()
-            session.boundary(iteration)
-            seconds.append(time.perf_counter() - started)
-            plans.append(session.tp.plan.hash)
-        said.append({"seconds": seconds, "plans": plans, **facts(session)})
-    session.finish()
-    if session.environment.rank == 0:
-        gang.say(said)
-
-
-def facts(session) -> dict:  # type: ignore[no-untyped-def]
-    """Return what a phase ended with."""
-    board, balancer = session.observer and session.observer.board, session.balancer
-    return {
-        "costs": [vars(cost) for cost in board.costs()] if board else [],
-        "moved": [board.moves, board.moved_seconds] if board else [0, 0.0],
-        "deleted": statistics.fmean(each.pruned for each in board.effects) if board and board.effects else 0.0,
-        "predicted": balancer.plan.predicted_seconds,
-        "heads": balancer.tp.plan.counts("heads"),
-        "ffn": balancer.tp.plan.counts("ffn"),
-        "reason": balancer.plan.reason,
-    }
-
-
-def run(model: str, phases: list[dict], job: dict) -> list[dict]:
-    """Run a gang through its phases."""
-    return gang.run(__file__, ["--model", model, "--phases", json.dumps(phases)], job, PORT)  # type: ignore[no-any-return]
 
 
 def phase(strategy: str, chis: Sequence[float], iterations: int, **policy: object) -> dict:
@@ -190,8 +88,18 @@ def limits_row(model: str, share: float, name: str, chis: Sequence[float], found
         "whole": whole,
         "balanced": balanced,
         "paid": after["moved"][1] / gain if gain > 0 else None,
-        "predicted": after["predicted"],
+        "predicted": predicted(before, chis),
     }
+
+
+def predicted(before: dict, chis: Sequence[float]) -> float:
+    """Return what heterotp simulate says of AUTO, from what was known before the onset."""
+    from heterotp_cli.simulate.machine import machine_of_run
+    from heterotp_cli.simulate.scenario import prospect
+
+    machine = machine_of_run(before["pretest"], before["status"])
+    slow = [*chis, *[1.0] * (RANKS - len(chis))]
+    return next(each.seconds for each in prospect(machine, slow).outcomes if each.name == "AUTO")
 
 
 def printed(row: dict) -> str:
@@ -200,12 +108,12 @@ def printed(row: dict) -> str:
     ratios = sorted(seconds / held for seconds in row["after"])
     middle = statistics.median(row["after"])
     paid = f"{row['paid']:.2f} it" if row["paid"] is not None else "-"
-    predicted = f"{row['predicted'] / middle - 1:+.1%}" if row["predicted"] else "-"
+    off = f"{row['predicted'] / middle - 1:+.1%}"
     held_against = f"{ratios[0]:9.3f} {statistics.median(ratios):6.3f} {ratios[-1]:5.3f}"
     return (
         f"{row['model']:5} {row['share']:5.2f} {row['name']:11} | {row['before']:6.3f} {row['onset']:6.3f}"
         f" {middle:6.3f} | {row['fluid']:5.3f} {row['whole']:6.3f} | {held_against} |"
-        f" {row['balanced']!s:>5} it {paid:>10} {predicted:>10}"
+        f" {row['balanced']!s:>5} it {paid:>10} {off:>10}"
     )
 
 
@@ -360,13 +268,7 @@ def main() -> None:
     parser.add_argument("--part", nargs="+", default=list(PARTS), choices=list(PARTS))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--picture", metavar="FILE.png")
-    parser.add_argument("--model", default="vit", help=argparse.SUPPRESS)
-    parser.add_argument("--phases", default="[]", help=argparse.SUPPRESS)
-    parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.rank:
-        rank(arguments.model, json.loads(arguments.phases))
-        return
     found = {name: PARTS[name](arguments.rounds) for name in arguments.part}
     if arguments.picture and found.get("limits"):
         draw(found["limits"], arguments.picture)

@@ -129,11 +129,12 @@ class Thing:
 
 
 class Job:
-    """A job on the cluster; `seen` holds every (attempt, iteration) that its rank 0 was seen at."""
+    """A job on the cluster; `seen` holds every (attempt, iteration) of rank 0 that was seen, `losses` the loss then."""
 
     def __init__(self, space: Space, name: str):
         self.space, self.kube, self.name = space, space.kube, name
         self.seen: list[tuple[int, int]] = []
+        self.losses: dict[int, float] = {}
 
     @property
     def status(self):
@@ -141,6 +142,9 @@ class Job:
 
     def edit(self, spec):
         self.kube.patch("heterotpjobs", self.space.name, self.name, {"spec": spec})
+
+    def delete(self):
+        self.kube.delete("heterotpjobs", self.space.name, self.name)
 
     def pods(self, attempt=None):
         """Return the pods by first rank."""
@@ -169,6 +173,8 @@ class Job:
         document = json.loads(text)
         if document["state"] != "starting":
             self.seen.append((document["attempt"], document["iteration"]))
+            if document["loss"] is not None:
+                self.losses[document["iteration"]] = document["loss"]
         return document
 
     def trained(self, attempt, iteration, seconds=60):

@@ -1,6 +1,6 @@
-"""The kinds of gang schedulers as CRDs: the published ones where somebody has them, else our table of what they say.
+"""Other projects' kinds as CRDs: the published ones where somebody has them, else our tables of what they say.
 
-python tests/published_crds.py DIRECTORY     compares the table with the CRDs in a directory
+python tests/published_crds.py TABLE DIRECTORY     compares a table with the CRDs in a directory
 """
 
 import os
@@ -9,18 +9,39 @@ from pathlib import Path
 
 import yaml
 
-TABLE = Path(__file__).parent / "data" / "gang_kinds.yaml"
+TABLES = Path(__file__).parent / "data"  # gang_kinds.yaml, monitor_kinds.yaml
 QUANTITY = {"x-kubernetes-int-or-string": True}
 
 
-def published():
-    """Return the CRDs of HETEROTP_PUBLISHED_CRDS, else those that the table amounts to."""
+def published(table):
+    """Return a table's kinds: their CRDs in HETEROTP_PUBLISHED_CRDS, else those that the table amounts to."""
     directory = os.environ.get("HETEROTP_PUBLISHED_CRDS")
-    return read(Path(directory)) if directory else [_crd(row) for row in rows()]
+    if not directory:
+        return [_crd(row) for row in rows(table)]
+    kinds = {(row["kind"], row["of"].partition("/")[0]) for row in rows(table)}
+    return [crd for crd in read(Path(directory)) if (crd["spec"]["names"]["kind"], crd["spec"]["group"]) in kinds]
 
 
-def rows():
-    return yaml.safe_load(TABLE.read_text())
+def closed_schemas(table):
+    """Return apiVersion and kind -> a JSON schema of its spec that knows nothing but what the table says."""
+    return {(row["of"], row["kind"]): _closed(_schema(row["spec"])) for row in rows(table)}
+
+
+def _closed(schema):
+    if schema is QUANTITY:
+        return {"type": ["integer", "string"]}
+    out = {key: value for key, value in schema.items() if key in ("type", "required")}
+    if "properties" in schema:
+        out["properties"] = {name: _closed(inner) for name, inner in schema["properties"].items()}
+        out["additionalProperties"] = False
+    for part in ("items", "additionalProperties"):
+        if part in schema:
+            out[part] = _closed(schema[part])
+    return out
+
+
+def rows(table):
+    return yaml.safe_load((TABLES / f"{table}.yaml").read_text())
 
 
 def read(directory):
@@ -54,7 +75,7 @@ def _schema(said):
         return {"type": "array", "items": _schema(said[0])}
     if isinstance(said, str):
         return QUANTITY if said == "Quantity" else {"type": said}
-    if "any" in said:
+    if set(said) == {"any"}:
         return {"type": "object", "additionalProperties": _schema(said["any"])}
     required = [name.rstrip("!") for name in said if name.endswith("!")]
     body = {"type": "object", "properties": {name.rstrip("!"): _schema(inner) for name, inner in said.items()}}
@@ -82,8 +103,8 @@ def disagreements(wanted, schema, path):
             yield from disagreements(wanted[part], schema.get(part) or {}, f"{path}[]")
 
 
-def compare(directory):
-    """Return what of the table the CRDs of a directory do not bear out."""
+def compare(table, directory):
+    """Return what of a table the CRDs of a directory do not bear out."""
     served = {
         (f"{crd['spec']['group']}/{version['name']}", crd["spec"]["names"]["kind"]): (crd, version)
         for crd in read(directory)
@@ -91,7 +112,7 @@ def compare(directory):
         if version["served"]
     }
     wrong = []
-    for row in rows():
+    for row in rows(table):
         crd, version = served.get((row["of"], row["kind"]), ({}, {}))
         if not version:
             wrong.append(f"{row['of']} {row['kind']}: not served")
@@ -104,6 +125,6 @@ def compare(directory):
 
 
 if __name__ == "__main__":
-    problems = compare(Path(sys.argv[1]))
-    print("\n".join(problems) or f"all {len(rows())} kinds are as the table says")
+    problems = compare(sys.argv[1], Path(sys.argv[2]))
+    print("\n".join(problems) or f"all {len(rows(sys.argv[1]))} kinds are as the table says")
     sys.exit(bool(problems))

@@ -12,14 +12,20 @@ $bin/ruff format --check -q . || { echo "run make format" >&2; exit 1; }
 $bin/ruff check -q .
 $bin/mypy
 $bin/lint-imports
-chart=charts/heterotp
 made=$(mktemp -d)
 trap 'rm -rf "$made"' EXIT
-$bin/python -m heterotp_api.generate "$made/$chart/templates/crds"
+same() { # what was made now, what is checked in
+  diff -r "$1" "$2" || { echo "generated files are out of date: run make generate" >&2; exit 1; }
+}
+$bin/python -m heterotp_api.generate "$made/crds"
+same "$made/crds" charts/heterotp/templates/crds
 $bin/python -m heterotp_dashboards.generate "$made"
-for part in $chart/templates/crds $chart/templates/prometheusrule.yaml $chart/files/dashboards \
+for part in charts/heterotp/templates/prometheusrule.yaml charts/heterotp/files/dashboards \
   $(cd "$made" && ls dashboards/*); do
-  diff -r "$made/$part" "$part" || { echo "generated files are out of date: run make generate" >&2; exit 1; }
+  same "$made/$part" "$part"
 done
+$bin/python tools/chart_readme.py --check
+PYTHONPATH=tools $bin/python -m reference "$made/reference"
+same "$made/reference" docs/reference
 for script in tools/*.sh tools/cluster/*.sh tools/picture/*.sh .ci/run; do bash -n "$script"; done
 echo "check: all clean"

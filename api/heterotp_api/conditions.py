@@ -10,16 +10,19 @@ from heterotp_api.base import Model
 class Condition(Model):
     """One observed aspect of an object."""
 
-    type: str = Field(max_length=64)
-    status: Literal["True", "False", "Unknown"]
-    reason: str = Field("", max_length=128)
-    message: str = Field("", max_length=32768)
-    last_transition_time: str | None = Field(None, max_length=64, json_schema_extra={"format": "date-time"})
-    observed_generation: int | None = None
+    type: str = Field(max_length=64, description="The aspect.")
+    status: Literal["True", "False", "Unknown"] = Field(description="Whether it holds.")
+    reason: str = Field("", max_length=128, description="Why, in one CamelCase word.")
+    message: str = Field("", max_length=32768, description="Why, for people.")
+    last_transition_time: str | None = Field(
+        None, max_length=64, json_schema_extra={"format": "date-time"}, description="When `status` changed last."
+    )
+    observed_generation: int | None = Field(None, description="metadata.generation that it was said of.")
 
 
 CONDITIONS: Any = Field(
     None,
+    description="What holds of the object, by type.",
     max_length=32,
     json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
 )

@@ -15,17 +15,21 @@ ObjectName = Annotated[str, StringConstraints(min_length=1, max_length=253)]
 class JobRef(Model):
     """Names a HeteroTPJob of the same namespace."""
 
-    name: ObjectName
+    name: ObjectName = Field(description="Name of the job.")
 
 
 class Targets(Model):
     """Which ranks: one of the four ways."""
 
-    ranks: Ranks | None = None
-    worker_groups: list[ObjectName] | None = Field(None, min_length=1, max_length=18)
-    nodes: list[ObjectName] | None = Field(None, min_length=1, max_length=256)
-    count: int | None = Field(None, ge=1, le=16384)
-    seed: int | None = None
+    ranks: Ranks | None = Field(None, description="Ranks by number.")
+    worker_groups: list[ObjectName] | None = Field(
+        None, min_length=1, max_length=18, description="All ranks of these groups."
+    )
+    nodes: list[ObjectName] | None = Field(
+        None, min_length=1, max_length=256, description="All ranks on these nodes, looked up anew for each attempt."
+    )
+    count: int | None = Field(None, ge=1, le=16384, description="So many ranks, drawn at random.")
+    seed: int | None = Field(None, description="Of the draw; absent: 0.")
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -45,8 +49,8 @@ class Targets(Model):
 class Every(Model):
     """A period, in iterations or epochs."""
 
-    iterations: int | None = Field(None, ge=1)
-    epochs: int | None = Field(None, ge=1)
+    iterations: int | None = Field(None, ge=1, description="Since the run took the injection.")
+    epochs: int | None = Field(None, ge=1, description="The run's own epochs.")
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -66,14 +70,14 @@ class RoundRobin(Model):
 class RandomPattern(Model):
     """The slow-down jumps among the targets."""
 
-    seed: int = 0
+    seed: int = Field(0, description="Of the draws, the same on all ranks.")
     every: Every
 
 
 class Pattern(Model):
     """How the slow-down moves among the targets; empty: it stays (fixed)."""
 
-    fixed: bool | None = None
+    fixed: bool | None = Field(None, description="All targets, all the time.")
     round_robin: RoundRobin | None = None
     random: RandomPattern | None = None
 
@@ -89,8 +93,8 @@ class Pattern(Model):
 class Moment(Model):
     """A point in a run: an iteration, or seconds since the injection took effect."""
 
-    iteration: int | None = Field(None, ge=0)
-    seconds: float | None = Field(None, ge=0)
+    iteration: int | None = Field(None, ge=0, description="The run's own iteration.")
+    seconds: float | None = Field(None, ge=0, description="Since the injection took effect.")
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -138,7 +142,7 @@ class Slowdown(Model):
     pattern: Pattern = Pattern()
     start: Moment | None = None
     stop: Moment | None = None
-    paused: bool = False
+    paused: bool = Field(False, description="Lifts it; its seconds and periods stand still.")
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -161,24 +165,31 @@ class StragglerInjectionSpec(Slowdown, Aim):  # fields of the last base come fir
 class InjectedRank(Model):
     """One rank's slow-down: asked for by this injection, and measured (of all injections on the rank together)."""
 
-    job: str = Field(max_length=253)
-    rank: int
-    asked: float
-    measured: float | None = None
-    since: str | None = Field(None, max_length=64, json_schema_extra={"format": "date-time"})
-    message: str | None = Field(None, max_length=1024)
+    job: str = Field(max_length=253, description="Name of the job.")
+    rank: int = Field(description="Rank of the job.")
+    asked: float = Field(description="Slow-down that this injection asks for.")
+    measured: float | None = Field(None, description="Slow-down measured, of all injections on the rank together.")
+    since: str | None = Field(
+        None, max_length=64, json_schema_extra={"format": "date-time"}, description="Since when it is slowed."
+    )
+    message: str | None = Field(None, max_length=1024, description="Why the effect is absent or another.")
 
 
 class InjectionStatus(Model):
     """What a StragglerInjection reports."""
 
-    observed_generation: int | None = None
-    phase: Literal["Pending", "Injecting", "Paused", "Finished", "Failed"] | None = None
+    observed_generation: int | None = Field(None, description="metadata.generation that this status is of.")
+    phase: Literal["Pending", "Injecting", "Paused", "Finished", "Failed"] | None = Field(
+        None, description="Of all jobs together: what still happens somewhere comes first."
+    )
     ranks: list[InjectedRank] | None = Field(
-        None, max_length=64, json_schema_extra={"x-kubernetes-list-type": "atomic"}
+        None,
+        max_length=64,
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+        description="Ranks that it is meant for, those that are slowed now first.",
     )
     measured: float | None = Field(None, description="Median slow-down measured on the ranks that are slowed now.")
-    message: str | None = Field(None, max_length=1024)
+    message: str | None = Field(None, max_length=1024, description="What is wrong, and in which job.")
     conditions: list[Condition] | None = CONDITIONS
 
 

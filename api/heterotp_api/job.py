@@ -20,7 +20,7 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=40, pattern=r"^
 class Device(Model):
     """What a rank computes on; `emulated` stands for an accelerator of chosen speed."""
 
-    type: Literal["auto", "cpu", "cuda", "emulated"] = "auto"
+    type: Literal["auto", "cpu", "cuda", "emulated"] = Field("auto", description="auto: cuda where there is one.")
     teraflops: float | None = Field(None, gt=0, description="Speed of the emulated device, 1e12 operations a second.")
     fixed_seconds: float | None = Field(None, ge=0, description="Emulated fixed part of an iteration, seconds.")
     link_bytes_per_second: float | None = Field(None, gt=0, description="Emulated link bandwidth, bytes/second.")
@@ -49,11 +49,11 @@ class Device(Model):
 class WorkerGroup(Model):
     """Pods of one kind of node; ranks are numbered group by group, pod by pod, process by process."""
 
-    name: Name
-    pods: int = Field(1, ge=1, le=1024)
-    processes_per_pod: int = Field(1, ge=1, le=16)
+    name: Name = Field(description="Part of the pods' names, and what targets and the live table call the group.")
+    pods: int = Field(1, ge=1, le=1024, description="Pods of the group.")
+    processes_per_pod: int = Field(1, ge=1, le=16, description="Ranks in each pod; on GPUs as many as GPUs in it.")
     relative_speed: float | None = Field(
-        None, gt=0, le=1000, description="Prior of the speed; absent: probed at start."
+        None, gt=0, le=1000, description="Speed beside the other groups'; absent: probed at start."
     )
     device: Device = Device()
     template: dict[str, Any] = Field(
@@ -66,7 +66,7 @@ class WorkerGroup(Model):
 class PolicyRef(Model):
     """Names a BalancingPolicy of the same namespace."""
 
-    name: str = Field(min_length=1, max_length=253)
+    name: str = Field(min_length=1, max_length=253, description="Name of the policy.")
 
 
 class Balancing(Model):
@@ -87,11 +87,13 @@ class Balancing(Model):
 class Checkpoint(Model):
     """Where and how often rank 0 writes checkpoints."""
 
-    persistent_volume_claim: str | None = Field(None, min_length=1, max_length=253)
+    persistent_volume_claim: str | None = Field(
+        None, min_length=1, max_length=253, description="A claim of the namespace; rank 0's pod alone mounts it."
+    )
     path: str | None = Field(None, min_length=1, max_length=1024, description="A directory that rank 0 can write.")
-    every_iterations: int | None = Field(None, ge=1)
-    every_seconds: int = Field(600, ge=1)
-    keep: int = Field(2, ge=1, le=1000)
+    every_iterations: int | None = Field(None, ge=1, description="Also after so many iterations.")
+    every_seconds: int = Field(600, ge=1, description="Seconds between two checkpoints.")
+    keep: int = Field(2, ge=1, le=1000, description="Checkpoints that are kept, the newest ones.")
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -105,14 +107,14 @@ class Checkpoint(Model):
 class Rendezvous(Model):
     """Where the ranks meet."""
 
-    port: int = Field(29500, ge=1024, le=65535)
+    port: int = Field(29500, ge=1024, le=65535, description="Port of rank 0's pod.")
 
 
 class Metrics(Model):
     """Where each rank serves /metrics and /status, and how much; local ranks count up from `port`."""
 
-    port: int = Field(9400, ge=1024, le=65500)
-    level: Literal["basic", "full"] = "full"
+    port: int = Field(9400, ge=1024, le=65500, description="Port of the first rank in a pod.")
+    level: Literal["basic", "full"] = Field("full", description="basic: few series a rank, for very large fleets.")
 
 
 def _same(path: str) -> str:
@@ -144,8 +146,10 @@ def _same_groups(value: str) -> str:
 class HeteroTPJobSpec(Model):
     """What is trained, on which worker groups, under which policies."""
 
-    tensor_parallel_degree: int = Field(ge=1, le=16384)
-    worker_groups: list[WorkerGroup] = Field(min_length=1, max_length=18, json_schema_extra=MAP_LIST)
+    tensor_parallel_degree: int = Field(ge=1, le=16384, description="Ranks of the gang.")
+    worker_groups: list[WorkerGroup] = Field(
+        min_length=1, max_length=18, json_schema_extra=MAP_LIST, description="Pods by kind of node."
+    )
     training: Training | None = None
     balancing: Balancing = Balancing()
     checkpoint: Checkpoint | None = None

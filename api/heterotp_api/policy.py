@@ -34,35 +34,37 @@ LabelValue = Annotated[str, StringConstraints(max_length=63)]
 class LabelRequirement(Model):
     """One expression of a label selector, as in meta/v1."""
 
-    key: str = Field(min_length=1, max_length=317)
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
-    values: list[LabelValue] | None = Field(None, max_length=64)
+    key: str = Field(min_length=1, max_length=317, description="Key of a label.")
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = Field(description="How key and values relate.")
+    values: list[LabelValue] | None = Field(None, max_length=64, description="For In and NotIn.")
 
 
 class LabelSelector(Model):
     """Selects jobs of the namespace by their labels; empty selects all."""
 
-    match_labels: dict[str, LabelValue] | None = Field(None, max_length=64)
-    match_expressions: list[LabelRequirement] | None = Field(None, max_length=32)
+    match_labels: dict[str, LabelValue] | None = Field(None, max_length=64, description="Labels that a job must have.")
+    match_expressions: list[LabelRequirement] | None = Field(None, max_length=32, description="All of them must hold.")
 
 
 class Zero(Model):
-    """ZERO-resizing: prune contraction columns of a straggler's linears (algorithms, section 2)."""
+    """ZERO-resizing: prune contraction columns of a straggler's linears."""
 
-    selection: Literal["Rd", "Pri", "PriDiffE", "PriDiffR"] = "Pri"
-    criterion: Literal["minimum", "average"] = "minimum"
-    imputation: Literal["Zero", "Average", "Same"] = "Zero"
-    gamma_max: float = Field(0.9, ge=0, le=1)
-    alpha: float = Field(0.8, ge=0, le=1)
-    theta_mode: Literal["quantile", "absolute"] = "quantile"
-    theta_quantile: float = Field(0.5, ge=0, le=1)
-    theta_per_iteration: float = Field(0.001, ge=0)
-    statistics_every: int | None = Field(None, ge=1, description="Iterations; absent: once an epoch.")
-    mask_pruned_update: bool = False
-    paired_units: bool = False
+    selection: Literal["Rd", "Pri", "PriDiffE", "PriDiffR"] = Field("Pri", description="Which columns are pruned.")
+    criterion: Literal["minimum", "average"] = Field("minimum", description="What time a straggler is brought to.")
+    imputation: Literal["Zero", "Average", "Same"] = Field("Zero", description="Gradients of pruned columns.")
+    gamma_max: float = Field(0.9, ge=0, le=1, description="Most of a linear's columns to leave out.")
+    alpha: float = Field(0.8, ge=0, le=1, description="PriDiff: a layer counts with at least this times gamma.")
+    theta_mode: Literal["quantile", "absolute"] = Field("quantile", description="PriDiff: how theta is found.")
+    theta_quantile: float = Field(0.5, ge=0, le=1, description="PriDiff: theta is this quantile of delta.")
+    theta_per_iteration: float = Field(0.001, ge=0, description="PriDiff: theta of one iteration, for absolute.")
+    statistics_every: int | None = Field(
+        None, ge=1, description="Iterations between measurements of importance; absent: once an epoch."
+    )
+    mask_pruned_update: bool = Field(False, description="The optimizer leaves pruned columns and their state alone.")
+    paired_units: bool = Field(False, description="On fc1 and fc2 leave out whole hidden units.")
     grain: int | None = Field(None, ge=1, le=4096, description="Columns per block; absent: by device.")
-    fixed_ratio: float | None = Field(None, ge=0, le=1)
-    ranks: Ranks | None = None
+    fixed_ratio: float | None = Field(None, ge=0, le=1, description="Prune so much of `ranks`, whatever their speed.")
+    ranks: Ranks | None = Field(None, description="Ranks that fixedRatio is for.")
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -81,12 +83,12 @@ class Zero(Model):
 
 
 class Mig(Model):
-    """MIG: migrate contraction columns every iteration (algorithms, section 3)."""
+    """MIG: migrate contraction columns every iteration."""
 
-    primitive: Literal["broadcastReduce", "scatterGather"] = "broadcastReduce"
-    grain: int | None = Field(None, ge=1, le=4096)
-    fixed_ratio: float | None = Field(None, ge=0, le=1)
-    ranks: Ranks | None = None
+    primitive: Literal["broadcastReduce", "scatterGather"] = Field("broadcastReduce", description="How work travels.")
+    grain: int | None = Field(None, ge=1, le=4096, description="Columns per block; absent: by device.")
+    fixed_ratio: float | None = Field(None, ge=0, le=1, description="Migrate so much of `ranks`, whatever their speed.")
+    ranks: Ranks | None = Field(None, description="Ranks that fixedRatio is for.")
 
 
 def _decided_by_semi(block: str, field: str) -> Rule:
@@ -100,13 +102,15 @@ def _decided_by_semi(block: str, field: str) -> Rule:
 
 
 class Semi(Model):
-    """SEMI: both, by cost (algorithms, section 4)."""
+    """SEMI: prune and migrate, by cost."""
 
     zero: Zero = Zero()
     mig: Mig = Mig()
-    beta_rule: Literal["leastDeletion", "costBalance"] = "leastDeletion"
-    time_tolerance: float = Field(0.05, ge=0, le=10)
-    migrating_stragglers: int | None = Field(None, ge=0, le=16383)
+    beta_rule: Literal["leastDeletion", "costBalance"] = Field("leastDeletion", description="What migrates, what not.")
+    time_tolerance: float = Field(0.05, ge=0, le=10, description="Share of time that may be spent to delete less.")
+    migrating_stragglers: int | None = Field(
+        None, ge=0, le=16383, description="So many of the slowest migrate, the others prune; absent: by cost."
+    )
 
     rules: ClassVar[tuple[Rule, ...]] = (
         *(_decided_by_semi(block, field) for block in ("zero", "mig") for field in ("fixedRatio", "ranks")),
@@ -126,13 +130,15 @@ class Semi(Model):
 
 
 class Reshard(Model):
-    """RESHARD: move ownership of units once (algorithms, section 5)."""
+    """RESHARD: move ownership of units once."""
 
-    grain: int | None = Field(None, ge=1, le=4096)
-    min_units: int | None = Field(None, ge=0)
-    memory_limit_bytes: int | None = Field(None, ge=1)
+    grain: int | None = Field(None, ge=1, le=4096, description="Hidden units per block; absent: by device.")
+    min_units: int | None = Field(None, ge=0, description="Hidden units that a rank keeps; absent: one block.")
+    memory_limit_bytes: int | None = Field(
+        None, ge=1, description="Most that a rank's weights and optimizer state may take; absent: no bound."
+    )
     evict: Ranks | None = Field(None, description="Ranks that give up all units; absent: none.")
-    return_to_even: bool = True
+    return_to_even: bool = Field(True, description="Even shares again when a straggler recovers.")
 
 
 def _block_rule(block: str, strategies: tuple[str, ...]) -> Rule:
@@ -172,16 +178,18 @@ def _has_ratio(zero: Zero | None) -> bool:
 class BalancingSettings(Model):
     """A balancing policy without its selector, as written inline in a job."""
 
-    strategy: Strategy = "AUTO"
+    strategy: Strategy = Field("AUTO", description="What is done about stragglers.")
     window: int = Field(5, ge=1, le=1000, description="Iterations of one median.")
-    enter: float = Field(0.10, gt=0, le=100)
-    exit: float = Field(0.05, ge=0, le=100)
-    replan_threshold: float = Field(0.10, ge=0, le=100)
+    enter: float = Field(0.10, gt=0, le=100, description="Slower by more than this in two windows: a straggler.")
+    exit: float = Field(0.05, ge=0, le=100, description="A straggler stays one until it is less than this slower.")
+    replan_threshold: float = Field(
+        0.10, ge=0, le=100, description="A straggler's time that moves by more than this makes a new plan."
+    )
     max_pruned_share: float | None = Field(
         None, ge=0, le=1, description="Upper bound of deleted work; absent: 0 for AUTO and RESHARD, else 1."
     )
-    replace_threshold: float = Field(2.0, ge=1, le=1000)
-    replace_after_seconds: int = Field(600, ge=0)
+    replace_threshold: float = Field(2.0, ge=1, le=1000, description="chi from which a rank should be replaced.")
+    replace_after_seconds: int = Field(600, ge=0, description="How long it must have been so slow.")
     zero: Zero | None = None
     mig: Mig | None = None
     semi: Semi | None = None
@@ -272,19 +280,24 @@ def policy_problem(settings: BalancingSettings, count: int) -> str | None:
 class Laggard(Model):
     """A job that has not applied the published generation yet."""
 
-    job: str = Field(max_length=253)
-    published: int
-    applied: int
+    job: str = Field(max_length=253, description="Name of the job.")
+    published: int = Field(description="Generation of its control document with this policy; 0: none yet.")
+    applied: int = Field(description="Generation that its ranks follow.")
 
 
 class PolicyStatus(Model):
     """What a BalancingPolicy reports."""
 
-    observed_generation: int | None = None
-    selected_jobs: int | None = None
-    applied_jobs: int | None = None
-    laggards: list[Laggard] | None = Field(None, max_length=64, json_schema_extra={"x-kubernetes-list-type": "atomic"})
-    saved_seconds: float | None = None
+    observed_generation: int | None = Field(None, description="metadata.generation that this status is of.")
+    selected_jobs: int | None = Field(None, description="Jobs that it governs and that have not ended.")
+    applied_jobs: int | None = Field(None, description="Those whose ranks all follow this version of it.")
+    laggards: list[Laggard] | None = Field(
+        None,
+        max_length=64,
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+        description="Running jobs that do not follow yet.",
+    )
+    saved_seconds: float | None = Field(None, description="What balancing saved in the runs of the jobs it governs.")
     conditions: list[Condition] | None = CONDITIONS
 
 

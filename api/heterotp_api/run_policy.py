@@ -12,9 +12,15 @@ ConditionType = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 class FailureRule(Model):
     """What to do when a rank ends with one of these exit codes, or its pod has one of these conditions."""
 
-    on_exit_codes: list[Annotated[int, Field(ge=1, le=255)]] | None = Field(None, min_length=1, max_length=64)
-    on_pod_conditions: list[ConditionType] | None = Field(None, min_length=1, max_length=16)
-    action: Literal["FailJob", "RestartGang", "IgnoreCount"]
+    on_exit_codes: list[Annotated[int, Field(ge=1, le=255)]] | None = Field(
+        None, min_length=1, max_length=64, description="Exit codes of the rank that is to blame."
+    )
+    on_pod_conditions: list[ConditionType] | None = Field(
+        None, min_length=1, max_length=16, description="Conditions that its pod has, e.g. DisruptionTarget."
+    )
+    action: Literal["FailJob", "RestartGang", "IgnoreCount"] = Field(
+        description="FailJob ends the job; both others restart it, IgnoreCount without counting that."
+    )
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -31,10 +37,14 @@ DISRUPTION = FailureRule(on_pod_conditions=["DisruptionTarget"], action="IgnoreC
 class Gang(Model):
     """Who admits all pods of the job at once."""
 
-    provider: Literal["none", "kueue", "volcano", "coscheduling"] = "none"
-    queue: str | None = Field(None, min_length=1, max_length=253)
-    schedule_timeout_seconds: int | None = Field(None, ge=1)
-    priority_class_name: str | None = Field(None, min_length=1, max_length=253)
+    provider: Literal["none", "kueue", "volcano", "coscheduling"] = Field("none", description="The gang scheduler.")
+    queue: str | None = Field(
+        None, min_length=1, max_length=253, description="A LocalQueue (kueue) or a Queue (volcano)."
+    )
+    schedule_timeout_seconds: int | None = Field(None, ge=1, description="Of the PodGroup.")
+    priority_class_name: str | None = Field(
+        None, min_length=1, max_length=253, description="PriorityClass of pods whose template names none."
+    )
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -61,15 +71,23 @@ class Gang(Model):
 class RunPolicy(Model):
     """Suspension, restarts, deadlines and clean-up, as in batch/v1 where it has the same field."""
 
-    suspend: bool = False
+    suspend: bool = Field(False, description="Removes all pods; checkpoint and status stay.")
     backoff_limit: int = Field(3, ge=0, le=900, description="Gang restarts before the job fails.")
-    active_deadline_seconds: int | None = Field(None, ge=1)
-    pre_running_deadline_seconds: int | None = Field(None, ge=1)
-    ttl_seconds_after_finished: int | None = Field(None, ge=0)
-    clean_pod_policy: Literal["None", "Running", "All"] = "Running"
-    failure_rules: list[FailureRule] = Field([DISRUPTION], max_length=16)
+    active_deadline_seconds: int | None = Field(None, ge=1, description="Fails the job so long after startTime.")
+    pre_running_deadline_seconds: int | None = Field(
+        None, ge=1, description="Fails the job when an attempt's ranks do not train within so long."
+    )
+    ttl_seconds_after_finished: int | None = Field(None, ge=0, description="Deletes the job so long after its end.")
+    clean_pod_policy: Literal["None", "Running", "All"] = Field(
+        "Running", description="Pods that are deleted when the job has ended."
+    )
+    failure_rules: list[FailureRule] = Field(
+        [DISRUPTION], max_length=16, description="First match wins; without one the gang restarts, which counts."
+    )
     gang: Gang = Gang()
-    managed_by: str | None = Field(None, min_length=1, max_length=63)
+    managed_by: str | None = Field(
+        None, min_length=1, max_length=63, description="Controller of the job; absent: heterotp.io/operator."
+    )
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(

@@ -40,12 +40,12 @@ PRESETS = {
 class ModelSpec(Model):
     """A preset by name, or the sizes themselves."""
 
-    preset: Literal["vit-tiny", "vit-1b", "vit-3b"] | None = None
-    hidden_size: int | None = Field(None, ge=1, le=65536)
-    depth: int | None = Field(None, ge=1, le=1000)
-    heads: int | None = Field(None, ge=1, le=1024)
-    patch_size: int | None = Field(None, ge=1, le=1024)
-    ffn_ratio: int | None = Field(None, ge=1, le=64)
+    preset: Literal["vit-tiny", "vit-1b", "vit-3b"] | None = Field(None, description="All sizes by one name.")
+    hidden_size: int | None = Field(None, ge=1, le=65536, description="Width of a token.")
+    depth: int | None = Field(None, ge=1, le=1000, description="Blocks.")
+    heads: int | None = Field(None, ge=1, le=1024, description="Attention heads; may be fewer than ranks.")
+    patch_size: int | None = Field(None, ge=1, le=1024, description="Side of a patch, pixels; absent: 4.")
+    ffn_ratio: int | None = Field(None, ge=1, le=64, description="Hidden units over hiddenSize; absent: 4.")
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -79,8 +79,8 @@ class ModelSpec(Model):
 class DataSpec(Model):
     """The data set: real digits by default; cifar10 is read from a path."""
 
-    name: Literal["digits", "cifar10", "synthetic"] = "digits"
-    path: str | None = Field(None, min_length=1, max_length=1024)
+    name: Literal["digits", "cifar10", "synthetic"] = Field("digits", description="The data set.")
+    path: str | None = Field(None, min_length=1, max_length=1024, description="Where its files are, in the container.")
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -97,22 +97,24 @@ class Training(Model):
 
     model: ModelSpec = ModelSpec(preset="vit-tiny")
     data: DataSpec = DataSpec()
-    batch_size: int = Field(64, ge=1, le=1048576)
-    epochs: int | None = Field(None, ge=1, description="Absent with iterations absent too: 1.")
-    iterations: int | None = Field(None, ge=1)
-    learning_rate: float = Field(0.003, gt=0)
-    schedule: Literal["constant", "cosine"] = "constant"
-    weight_decay: float = Field(0, ge=0)
-    warmup_iterations: int = Field(0, ge=0)
-    gradient_clip: float | None = Field(None, gt=0)
-    precision: Literal["fp32", "bf16"] = "fp32"
-    seed: int = Field(0, ge=0, le=2**53)
-    recompute: bool = False
-    accumulate: int = Field(1, ge=1, le=4096)
+    batch_size: int = Field(64, ge=1, le=1048576, description="Samples of one optimizer step.")
+    epochs: int | None = Field(None, ge=1, description="Passes through the data; absent with iterations absent too: 1.")
+    iterations: int | None = Field(None, ge=1, description="Optimizer steps, in place of epochs.")
+    learning_rate: float = Field(0.003, gt=0, description="Of AdamW, after the warm-up.")
+    schedule: Literal["constant", "cosine"] = Field("constant", description="cosine: down to 0 at the end.")
+    weight_decay: float = Field(0, ge=0, description="Of AdamW.")
+    warmup_iterations: int = Field(0, ge=0, description="Iterations of a linear rise to learningRate.")
+    gradient_clip: float | None = Field(None, gt=0, description="Bound of the gradients' norm; absent: none.")
+    precision: Literal["fp32", "bf16"] = Field("fp32", description="Of products and activations.")
+    seed: int = Field(0, ge=0, le=2**53, description="Of weights and of the order of samples.")
+    recompute: bool = Field(False, description="Compute activations again in the backward pass, to save memory.")
+    accumulate: int = Field(1, ge=1, le=4096, description="Micro-batches that a batch is cut into.")
     initial_shares: Literal["even", "declared", "probe"] | None = Field(
         None, description="Absent: declared if every group has relativeSpeed, else probe."
     )
-    collective_timeout_seconds: int = Field(300, ge=1)
+    collective_timeout_seconds: int = Field(
+        300, ge=1, description="How long ranks wait for each other, at the start and in a collective."
+    )
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(

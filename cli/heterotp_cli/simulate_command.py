@@ -1,25 +1,46 @@
 """`heterotp simulate`: what every strategy would do for a job, without training."""
 
+import importlib.util
+import math
 import os
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from heterotp_cli.errors import BadInput
+from heterotp_cli.errors import BadInput, Failed
 from heterotp_cli.run_command import read_manifest, require_trainer
 
 if TYPE_CHECKING:
+    from heterotp_api.policy import BalancingSettings
     from heterotp_trainer.balancing.simulate import Machine
 
     from heterotp_cli.simulate.scenario import Outcome, Prospect
 
 MOST_CHI = 1000.0
 MOST_RANKS = 1024
-HOUR = 3600.0
+
+
+def _finite(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    if value is not None and not math.isfinite(value):
+        raise BadInput(f"{parameter.opts[0]}: {value}: must be a finite number")
+    return value
+
+
+def _drawable(context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
+    """Refuse before anything is computed what could not be written after it."""
+    if path is None:
+        return None
+    if path.suffix.lower() != ".png":
+        raise BadInput(f"--picture: '{path}': must end in .png")
+    if not path.absolute().parent.is_dir():
+        raise BadInput(f"--picture: '{path}': there is no directory {path.parent}")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise Failed("--picture: matplotlib is not installed: pip install 'heterotp[cli]'")
+    return path
 
 
 @click.command("simulate")
@@ -28,13 +49,9 @@ HOUR = 3600.0
 @click.option("--chi", "chis", multiple=True, metavar="RANK=CHI|CHI,...", help="Slow-downs; may be given again.")
 @click.option("--costs", "run", type=click.Path(path_type=Path), help="Run directory of this job: its measured costs.")
 @click.option("--trace", type=click.Path(path_type=Path), help="CSV of slow-downs over time, for a fleet of such jobs.")
-@click.option(
-    "--seconds", type=click.FloatRange(min=1), help="How long the trace is replayed; default: to its last edge."
-)
-@click.option(
-    "--loss", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Work that ZERO, SEMI may delete."
-)
-@click.option("--picture", type=click.Path(path_type=Path), help="Write a PNG.")
+@click.option("--seconds", type=click.FloatRange(min=1), callback=_finite, help="How long the trace is replayed.")
+@click.option("--loss", type=click.FloatRange(0, 1), callback=_finite, help="Work that ZERO and SEMI may delete.")
+@click.option("--picture", type=click.Path(path_type=Path), callback=_drawable, help="Write a PNG.")
 def command(
     manifest: Path,
     ranks: int | None,
@@ -42,13 +59,15 @@ def command(
     run: Path | None,
     trace: Path | None,
     seconds: float | None,
-    loss: float,
+    loss: float | None,
     picture: Path | None,
 ) -> None:
     """Predict iteration time, moves and break-even of every strategy for the HeteroTPJob of MANIFEST.
 
     The trainer's own decisions on computed times; nothing is trained. Devices must be emulated, or --costs names a run
-    that measured them. Exits 0, or 2 for bad input.
+    that measured them. The job's own policy counts, but for its strategy. --seconds: default: to the trace's last edge,
+    an hour more where a slow-down stays; --loss: default: the policy's maxPrunedShare, else 1. Exits 0, or 2 for bad
+    input.
     """
     require_trainer()
     from heterotp_cli.simulate.machine import machine_of
@@ -58,13 +77,17 @@ def command(
     job = read_manifest(manifest, to_run=False).job
     machine = machine_of(job.spec, ranks, run)
     title = f"{job.metadata.name}, {machine.shards.ranks} ranks"
+    own = job.spec.balancing.policy
     if trace is not None:
-        _fleet(machine, title, trace, seconds, loss, picture)
+        from heterotp_cli.simulate.scenario import EVICT, policies
+
+        chosen = policies([1.0] * machine.shards.ranks, own, loss)
+        _fleet(machine, title, trace, seconds, {k: v for k, v in chosen.items() if k != EVICT}, picture)
         return
     slow = parse_chis(chis, machine.shards.ranks)
     from heterotp_cli.simulate.scenario import prospect
 
-    found = prospect(machine, slow, loss)
+    found = prospect(machine, slow, own, loss)
     click.echo("\n".join(prospect_lines(title, slow, found)))
     if picture is not None:
         from heterotp_cli.simulate.picture import draw_prospect
@@ -104,31 +127,32 @@ def prospect_lines(title: str, chis: Sequence[float], found: "Prospect") -> list
     """Return the table of all strategies."""
     head = f"{title}: {chis_text(chis)} (simulated, nothing was run)"
     times = f"nobody slow {found.homogeneous:.3g} s, nothing done {found.untouched:.3g} s, limit {found.limit:.3g} s"
-    columns = f"{'strategy':<9}{'seconds':>9}{'x limit':>9}{'deleted':>9}{'settled':>9}{'moving':>9}{'paid back':>11}"
+    columns = f"{'strategy':<9}{'seconds':>9}{'x limit':>9}{'deleted':>9}{'settled':>9}{'moving':>11}{'paid back':>11}"
     rows = [_row(each, found.limit) for each in found.outcomes]
-    reasons = [f"{each.name}: {each.reason}" for each in found.outcomes if each.moved_seconds]
+    reasons = [f"{each.name}: {each.reason}" for each in found.outcomes if each.moved]
     return [head, times, "", columns, *rows, "", *reasons] if reasons else [head, times, "", columns, *rows]
 
 
 def _row(each: "Outcome", limit: float) -> str:
     deleted = f"{each.deleted:.1%}" if each.deleted else "-"
-    moving = f"{each.moved_seconds:.3g} s" if each.moved_seconds else "-"
+    moving = f"{each.moved_seconds:.3g} s" if each.moved else "-"
     paid = f"{each.paid_back:.1f} it" if each.paid_back is not None else "-"
     numbers = f"{each.seconds:>9.3g}{each.seconds / limit:>9.3f}{deleted:>9}{f'{each.settled} it':>9}"
-    return f"{each.name:<9}{numbers}{moving:>9}{paid:>11}"
+    return f"{each.name:<9}{numbers}{moving:>11}{paid:>11}"
 
 
 def _fleet(
-    machine: "Machine", title: str, trace: Path, seconds: float | None, loss: float, picture: Path | None
+    machine: "Machine",
+    title: str,
+    trace: Path,
+    seconds: float | None,
+    every: Mapping[str, "BalancingSettings"],
+    picture: Path | None,
 ) -> None:
-    from heterotp_cli.simulate.scenario import EVICT, policies
-    from heterotp_cli.simulate.trace import read_trace, replay, replay_fleet
+    from heterotp_cli.simulate.trace import end_of, read_trace, replay, replay_fleet
 
-    ranks = machine.shards.ranks
-    jobs = read_trace(trace, ranks)
-    edges = [edge for spells in jobs.values() for spell in spells for edge in (spell.start, spell.stop)]
-    end = seconds or max((edge for edge in edges if edge not in (0.0, float("inf"))), default=HOUR)
-    every = {name: policy for name, policy in policies([1.0] * ranks, loss).items() if name != EVICT}
+    jobs = read_trace(trace, machine.shards.ranks)
+    end = seconds or end_of(jobs)
     undisturbed = replay(machine, every["None"], "", [], end).iterations
     done: dict[str, list[float]] = {}
     click.echo(f"{len(jobs)} jobs of {title}, {end:.0f} s each (simulated, nothing was run)")

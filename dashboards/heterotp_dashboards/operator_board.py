@@ -203,20 +203,13 @@ def published() -> Panel:
     return panels.lines(about, Ask(expr, "{{strategy}}")).min(0)
 
 
-def of_replicas(expr: str) -> str:
-    """Return what cadvisor knows of the operator's pods."""
-    return f"sum by (pod) ({expr}\nand on (pod) {series('up', OPERATOR)})"
-
-
 def memory() -> Panel:
     """Return the operator's memory."""
-    about = About("Memory", "Working set by replica. Good: steady; some 190 MB with 1,000 jobs.", "bytes")
-    used = series("container_memory_working_set_bytes", 'cluster=~"$cluster"', 'container="operator"')
-    return panels.lines(about, Ask(of_replicas(used), "{{pod}}")).min(0)
+    about = About("Memory", "Resident memory by replica. Good: steady; some 190 MB with 1,000 jobs.", "bytes")
+    return panels.lines(about, Ask(series("process_resident_memory_bytes", OPERATOR), "{{pod}}")).min(0)
 
 
 def cpu() -> Panel:
     """Return the operator's CPU time."""
     about = About("CPU", "Cores in use by replica. Good: two thirds of a core with 1,000 running jobs.", "short")
-    used = rate("container_cpu_usage_seconds_total", 'cluster=~"$cluster"', 'container="operator"')
-    return panels.lines(about, Ask(of_replicas(used), "{{pod}}")).min(0)
+    return panels.lines(about, Ask(rate("process_cpu_seconds_total", OPERATOR), "{{pod}}")).min(0)

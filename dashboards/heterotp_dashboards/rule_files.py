@@ -13,23 +13,16 @@ OPERATOR_JOB = "heterotp-operator"
 RUNBOOKS = "docs/runbooks/{alert}.md"
 HEAD = "Made by `make generate` from dashboards/heterotp_dashboards; do not edit."
 VALUES = ".Values.monitoring.rules"
-_OPERATOR_JOB_VALUE = "HELM(operatorJob)"
 _TEMPLATE = (
     """\
 {{- /* %s */ -}}
 {{- if VALUES.enabled }}
-{{- $operatorJob := default (printf "%%s-operator" (include "heterotp.name" .)) VALUES.operatorJob }}
 apiVersion: monitoring.coreos.com/v1
 kind: PrometheusRule
 metadata:
   name: {{ include "heterotp.name" . }}
   namespace: {{ .Release.Namespace }}
-  labels:
-    {{- include "heterotp.labels" . | nindent 4 }}
-    {{- with VALUES.labels }}{{- toYaml . | nindent 4 }}{{- end }}
-  {{- with VALUES.annotations }}
-  annotations: {{- toYaml . | nindent 4 }}
-  {{- end }}
+  {{- include "heterotp.labelled" (dict "root" . "values" VALUES) | nindent 2 }}
 spec:
   groups:
 """.replace("VALUES", VALUES)
@@ -73,7 +66,7 @@ def chart_template() -> str:
     """Return the same rules as a template of the chart."""
     names = [field.name for field in dataclasses.fields(Thresholds)]
     limits = Thresholds(**{name: f"HELM({camel(name)})" for name in names})
-    groups = (*recording(), *alerting(limits, _OPERATOR_JOB_VALUE))
+    groups = (*recording(), *alerting(limits, "HELM_JOB"))
     return _TEMPLATE + "".join(map(_chart_group, groups)) + "{{- end }}\n"
 
 
@@ -81,7 +74,7 @@ def _chart_group(group: Group) -> str:
     """Return one group, guarded if it is about details; Prometheus' own {{ }} pass through Helm untouched."""
     text = textwrap.indent(_dumped([_body(group, "HELM_RUNBOOK({alert})")]), "  ")
     text = re.sub(r"\{\{.*?\}\}", r"{{`\g<0>`}}", text)
-    text = text.replace(_OPERATOR_JOB_VALUE, "{{ $operatorJob }}")
+    text = text.replace("HELM_JOB", f"{{{{ {VALUES}.operatorJob }}}}")
     text = re.sub(r"HELM_RUNBOOK\((\w+)\)", rf'{{{{ {VALUES}.runbookUrl | replace "{{alert}}" "\1" | quote }}}}', text)
     text = re.sub(r"HELM\((\w+)\)", rf"{{{{ {VALUES}.thresholds.\1 }}}}", text)
     if group.detail:

@@ -4,7 +4,7 @@ from grafana_foundation_sdk.builders import dashboard as build
 from grafana_foundation_sdk.models import common, dashboard
 
 DATASOURCE = common.DataSourceRef(type_val="prometheus", uid="${datasource}")
-ANY_DATASOURCE = "/.*/"  # the chart puts the value monitoring.dashboards.datasourceRegex in its place
+ANY_DATASOURCE = "/.*/"  # the chart puts monitoring.dashboards.datasourceRegex in its place
 ALL = dashboard.VariableOption(selected=True, text="All", value="$__all")
 
 

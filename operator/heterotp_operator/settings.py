@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from uuid import uuid4
 
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -47,6 +48,8 @@ class Settings:
         for name in (f.name for f in fields(self) if isinstance(f.default, int | float)):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{_variable(name)}: {getattr(self, name)} is not greater than 0")
+        if self.log_level not in LEVELS:
+            raise ValueError(f"HETEROTP_LOG_LEVEL: {self.log_level!r} is none of {', '.join(LEVELS)}")
         if self.injection_lease_seconds < 3 * self.poll_seconds:
             raise ValueError(
                 f"HETEROTP_INJECTION_LEASE_SECONDS: {self.injection_lease_seconds} is less than three polls "

@@ -19,8 +19,12 @@ from heterotp_trainer.lineages import Lineages
 from heterotp_trainer.model.vit import VisionTransformer
 from heterotp_trainer.moving.mover import Mover
 from heterotp_trainer.optimization import adamw, clip_gradients
+from heterotp_trainer.tensor_parallel.context import TPContext
+from heterotp_trainer.tensor_parallel.linear import ColumnParallelLinear, RowParallelLinear
+from heterotp_trainer.tensor_parallel.unit_spec import gated_ffn, grouped_heads
 from heterotp_trainer.tensor_parallel.units import Plan
 from layer_checks import HEADS, SEED, SHAPE, UNITS, context, error, scattered
+from torch import nn
 
 STEPS = 10
 TRAINING = Training(weight_decay=0.1)
@@ -120,6 +124,49 @@ def check_training(group, rank: int, ranks: int, number: int, recipe: dict) -> d
     return errors
 
 
+class FlatBlock(nn.Module):
+    """A block of one's own: grouped heads and a gated network, and all their linears in one module."""
+
+    def __init__(self, tp: TPContext, width: int) -> None:
+        super().__init__()
+        parts = {**grouped_heads(HEADS, 2, 4), **gated_ffn(UNITS)}
+        for name, spec in parts.items():
+            kind = RowParallelLinear if name in ("proj", "down") else ColumnParallelLinear
+            setattr(self, name, kind(tp, spec, width, name=name, seed=SEED))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        query = self.query(x).unflatten(-1, (-1, 2, 4))
+        key, value = (linear(x).unflatten(-1, (-1, 1, 4)) for linear in (self.key, self.value))
+        x = x + self.proj((query * key + value).flatten(-3))
+        return x + self.down(F.silu(self.gate(x)) * self.up(x))
+
+
+def check_flat_block(group, rank: int, ranks: int) -> dict[str, float]:
+    """Move a block whose attention and network stand in one module: what it computes, and its whole state, stay."""
+    tp = context(group, rank, Plan.even(ranks, HEADS, UNITS))
+    block, x = FlatBlock(tp, 16), torch.randn(2, 3, 16, generator=torch.Generator().manual_seed(1))
+    optimizer = adamw(block.parameters(), TRAINING)
+    parameters = dict(block.named_parameters())
+    mover = Mover(tp, parameters, optimizer, lambda parameter: [])
+
+    def state() -> dict[str, torch.Tensor]:
+        found = {}
+        stream.gather(parameters, optimizer, tp, lambda name, whole: found.update({name: whole.clone()}))
+        return found
+
+    errors = {"output": 0.0, "state": 0.0}
+    for plan in (*plans_of(ranks, random.Random(f"flat {ranks}")), Plan.even(ranks, HEADS, UNITS)):
+        optimizer.zero_grad(set_to_none=True)
+        block(x).square().mean().backward()
+        optimizer.step()
+        wanted, before = block(x).detach(), state()
+        mover.move(plan)
+        after = state()
+        errors["output"] = max(errors["output"], error(block(x).detach(), wanted))
+        errors["state"] += float(not all(torch.equal(before[name], after[name]) for name in before))
+    return errors
+
+
 def check_there_and_back(group, rank: int, ranks: int) -> dict[str, float]:
     """Move to three plans and back to even shares: bit-equal, in all that is kept."""
     training = Training10(group, rank, Plan.even(ranks, HEADS, UNITS))
@@ -129,6 +176,8 @@ def check_there_and_back(group, rank: int, ranks: int) -> dict[str, float]:
     moments = {
         name: {k: v.clone() for k, v in training.optimizer.state[p].items()} for name, p in training.parameters.items()
     }
+    important = training.deltas()
+    assert rank or any(each is not None and each.any() for each in important)
     for plan in (*plans_of(ranks, random.Random(ranks)), Plan.even(ranks, HEADS, UNITS)):
         assert training.mover.reserve(plan)
         training.mover.move(plan)
@@ -136,6 +185,7 @@ def check_there_and_back(group, rank: int, ranks: int) -> dict[str, float]:
     for name, parameter in training.parameters.items():
         state = training.optimizer.state[parameter]
         same += [torch.equal(moments[name][key], state[key]) for key in moments[name]]
+    same += [a is None or torch.equal(a, b) for a, b in zip(important, training.deltas(), strict=True)]
     return {"different": float(not all(same))}
 
 
@@ -145,6 +195,7 @@ def main(rank: int, ranks: int, folder: Path) -> None:
     dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=timedelta(seconds=60))
     group = dist.group.WORLD
     results = {f"{name} {n}": check_training(group, rank, ranks, n, r) for name, r in RECIPES.items() for n in range(2)}
+    results["flat block"] = check_flat_block(group, rank, ranks)
     results["there and back"] = check_there_and_back(group, rank, ranks)
     (folder / f"rank{rank}.json").write_text(json.dumps(results))
     dist.barrier()

@@ -26,5 +26,12 @@ def test_ten_steps_with_moves_equal_ten_without(gang, ranks, recipe, quantity):
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_attention_and_network_of_one_module_move_each_by_its_own_units(gang, ranks):
+    for each in results(gang, ranks, "flat block"):
+        assert each["state"] == 0
+        assert each["output"] <= 1e-5
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_to_other_shares_and_back_is_bit_equal(gang, ranks):
     assert all(each["different"] == 0 for each in results(gang, ranks, "there and back"))

@@ -33,13 +33,14 @@ def pytest_configure(config):
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    for what, seconds in config.stash[MEASURED].items():
-        terminalreporter.write_line(f"measured: {what}: {seconds:.2f} s")
+    for what, value in config.stash[MEASURED].items():
+        shown = value if isinstance(value, str) else f"{value:.2f} s"
+        terminalreporter.write_line(f"measured: {what}: {shown}")
 
 
 @pytest.fixture(scope="session")
 def measured(request):
-    """A dict of what was measured, in seconds; printed at the end of the run."""
+    """A dict of what was measured, in seconds or as words; printed at the end of the run."""
     return request.config.stash[MEASURED]
 
 
@@ -66,9 +67,11 @@ class Release:
         self.kube, self.kubeconfig = kube, kubeconfig
 
     def helm(self, *arguments):
+        """Run helm on the release's namespace; return what it printed."""
         command = [BIN / "helm", "--kubeconfig", self.kubeconfig, "--namespace", SYSTEM, *arguments]
         done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == 0, f"helm {arguments[0]}: {done.stderr}\n{self.log()}"
+        assert done.returncode == 0, f"helm {arguments[0]}: {done.stdout}\n{done.stderr}\n{self.log()}"
+        return done.stdout
 
     def install(self):
         """Install the chart and wait until the operator is ready and leads."""

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.e2e
 STRAGGLER = ROOT / "examples" / "straggler"
 WINDOW = 5  # iterations of a median, in the trainer's status and in the policy
 SLOW_RANK = 2
+LOSS_TOLERANCE = 1e-4  # relative: sums in another order, and what an optimizer makes of that in so many iterations
 SWITCHED = re.compile(r"control document (\d+) in force from iteration (\d+) on: strategy (\w+), (\d+) injections")
 
 
@@ -119,6 +120,7 @@ def test_auto_moves_the_work_of_a_slow_rank_and_brings_it_back(run, space, polic
     policy.delete()
     follows(run, "AUTO")
     document = moved(run, 1, first)
+    moved_at = document["iteration"]
     assert owned(document)[SLOW_RANK] < first[SLOW_RANK] / 2
     assert max(rank["prunedRatio"] for rank in document["ranks"]) == 0
     until(lambda: run.status, lambda: run.condition("Straggling").get("status") == "False", 30, 0.2)
@@ -136,6 +138,30 @@ def test_auto_moves_the_work_of_a_slow_rank_and_brings_it_back(run, space, polic
     nothing_restarted(run, pods)
     measured["straggler example, an iteration under AUTO"] = resharded
     measured["straggler example, the fluid limit then"] = limit
+    last = run.rank_zero(1)["iteration"]
+    run.delete()
+    measured["straggler example, its loss against a run left alone"] = same_loss(run, left_alone(space, last), moved_at)
+
+
+def left_alone(space, iterations):
+    """Run the example as fast as it goes, with nobody slow and nothing balanced; return it after so many iterations."""
+    body = example("job")
+    body["metadata"] = {"name": "left-alone"}
+    body["spec"]["balancing"] = {"policy": {"strategy": "None"}}
+    for group in body["spec"]["workerGroups"]:
+        group["device"] |= {"teraflops": 100 * group["device"]["teraflops"], "fixedSeconds": 0.0}
+    run = space.apply(body)
+    run.trained(attempt=1, iteration=iterations, seconds=120)
+    return run
+
+
+def same_loss(run, alone, since):
+    """Assert that losses of the same iterations are the same; return by how much they differ at most, in words."""
+    common = sorted(run.losses.keys() & alone.losses.keys())
+    assert len([iteration for iteration in common if iteration > since]) >= 20, (run.losses, alone.losses)
+    apart = {iteration: abs(run.losses[iteration] / alone.losses[iteration] - 1) for iteration in common}
+    assert max(apart.values()) < LOSS_TOLERANCE, apart
+    return f"{max(apart.values()):.1e} of it at most in {len(common)} iterations up to {common[-1]}"
 
 
 def slowed_and_named(run, space):

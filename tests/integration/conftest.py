@@ -38,17 +38,17 @@ def guardian():
 
 @pytest.fixture(scope="session")
 def new_api_server(guardian):
-    """A context that is the kubeconfig's path of a new API server with our CRDs, and more; see `kubeconfig`."""
+    """A context that is the kubeconfig's path of a new API server with CRDs, ours and more; see `kubeconfig`."""
     remove_leftovers()
 
     @contextmanager
-    def started(suffix="", more=()):
+    def started(suffix="", more=(), ours=True):
         name = f"it-{os.getpid()}{suffix}"
         down = [str(TOOLS / "cp-down.sh"), name]
         guardian.at_end(down)
         path = start_api_server(name)
         try:
-            install_crds(path, [*crds(), *more])
+            install_crds(path, [*(crds() if ours else ()), *more])
             yield path
         finally:
             subprocess.run(down, check=True)

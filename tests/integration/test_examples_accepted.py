@@ -66,7 +66,7 @@ class Server:
 @pytest.fixture(scope="module")
 def server(new_api_server):
     """An API server of its own: foreign CRDs would change what other tests see."""
-    foreign = published()
+    foreign = published("gang_kinds")
     with new_api_server("-examples", foreign) as kubeconfig:
         server = Server(kubeconfig, [*crds(), *foreign])
         with closing(server.kube):

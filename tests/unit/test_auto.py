@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from heterotp_api.policy import Reshard
 from heterotp_trainer.balancing.auto import RECENT
 from heterotp_trainer.balancing.decide import decide
 from heterotp_trainer.balancing.history import Observation
@@ -40,6 +41,21 @@ def test_units_return_home_when_the_straggler_recovers():
     assert len(moves(after)) == 1
     assert run.plan.ownership.shards == Plan.even(8, HEADS, UNITS)
     assert after[-1].seconds == pytest.approx(1.0)
+
+
+def test_declared_shares_are_home_to_which_units_return():
+    speeds = [0.5, 0.5] + [1.0] * 6
+    plan = Plan.from_speeds(speeds, HEADS, UNITS)
+    run = simulation(machine(plan=plan, slowness=tuple(1 / each for each in speeds)))
+    usual = 1 / np.array(speeds)
+    train(run, usual.tolist(), 10)
+    train(run, (usual * one(4.0, place=3)).tolist(), 30)
+    assert run.plan.ownership.shards != plan
+    draw = np.random.default_rng(0)
+    for _ in range(30):
+        run.step((usual * (1 + draw.normal(0, 0.01, 8))).tolist())
+    assert run.plan.ownership.shards.counts("ffn") == plan.counts("ffn")
+    assert run.plan.ownership.shards.counts("heads") == plan.counts("heads")
 
 
 def test_without_return_to_even_who_recovers_keeps_its_small_share():
@@ -86,18 +102,6 @@ def test_a_change_that_passes_before_it_is_worth_a_move_moves_nothing():
     run = simulation(machine(link=DEAR))
     for _ in range(20):
         assert moves(train(run, one(1.0), 12) + train(run, one(2.0), 7)) == []
-
-
-def test_each_move_doubles_the_price_of_the_next_for_a_while():
-    run = simulation(machine(link=Link(Line(), Line(), Line(0.0, 1e-6))))
-    train(run, one(1.0), 20)
-    wandering = [each for n in range(30) for each in train(run, one(4.0, place=n % 8), 10)]
-    first, later = moves(wandering[:100]), moves(wandering[200:])
-    assert len(first) <= 6
-    assert len(later) <= len(first)
-    quiet = train(run, one(1.0), RECENT + 20)
-    assert quiet[-1].seconds == pytest.approx(1.0, rel=0.02)
-    assert moves(train(run, one(4.0), 10))
 
 
 def test_noise_moves_nothing():
@@ -233,16 +237,41 @@ def test_units_move_when_every_rank_has_the_memory():
     assert plan.hash != run.plan.hash
 
 
-def test_units_stay_when_a_rank_lacks_memory_and_the_same_is_not_asked_again():
+def test_who_lacked_the_memory_is_not_asked_again_for_a_while():
     run = proposed()
-    number, wanted = run.plan.ownership.proposal.number, run.plan.ownership.proposal.shards
+    number = run.plan.ownership.proposal.number
     plan = answered(run, *[number] * 6, -number, -number)
     assert plan.ownership.shards == run.machine.shards and plan.ownership.proposal is None
     assert plan.reason.endswith("ranks 6, 7 lacked memory for it: units stay where they are")
     run.plan = plan
-    train(run, one(4.0), 40)
-    assert run.plan.ownership.shards == run.machine.shards
-    assert run.plan.ownership.refused == wanted.hash
+    draw = np.random.default_rng(0)  # with noise the best shares are never quite the same
+    for _ in range(RECENT - 5):
+        run.step((np.array(one(4.0)) * (1 + draw.normal(0, 0.02, 8))).tolist())
+        assert run.plan.ownership.proposal is None
+    assert len(moves(train(run, one(4.0), 20))) == 1
+
+
+def test_a_limit_is_kept_although_everybody_is_as_fast_as_expected():
+    plan = Plan.from_speeds([4.0] + [1.0] * 7, HEADS, UNITS)
+    found = machine(plan=plan, slowness=(0.25,) + (1.0,) * 7)
+    whole = HEADS * found.costs.moving.heads_bytes + UNITS * found.costs.moving.ffn_bytes
+    run = simulation(found)
+    fast = [0.25] + [1.0] * 7
+    assert moves(train(run, fast, 30)) == []
+    run.policy = run.policy.model_copy(update={"reshard": Reshard(memory_limit_bytes=int(0.2 * whole))})
+    assert len(moves(train(run, fast, 30))) == 1
+    assert run.plan.ownership.shards.counts("ffn")[0] <= 0.2 * UNITS
+    assert run.plan.reason.startswith("shares do not keep the policy's minUnits or memoryLimitBytes: ")
+
+
+def test_another_rank_that_comes_and_goes_does_not_put_a_move_off():
+    run = simulation(machine(link=DEAR))
+    train(run, one(1.0), 20)
+    flickering = [one(4.0), [4.0, 1.0, 1.0, 1.0, 1.0, 1.3, 1.0, 1.0]]
+    after = [each for n in range(12) for each in train(run, flickering[n % 2], 9)]
+    (number,) = moves(after)
+    lost = sum(each.seconds - after[-1].seconds for each in after[:number])
+    assert lost < after[number].moved_seconds + 4 * (after[0].seconds - after[-1].seconds)
 
 
 def test_plans_differ_by_who_owns_what_and_by_what_is_proposed():

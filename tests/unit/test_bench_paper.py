@@ -189,7 +189,7 @@ def test_charts_and_columns_say_where_numbers_come_from():
 
 def test_the_page_says_what_its_intervals_leave_out():
     text = about("quick", 60)
-    assert "one run and the next" in text and text.count("RESHARD and AUTO are no part of the paper") == 1
+    assert "one run and the next" in text and text.count("RESHARD and AUTO are ours, no part of the paper") == 1
 
 
 def test_a_line_shares_its_colour_with_its_companion_alone():

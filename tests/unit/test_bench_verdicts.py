@@ -282,6 +282,16 @@ def test_nothing_measured_is_said_so():
         assert {claim.verdict for claim in figure.claims} == {"not measured"}
 
 
+@pytest.mark.parametrize("period", [1, 10, 100])
+@pytest.mark.parametrize("chi", [2.0, 8.0])
+@pytest.mark.parametrize("loss", [0.0, 1.0])
+def test_auto_keeps_up_with_the_best_fixed_strategy_however_long_stragglers_stay(loss, chi, period):
+    fixed = [{"strategy": "None"}, {"strategy": "MIG"}, {"strategy": "RESHARD", "maxPrunedShare": loss}]
+    fixed += [{"strategy": name, "maxPrunedShare": loss} for name in ("ZERO", "SEMI") if loss]
+    best = min(mean_seconds(VIT_1B, policy, chi, period) for policy in fixed)
+    assert best >= 0.9 * mean_seconds(VIT_1B, {"strategy": "AUTO", "maxPrunedShare": loss}, chi, period)
+
+
 def test_simulated_zero_pays_once_a_straggler_stays():
     short, long = (mean_seconds(VIT_1B, ZERO, 8.0, period) for period in (1, 100))
     base = mean_seconds(VIT_1B, {"strategy": "None"}, 8.0, 100)

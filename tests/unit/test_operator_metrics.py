@@ -4,6 +4,7 @@ import pytest
 from heterotp_operator.metrics import Metrics, QueueMetrics
 from heterotp_operator.queue import WorkQueue
 from heterotp_operator.server import unhealthy
+from prometheus_client import generate_latest
 
 KEY = ("ns", "j")
 SPEC = {"tensorParallelDegree": 8}
@@ -24,6 +25,13 @@ def job(**status):
 
 
 NEW_YEAR = 1767225600.0
+
+
+def test_the_process_is_measured_and_nothing_is_exported_that_nobody_reads(metrics):
+    metrics.observe_job(KEY, SPEC, {"phase": "Starting"})
+    text = generate_latest(metrics.registry).decode()
+    assert "process_resident_memory_bytes" in text and "process_cpu_seconds_total" in text
+    assert "_created" not in text
 
 
 def test_a_job_shows_exactly_one_phase(metrics):

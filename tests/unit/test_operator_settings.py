@@ -37,6 +37,7 @@ def test_two_processes_have_two_identities():
         ("HETEROTP_WORKERS", "many", "HETEROTP_WORKERS: 'many' is not a whole number"),
         ("HETEROTP_POLL_SECONDS", "x", "HETEROTP_POLL_SECONDS: 'x' is not a number"),
         ("HETEROTP_WORKERS", "0", "HETEROTP_WORKERS: 0 is not greater than 0"),
+        ("HETEROTP_LOG_LEVEL", "debug", "HETEROTP_LOG_LEVEL: 'debug' is none of DEBUG, INFO, WARNING, ERROR"),
         ("HETEROTP_LEASE_SECONDS", "5", "does not hold: 2.0, 10.0, 5.0"),
     ],
 )

@@ -12,7 +12,7 @@ from heterotp_trainer.moving import memory
 from heterotp_trainer.moving.mover import CHUNK_BYTES
 from heterotp_trainer.optimization import EagerAdamW
 from heterotp_trainer.owner import PROBE_EVERY, Owner, _corrected
-from heterotp_trainer.probe import PaceProbe
+from heterotp_trainer.probe import CALLS, PaceProbe
 from heterotp_trainer.session import refuse_dropout
 from heterotp_trainer.slowdown import Slowdown
 from heterotp_trainer.tensor_parallel.context import TPContext
@@ -39,7 +39,7 @@ def owner_of(rank=0, plan=EVEN):
 
 
 def proposal(number, shards=SKEWED):
-    return Proposal(number, shards, (1.0,) * RANKS, (), 1.0, "because")
+    return Proposal(number, shards, (1.0,) * RANKS, (), False, 1.0, "because")
 
 
 @pytest.mark.parametrize("plan", [EVEN, Plan.from_counts([3, 0, 0], [0, 24, 24])], ids=["some", "none"])
@@ -51,9 +51,9 @@ def test_a_unit_weighs_what_belongs_to_it_also_where_a_rank_owns_none(plan):
 def test_memory_is_reserved_once_for_each_proposal_and_given_back(monkeypatch):
     asked = []
 
-    def reserve(nbytes, device):
-        asked.append(nbytes)
-        return torch.zeros(1) if len(asked) < 3 else None
+    def reserve(need, device):
+        asked.append(need.lasting)
+        return [torch.zeros(1)] if len(asked) < 3 else None
 
     monkeypatch.setattr(memory, "reserve", reserve)
     owner = owner_of()
@@ -72,11 +72,13 @@ def test_memory_is_reserved_once_for_each_proposal_and_given_back(monkeypatch):
 
 def test_who_loses_units_needs_no_more_than_a_shard_and_messages(monkeypatch):
     asked = []
-    monkeypatch.setattr(memory, "reserve", lambda nbytes, device: asked.append(nbytes))
-    unit = (2 * WIDTH + 1) * 3 * 4
+    monkeypatch.setattr(memory, "reserve", lambda need, device: asked.append(need))
+    weights = (2 * WIDTH + 1) * 4
+    unit = 3 * weights  # with two moments, and a gradient in the next iteration
     owner_of(rank=2).answer(proposal(1))
     owner_of(rank=0).answer(proposal(1))
-    assert [nbytes - 2 * CHUNK_BYTES for nbytes in asked] == [8 * unit, 20 * unit + 4 * unit]
+    assert [need.lasting for need in asked] == [0, 4 * (unit + weights)]
+    assert [need.passing - 2 * CHUNK_BYTES for need in asked] == [8 * unit, 20 * unit]
 
 
 # -- prices ---------------------------------------------------------------------------------------------------
@@ -120,7 +122,7 @@ def test_a_probe_sees_an_injected_slow_down_and_leaves_its_count_alone():
     tp.device.slowdown = Slowdown(4.0, "sleep", now=lambda: next(clock), sleep=slept.append)
     tp.device.slowdown.own_seconds = 7.0
     assert PaceProbe(tp).take(costs()) > 0
-    assert len(slept) == 3 and tp.device.slowdown.own_seconds == 7.0
+    assert len(slept) == 3 * (1 + CALLS) and tp.device.slowdown.own_seconds == 7.0  # three products each
 
 
 def test_a_probe_of_what_was_never_measured_says_nothing():

@@ -1,6 +1,7 @@
 """Shares: the fastest whole units, their bounds, and as few moves as possible. Against brute force."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from heterotp_trainer.balancing.reshard import (
     balanced,
     bounds_of,
     family_times,
+    keeps_limits,
     move_seconds,
     target,
 )
@@ -37,8 +39,9 @@ def seen_by(found, chis, unit=0.0, attention=0.0):
     ranks = len(chis)
     full = found.costs.tables.full * np.array(chis)
     nothing = [found.fixed] * ranks
+    probed = np.where(found.costs.idle, chis, 0.0).tolist()
     return Observation.of(
-        full.tolist(), [unit] * ranks, nothing, [0.0] * ranks, attention=[attention] * ranks, pace=list(chis)
+        full.tolist(), [unit] * ranks, nothing, [0.0] * ranks, attention=[attention] * ranks, pace=probed
     )
 
 
@@ -101,6 +104,53 @@ def test_no_other_shares_that_are_as_fast_move_less(problem):
     best = min(float(times.at(counts).max()) for counts in allowed)
     near = [counts for counts in allowed if float(times.at(counts).max()) <= best * (1 + NEAR)]
     assert moved(found) <= min(map(moved, near))
+
+
+SKEWED = Plan.from_speeds([0.02] + [1.0] * 7, HEADS, UNITS)  # rank 0 owns a block and no head
+
+
+def test_a_ranks_own_work_tells_its_pace_and_a_probe_that_of_who_has_none():
+    found = machine(plan=SKEWED)
+    assert found.costs.idle.tolist() == [True] + [False] * 7
+    chis = np.array([3.0, 1.0, 1.0, 2.0, 1.0, 1.0, 1.0, 1.0])
+    case = Case(found.costs, seen_by(found, chis), SKEWED)
+    assert case.pace == pytest.approx(chis)
+    # forwards that are done again are counted as calls, so that all work seems done in 2/3 of the time
+    counted_twice = replace(case.seen, full=case.seen.full * 2 / 3)
+    assert Case(found.costs, counted_twice, SKEWED).pace == pytest.approx(chis * 2 / 3)
+    assert Case(found.costs, counted_twice, SKEWED).even_seconds[0] == pytest.approx(3 * case.even_seconds[1] * 2 / 3)
+    nobody_said = replace(case.seen, pace=np.zeros(8), full=case.seen.full * (1 - found.costs.idle))
+    assert Case(found.costs, nobody_said, SKEWED).pace[0] == 1.0
+
+
+def test_what_a_rank_spends_whatever_it_owns_does_not_keep_units_from_it():
+    """Rank 0 is as fast as all others; what it spends beside products is nearly the same for a block as for a share."""
+    found = machine(plan=SKEWED)
+    seen = replace(seen_by(found, [1.0] * 8), unit=np.array([0.03] + [0.04] * 7))
+    case = Case(found.costs, seen, SKEWED)
+    assert target(case, Reshard()) == {"heads": (4,) * 8, "ffn": (128,) * 8}
+    # a slow rank may be slow in that, too
+    slow = Case(found.costs, replace(seen, pace=np.array([8.0] + [0.0] * 7)), SKEWED)
+    units = slow.times["ffn"].at([128] * 8) - slow.pace * case.times["ffn"].at([128] * 8)
+    assert units[0] == pytest.approx(-7 * 0.04 + 8 * 0.04 - 0.04, abs=0.02)
+
+
+def test_units_that_take_no_time_are_no_answer():
+    """By its curve a rank does all that it may own in the same time: no time is long enough for more."""
+    times = Times(np.array([[0.0, 1.0, 4.0]] * 2), np.array([[0.0, 1.0, 1.0]] * 2))
+    with pytest.raises(Impossible):
+        balanced(times, bounds_of(100, 1, 2, 0), 100, [50, 50])
+
+
+def test_limits_are_kept_by_even_shares_too():
+    found = machine()
+    moving = found.costs.moving
+    whole = HEADS * moving.heads_bytes + UNITS * moving.ffn_bytes
+    case = Case(found.costs, seen_by(found, [1.0] * 8), SKEWED)
+    assert target(case, Reshard(memory_limit_bytes=int(whole * 0.2))) == {"heads": (4,) * 8, "ffn": (128,) * 8}
+    assert keeps_limits(case, Reshard(memory_limit_bytes=int(whole * 0.2)))
+    assert not keeps_limits(case, Reshard(memory_limit_bytes=int(whole * 0.13)))
+    assert not keeps_limits(case, Reshard(min_units=32)) and keeps_limits(case, Reshard())
 
 
 def test_equal_ranks_share_evenly_and_nothing_moves_for_little():

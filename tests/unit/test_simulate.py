@@ -1,14 +1,17 @@
 """heterotp simulate: from a manifest to every strategy's figures, and a trace of slow-downs for a fleet."""
 
+import json
+from dataclasses import asdict, replace
+
 import pytest
 from click.testing import CliRunner
 from heterotp_api.load import load_manifest
-from heterotp_api.policy import BalancingSettings
+from heterotp_api.policy import BalancingSettings, Reshard, Zero
 from heterotp_cli.errors import BadInput
 from heterotp_cli.main import group
 from heterotp_cli.simulate.machine import machine_of
-from heterotp_cli.simulate.scenario import limit_seconds, prospect
-from heterotp_cli.simulate.trace import Spell, chis_at, read_trace, replay
+from heterotp_cli.simulate.scenario import limit_seconds, policies, prospect
+from heterotp_cli.simulate.trace import HOUR, Spell, chis_at, end_of, read_trace, replay
 from heterotp_cli.simulate_command import parse_chis
 
 MANIFEST = """
@@ -99,6 +102,30 @@ def test_other_numbers_of_ranks_keep_the_proportions(tmp_path):
     assert counts[6] == counts[7] < counts[0] / 3
 
 
+def test_the_costs_of_a_run_stand_for_its_devices(tmp_path, machine):
+    rows = [
+        {
+            "fixedSeconds": 0.02 - rank / 1000,
+            "unitSeconds": 0.0,
+            "waitSeconds": 0.03 + rank,
+            "heads": 1,
+            "hiddenUnits": 3,
+        }
+        for rank in range(4)
+    ]
+    (tmp_path / "pretest.json").write_text(json.dumps(asdict(machine.costs)))
+    (tmp_path / "status.json").write_text(json.dumps({"ranks": rows}))
+    spec = spec_of(manifest(tmp_path, device="{type: cpu}"))
+    measured = machine_of(spec, None, tmp_path)
+    assert (measured.costs, measured.shards) == (machine.costs, machine.shards)
+    assert (measured.fixed, measured.wait) == (0.02, 0.03)
+    slow = [1.0, 1.0, 4.0, 1.0]
+    expected, found = (prospect(each, slow) for each in (replace(machine, wait=0.03), measured))
+    assert found == expected
+    words = run(manifest(tmp_path, device="{type: cpu}"), "--chi", "2=4", "--costs", tmp_path).output
+    assert f"nothing done {expected.untouched:.3g} s, limit {expected.limit:.3g} s" in words
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [((), [1, 1, 1, 1]), (("2=4",), [1, 1, 4, 1]), (("8,6,4",), [8, 6, 4, 1]), (("1=2", "3=5"), [1, 2, 1, 5])],
@@ -154,6 +181,8 @@ def test_a_trace_is_read_by_job(tmp_path):
         ("a,1,0,4,0.5", "line 2: slowdown: '0.5': must be a number >= 1"),
         ("a,1,0,4,", "line 2: slowdown: '': must be a number >= 1"),
         ("a,1,0,4,2000", "line 2: slowdown: 2000: at most 1000"),
+        ("a,inf,0,4,2", "line 2: rank: 'inf': must be a number >= 0"),
+        ("a,1,inf,inf,2", "line 2: start_seconds: 'inf': must be a number >= 0"),
     ],
 )
 def test_a_wrong_line_of_a_trace_is_named(tmp_path, line, words):
@@ -182,6 +211,56 @@ def test_a_replay_is_as_long_as_its_iterations(machine):
     balanced = replay(machine, BalancingSettings(strategy="AUTO"), "a", [Spell("a", 1, 20.0, 60.0, 2.0)], 100.0)
     assert slow.iterations < balanced.iterations < alone.iterations
     assert balanced.moves == 2 and balanced.deleted == 0
+
+
+def test_a_trace_is_replayed_past_a_slow_down_that_stays():
+    spells = [Spell("a", 1, 20.0, 60.0, 2.0), Spell("b", 1, 10.0, float("inf"), 2.0)]
+    assert end_of({"a": spells[:1]}) == 60
+    assert end_of({"a": spells[:1], "b": spells[1:]}) == 60 + HOUR
+    assert end_of({"c": [Spell("c", 0, 0.0, 0.0, 1.0)]}) == HOUR
+
+
+def test_a_move_that_takes_no_time_is_a_move(tmp_path):
+    bare = machine_of(spec_of(manifest(tmp_path, device="{type: emulated, teraflops: 0.001}")), None, None)
+    found = {each.name: each for each in prospect(bare, [1.0, 1.0, 4.0, 1.0]).outcomes}
+    assert found["RESHARD"].moved and found["RESHARD"].moved_seconds == 0 and found["RESHARD"].paid_back == 0
+    assert not found["None"].moved
+
+
+def test_a_forward_that_is_done_again_takes_its_time(tmp_path):
+    path = manifest(tmp_path)
+    path.write_text(path.read_text().replace("batchSize: 16", "batchSize: 16\n    recompute: true"))
+    again = prospect(machine_of(spec_of(path), None, None), [1.0] * 4)
+    assert again.homogeneous == pytest.approx(4 / 3 * PRODUCTS + 0.02 + 12 * COLLECTIVE)
+
+
+def test_the_policy_of_the_job_counts_but_for_its_strategy():
+    job = BalancingSettings(
+        strategy="AUTO", window=9, max_pruned_share=0.1, zero=Zero(gamma_max=0.5), reshard=Reshard(min_units=32)
+    )
+    found = policies([1.0, 4.0], job)
+    assert {each.window for name, each in found.items() if name != "evict"} == {9}
+    assert found["ZERO"].zero == found["AUTO"].zero == job.zero and found["AUTO"].reshard == job.reshard
+    assert found["RESHARD"].reshard == job.reshard and found["RESHARD"].zero is None
+    assert [found[name].max_pruned_share for name in ("ZERO", "SEMI", "AUTO")] == [0.1] * 3
+    asked = policies([1.0, 4.0], job, 0.3)
+    assert [asked[name].max_pruned_share for name in ("ZERO", "SEMI", "AUTO")] == [0.3, 0.3, 0.1]
+    fixed = BalancingSettings(strategy="ZERO", zero=Zero(fixed_ratio=0.5, ranks=[0]))
+    assert policies([1.0, 4.0], fixed)["ZERO"].zero is None
+    assert {each.pruned_share_limit for each in policies([1.0]).values()} == {0.0, 1.0}
+
+
+def test_costs_of_another_run_or_version_are_refused(tmp_path, machine):
+    spec = spec_of(manifest(tmp_path))
+    row = {"fixedSeconds": 0, "unitSeconds": 0, "waitSeconds": 0, "heads": 1, "hiddenUnits": 3}
+    (tmp_path / "status.json").write_text(json.dumps({"ranks": [row] * 8}))
+    (tmp_path / "pretest.json").write_text(json.dumps({"classes": []}))
+    with pytest.raises(BadInput, match=r"--costs: .*: pretest.json is of another version: no 'link': train anew"):
+        machine_of(spec, None, tmp_path)
+    other = machine_of(spec, 8, None)
+    (tmp_path / "pretest.json").write_text(json.dumps(asdict(other.costs)))
+    with pytest.raises(BadInput, match=r"--costs: .*: a run of 8 ranks; the manifest has 4"):
+        machine_of(spec, None, tmp_path)
 
 
 # -- the command ----------------------------------------------------------------------------------------------
@@ -216,7 +295,11 @@ def test_the_command_replays_a_fleet(tmp_path):
         ("{type: cpu}", [], "rank 0: device.type: 'cpu': its speed is not known here: give --costs RUN_DIR"),
         (DEVICE, ["--costs", "/nowhere"], "--costs: /nowhere: no run directory with pretest.json and status.json"),
         (DEVICE, ["--trace", "/nowhere", "--chi", "1=2"], "--chi: with --trace: the trace says who is slow"),
-        (DEVICE, ["--ranks", "8", "--costs", "/nowhere"], "--ranks: 8: the run of --costs had 4 ranks"),
+        (DEVICE, ["--ranks", "8", "--costs", "/nowhere"], "--ranks: 8: leave it out with --costs"),
+        (DEVICE, ["--seconds", "inf"], "--seconds: inf: must be a finite number"),
+        (DEVICE, ["--loss", "nan"], "--loss: nan: must be a finite number"),
+        (DEVICE, ["--picture", "/nowhere/p.png"], "--picture: '/nowhere/p.png': there is no directory /nowhere"),
+        (DEVICE, ["--picture", "p.pdf"], "--picture: 'p.pdf': must end in .png"),
     ],
 )
 def test_what_cannot_be_simulated_is_said(tmp_path, device, options, words):

@@ -5,6 +5,8 @@ Threads of its own serve and write; the training loop only hands over numbers.
 
 import threading
 import time
+from dataclasses import replace
+from typing import Any
 
 from heterotp_api.control import ControlDocument
 from torch import Tensor
@@ -87,21 +89,25 @@ class Observer:
         self.metrics.iteration(own.seconds, self._work, time.time())
         if self.job is None:
             return
-        progress = self.board.progress
-        progress.state = "running"  # from the first boundary on the iteration is true, also after a restore
-        progress.iteration, progress.epoch, progress.samples_per_iteration = own.iteration, epoch, samples
-        if self.control is not None:
-            progress.control_error = self.control.error
-            progress.control_generation = self.control.document.generation if self.control.document else 0
+        self._advance(own.iteration, epoch, samples)
         self._take(previous)
         self._loss = loss.detach() if loss is not None else None
         self.job.samples.inc(samples)
         self.job.epoch.set(epoch)
 
-    def _take(self, reports: tuple[Report, ...] | None) -> None:
-        """Take all ranks' reports of the iteration before, and its loss."""
+    def _advance(self, iteration: int, epoch: int, samples: int) -> None:
+        """Show an iteration's number and the loss that was read then at once: others read them at any time."""
+        news: dict[str, Any] = {"iteration": iteration, "epoch": epoch, "samples_per_iteration": samples}
+        if self.control is not None:
+            document = self.control.document
+            news |= {"control_error": self.control.error, "control_generation": document.generation if document else 0}
         if self._loss is not None:
-            self.board.progress.loss = float(self._loss)
+            news["loss"] = float(self._loss)
+        # from the first boundary on the iteration is true, also after a restore
+        self.board.progress = replace(self.board.progress, state="running", **news)
+
+    def _take(self, reports: tuple[Report, ...] | None) -> None:
+        """Take all ranks' reports of the iteration before."""
         if reports is None or self.job is None:
             return
         self.board.take(reports)

@@ -16,7 +16,6 @@ from heterotp_trainer.probe import PaceProbe
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.units import FAMILIES, Plan, transfers
 
-FEW = 0.125  # of an even share: less work than the pretest measured at least says little about a rank's speed
 PROBE_EVERY = 5  # iterations
 LEAST_CORRECTION, MOST_CORRECTION = 0.1, 10.0
 
@@ -65,15 +64,10 @@ class Owner:
     def probe(self, costs: Costs) -> None:
         """Time a small product now and then, on a rank whose own work is too little to tell its speed."""
         self._boundaries += 1
-        if not costs.classes or not _idle(costs, self.tp.rank):
+        if not costs.classes or not costs.idle[self.tp.rank]:
             self.probed = 0.0
         elif not self.probed or self._boundaries % PROBE_EVERY == 0:
             self.probed = self._probe.take(costs) or self.probed
-
-
-def _idle(costs: Costs, rank: int) -> bool:
-    work = (costs.tables.operations * costs.tables.columns).sum(axis=0)
-    return bool(work[rank] < FEW * work.sum() / costs.ranks)
 
 
 def _corrected(costs: Costs, before: Plan, after: Plan, seconds: float) -> Costs:

@@ -14,6 +14,7 @@ from heterotp_trainer.tensor_parallel.product import product
 
 WARM_UP, TIMED = 3, 7
 STEP = 1.05
+CALLS = 3  # of a probe beside training
 
 
 def probe_speed(device: Device, rows: int, width: int, columns: int, dtype: torch.dtype) -> float:
@@ -29,6 +30,8 @@ class PaceProbe:
 
     def __init__(self, tp: TPContext) -> None:
         self._tp = tp
+        self._shape: tuple[int, int, int] | None = None
+        self._factors: list[torch.Tensor] = []  # x, w, dy of that shape: products alone are timed, as in the pretest
         self._pending: tuple[Any, Any] | None = None
 
     def take(self, costs: Costs) -> float:
@@ -41,29 +44,35 @@ class PaceProbe:
         return self._seconds(shape) / curve.seconds[1]
 
     def _seconds(self, shape: tuple[int, int, int]) -> float:
+        if shape != self._shape:
+            self._shape, self._factors = shape, self._ones(*shape)
         if self._tp.device.torch_device.type != "cuda":
-            started = time.perf_counter()
-            self._call(*shape)
-            return time.perf_counter() - started
+            return statistics.median([self._call_seconds() for _ in range(1 + CALLS)][1:])  # caches are cold at first
         seconds = 0.0
         if self._pending is not None and self._pending[1].query():
             seconds, self._pending = self._pending[0].elapsed_time(self._pending[1]) * 1e-3, None
         if self._pending is None:
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             start.record()
-            self._call(*shape)
+            self._call()
             end.record()
             self._pending = start, end
         return seconds
 
-    def _call(self, rows: int, columns: int, outputs: int) -> None:
+    def _ones(self, rows: int, columns: int, outputs: int) -> list[torch.Tensor]:
+        shapes = ((rows, columns), (outputs, columns), (rows, outputs))
+        return [torch.ones(shape, dtype=self._tp.dtype, device=self._tp.device.torch_device) for shape in shapes]
+
+    def _call_seconds(self) -> float:
+        started = time.perf_counter()
+        self._call()
+        return time.perf_counter() - started
+
+    def _call(self) -> None:
         """Do one forward and backward call's products; an injected slow-down holds, but its own count does not."""
         tp, device = self._tp, self._tp.device
         own = device.slowdown.own_seconds if device.slowdown is not None else 0.0
-        x, w, dy = (
-            torch.ones(shape, dtype=tp.dtype, device=device.torch_device)
-            for shape in ((rows, columns), (outputs, columns), (rows, outputs))
-        )
+        x, w, dy = self._factors
         for a, b in ((x, w.t()), (dy, w), (dy.t(), x)):
             product(a, b, tp)
         if device.slowdown is not None:

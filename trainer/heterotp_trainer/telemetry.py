@@ -39,7 +39,7 @@ class RankMetrics:
         self._phases = PHASES if level == "full" else BASIC_PHASES
         self._phase = Counter(
             "heterotp_phase_seconds_total",
-            "Seconds by phase; all phases sum to wall time.",
+            "Seconds by phase; all phases sum to wall time (level basic: the main three).",
             ["rank", "phase"],
             registry=self.registry,
         )
@@ -121,7 +121,7 @@ class JobMetrics:
         self.samples = Counter("heterotp_samples_total", "Training samples seen.", registry=registry)
         self.epoch = gauge("heterotp_epoch", "Epoch, from 0.")
         gauge("heterotp_world_ranks", "Ranks that the job should have.").set(ranks)
-        gauge("heterotp_attempt", "Attempt of the gang, from 0.").set(attempt)
+        gauge("heterotp_attempt", "Attempt of the gang, from 1.").set(attempt)
         self.control_errors = Counter(
             "heterotp_control_errors_total", "Control documents refused.", ["reason"], registry=registry
         )

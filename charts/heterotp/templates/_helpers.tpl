@@ -2,18 +2,89 @@
 {{- printf "%s" .Release.Name | trunc 50 | trimSuffix "-" -}}
 {{- end -}}
 
-{{- define "heterotp.labels" -}}
+{{- define "heterotp.commonLabels" -}}
 app.kubernetes.io/name: heterotp
 app.kubernetes.io/instance: {{ .Release.Name }}
-app.kubernetes.io/component: operator
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
+{{- define "heterotp.labels" -}}
+{{ include "heterotp.commonLabels" . }}
+app.kubernetes.io/component: operator
+{{- end -}}
+
+{{/* What Deployment, Service and policies select: never changed, a Deployment's selector is immutable. */}}
 {{- define "heterotp.selector" -}}
 app.kubernetes.io/name: heterotp
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: operator
+{{- end -}}
+
+{{/* The pod of `helm test`: none of the operator's, but let into its metrics. */}}
+{{- define "heterotp.testSelector" -}}
+app.kubernetes.io/name: heterotp
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: test
+{{- end -}}
+
+{{/* The ranks' pods, as the operator labels them (api/heterotp_api/names.py). */}}
+{{- define "heterotp.rankSelector" -}}
+app.kubernetes.io/managed-by: heterotp-operator
+{{- end -}}
+
+{{/* labels and annotations of metadata: ours and those of `values`; ours win. */}}
+{{- define "heterotp.labelled" -}}
+labels: {{- merge (include "heterotp.labels" .root | fromYaml) (.values.labels | default dict) | toYaml | nindent 2 }}
+{{- with .values.annotations }}
+annotations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- define "heterotp.image" -}}
+{{- if .image.digest -}}
+{{ .image.repository }}@{{ .image.digest }}
+{{- else -}}
+{{ .image.repository }}:{{ default .root.Chart.AppVersion .image.tag }}
+{{- end -}}
+{{- end -}}
+
+{{/* The restricted Pod Security Standard, for a pod and for its container. */}}
+{{- define "heterotp.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{- define "heterotp.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{/* How often a monitor's endpoint is scraped. */}}
+{{- define "heterotp.scrape" -}}
+path: /metrics
+{{- with .interval }}
+interval: {{ . }}
+{{- end }}
+{{- with .scrapeTimeout }}
+scrapeTimeout: {{ . }}
+{{- end }}
+{{- with .metricRelabelings }}
+metricRelabelings: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* Limits of a monitor's scrapes; 0 is none. */}}
+{{- define "heterotp.limits" -}}
+{{- with .sampleLimit }}
+sampleLimit: {{ . }}
+{{- end }}
+{{- with .labelLimit }}
+labelLimit: {{ . }}
+{{- end }}
 {{- end -}}
 
 {{- define "heterotp.serviceAccount" -}}

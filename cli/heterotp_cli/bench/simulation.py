@@ -17,35 +17,22 @@ STEPS = 3  # stragglers in turn, at least
 LEAST_ITERATIONS = 120
 WAITING = 0.9  # of what is neither products nor waiting for others: collectives, the rest is fixed work
 STATE_BYTES = 12  # of a parameter with Adam's moments, fp32
+GRAIN = 64  # hidden units that stay together, as on CUDA
 
 
 def machine_of(model: PaperModel) -> Any:
     """Return the paper's machine as a pretest would find it: straight lines, even shares."""
     from heterotp_trainer.balancing.simulate import Machine
-    from heterotp_trainer.balancing.work import Costs, Curve, Line, LinearClass, Link, Moving
     from heterotp_trainer.tensor_parallel.units import Plan
 
-    width, ffn, head = model.width, FFN_RATIO * model.width, model.width // model.heads
-    plan, replicated = Plan.even(RANKS, model.heads, ffn), (width,) * RANKS
-    sizes = [("qkv", "column", "heads", 3 * head), ("proj", "row", "heads", head)]
-    sizes += [("fc1", "column", "ffn", 1), ("fc2", "row", "ffn", 1)]
-    classes = tuple(
-        LinearClass(name, parallel, replicated, replicated, model.rows, PAPER_DEPTH, family, per_unit).owned_by(plan)  # type: ignore[arg-type]
-        for name, parallel, family, per_unit in sizes
-    )
-    operations = sum(each.operations(0, each.columns[0]) for each in classes)
-    curves = tuple(
-        Curve(
-            (0.0, float(each.columns[0])),
-            (0.0, model.matmul_seconds * each.operations(0, each.columns[0]) / operations / each.calls),
-            each.outputs[0],
-        )
-        for each in classes
-    )
-    tree, pair = (Line(steps * LATENCY_SECONDS, 1 / LINK_BYTES_PER_SECOND) for steps in (3, 1))
-    state = STATE_BYTES * PAPER_DEPTH * width
-    moving = Moving(4 * head * state, 2 * state)
-    costs = Costs(classes, (curves,) * RANKS, (64,) * RANKS, Link(tree, tree, pair), PAPER_ITEM_BYTES, moving=moving)
+    from heterotp_cli.simulate.blocks import Blocks, costs_of, link_of
+
+    ffn = FFN_RATIO * model.width
+    plan = Plan.even(RANKS, model.heads, ffn)
+    blocks = Blocks(model.width, model.heads, model.rows, PAPER_DEPTH, STATE_BYTES * PAPER_DEPTH)
+    operation = model.matmul_seconds * RANKS / blocks.operations(ffn)
+    link = link_of(RANKS, LATENCY_SECONDS, 1 / LINK_BYTES_PER_SECOND)
+    costs = costs_of(blocks, plan, [operation] * RANKS, link, PAPER_ITEM_BYTES, GRAIN)
     rest = model.iteration_seconds - model.matmul_seconds
     return Machine(costs, plan, fixed=rest * (1 - WAITING), wait=rest * WAITING)
 

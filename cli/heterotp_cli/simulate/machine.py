@@ -9,16 +9,17 @@ from heterotp_api.ranks import rank_table
 from heterotp_api.training import Training
 from heterotp_trainer.balancing.simulate import Machine
 from heterotp_trainer.balancing.work import Costs, Curve, Line, LinearClass, Link, Moving
-from heterotp_trainer.tensor_parallel.units import FAMILIES, Plan
+from heterotp_trainer.tensor_parallel.units import FAMILIES, Family, Plan
 
 from heterotp_cli.errors import BadInput
+from heterotp_cli.simulate.blocks import Blocks, costs_of, link_of
 from heterotp_cli.workdir import read_json
 
 IMAGE_SIDES = {"digits": 8, "synthetic": 8, "cifar10": 32}
 STATE_COPIES = 3  # a weight and Adam's two moments, fp32 each
 ITEM_BYTES = {"fp32": 4, "bf16": 2}
 GRAIN = 16
-COLLECTIVES = 4  # of a block: two sums ahead, two back
+UNITS: dict[Family, str] = {"heads": "heads", "ffn": "hiddenUnits"}  # what a rank owns, as status.json says it
 
 
 def machine_of(spec: HeteroTPJobSpec, ranks: int | None, run: Path | None) -> Machine:
@@ -31,9 +32,9 @@ def machine_of(spec: HeteroTPJobSpec, ranks: int | None, run: Path | None) -> Ma
     devices = [place.device for place in rank_table(spec)]
     speeds = [place.relative_speed or 1.0 for place in rank_table(spec)]
     if run is not None:
-        if ranks is not None and ranks != len(devices):
-            raise BadInput(f"--ranks: {ranks}: the run of --costs had {len(devices)} ranks")
-        return _measured(run)
+        if ranks is not None:
+            raise BadInput(f"--ranks: {ranks}: leave it out with --costs: the ranks of that run are simulated")
+        return _measured(run, len(devices))
     if ranks is not None:
         taken = [rank * len(devices) // ranks for rank in range(ranks)]
         devices, speeds = [devices[rank] for rank in taken], [speeds[rank] for rank in taken]
@@ -52,42 +53,23 @@ def _declared(training: Training, devices: Sequence[Device], speeds: Sequence[fl
     shape, ranks = training.model.resolve(), len(devices)
     tokens = (IMAGE_SIDES[training.data.name] // shape.patch_size) ** 2 + 1
     rows = training.batch_size // training.accumulate * tokens
-    width, head = shape.hidden_size, shape.hidden_size // shape.heads
     plan = Plan.from_speeds(list(speeds), shape.heads, shape.ffn_units)
     even = Plan.even(ranks, shape.heads, shape.ffn_units) if len(set(speeds)) == 1 else plan
-    calls = shape.depth * training.accumulate
-    sizes = [("qkv", "column", 3 * head, "heads"), ("proj", "row", head, "heads")]
-    sizes += [("fc1", "column", 1, "ffn"), ("fc2", "row", 1, "ffn")]
-    classes = tuple(_linears(name, how, width, per, family, rows, calls, even) for name, how, per, family in sizes)
-    curves = tuple(tuple(_curve(linears, width, device) for linears in classes) for device in devices)
+    calls, again = shape.depth * training.accumulate, int(training.recompute)
+    blocks = Blocks(shape.hidden_size, shape.heads, rows, calls, STATE_COPIES * 4 * shape.depth)
+    products = (3 + again) / 3  # a forward that is done again
+    operation = [products / (float(device.teraflops or 0.0) * 1e12) for device in devices]
+    slowest = max((_line(device) for device in devices), key=lambda line: line.at(1e6))
     item = ITEM_BYTES[training.precision]
-    links = [_line(device) for device in devices]
-    slowest = max(links, key=lambda line: line.at(1e6))
-    copies = STATE_COPIES * 4 * shape.depth
-    moving = Moving(4 * width * head * copies, 2 * width * copies)
-    costs = Costs(classes, curves, (GRAIN,) * ranks, Link(slowest, slowest, slowest), item, moving=moving)
-    nbytes = 2 * (ranks - 1) / ranks * rows * width * item
+    costs = costs_of(blocks, even, operation, link_of(ranks, slowest.fixed, slowest.slope), item, GRAIN)
+    nbytes = 2 * (ranks - 1) / ranks * rows * shape.hidden_size * item
     return Machine(
         costs,
         even,
         fixed=max(device.fixed_seconds or 0.0 for device in devices),
-        wait=COLLECTIVES * calls * slowest.at(nbytes) if ranks > 1 else 0.0,
+        wait=(4 + 2 * again) * calls * slowest.at(nbytes) if ranks > 1 else 0.0,  # sums of a block: two ahead, two back
         slowness=tuple(1 / speed for speed in speeds),
     )
-
-
-def _linears(
-    name: str, parallel: Any, width: int, per_unit: int, family: Any, rows: int, calls: int, plan: Plan
-) -> LinearClass:
-    replicated = (width,) * plan.ranks
-    return LinearClass(name, parallel, replicated, replicated, rows, calls, family, per_unit).owned_by(plan)
-
-
-def _curve(linears: LinearClass, width: int, device: Device) -> Curve:
-    """Return a straight line through what one call takes on a square of the model's width."""
-    assert device.teraflops is not None
-    seconds = 2.0 * linears.rows * width * width * 3 / (device.teraflops * 1e12)
-    return Curve((0.0, float(width)), (0.0, seconds), width)
 
 
 def _line(device: Device) -> Line:
@@ -98,13 +80,24 @@ def _line(device: Device) -> Line:
 # -- a run's own figures ------------------------------------------------------------------------------------
 
 
-def _measured(run: Path) -> Machine:
-    """Return the ranks as a run's pretest and its last status tell of them."""
+def _measured(run: Path, expected: int) -> Machine:
+    """Return the ranks as a run's pretest and its last status tell of them; expected: ranks of the manifest."""
     pretest, status = read_json(run / "pretest.json"), read_json(run / "status.json")
     if pretest is None or status is None or not status.get("ranks"):
         raise BadInput(f"--costs: {run}: no run directory with pretest.json and status.json: train with a policy first")
+    try:
+        found = machine_of_run(pretest, status)
+    except (KeyError, TypeError) as error:
+        raise BadInput(f"--costs: {run}: pretest.json is of another version: no {error}: train anew") from None
+    if found.costs.ranks != expected:
+        raise BadInput(f"--costs: {run}: a run of {found.costs.ranks} ranks; the manifest has {expected}")
+    return found
+
+
+def machine_of_run(pretest: dict[str, Any], status: dict[str, Any]) -> Machine:
+    """Return the ranks of a run by what its pretest.json and its status.json hold."""
     costs, ranks = _costs(pretest), status["ranks"]
-    counts = {family: _units(next(each for each in costs.classes if each.family == family)) for family in FAMILIES}
+    counts = {family: _units(costs, family, [rank[UNITS[family]] for rank in ranks]) for family in FAMILIES}
 
     def every(name: str) -> list[float]:
         return [float(rank[name] or 0.0) for rank in ranks]
@@ -114,7 +107,11 @@ def _measured(run: Path) -> Machine:
     return Machine(costs, shards, max(fixed), (0.0, sum(unit) / len(unit)), min(wait))
 
 
-def _units(linears: LinearClass) -> list[int]:
+def _units(costs: Costs, family: Family, last: list[int]) -> list[int]:
+    """Return what each rank owned when the costs were measured; last: in the end, for a family without products."""
+    linears = next((each for each in costs.classes if each.family == family), None)
+    if linears is None:
+        return last
     owned = linears.outputs if linears.parallel == "column" else linears.columns
     return [each // linears.per_unit for each in owned]
 

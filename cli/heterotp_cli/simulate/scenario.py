@@ -9,6 +9,16 @@ from heterotp_trainer.balancing.simulate import Iteration, Machine, Simulation
 
 BEFORE, AFTER = 15, 60  # iterations before and after the onset
 EVICT = "evict"
+BLOCKS: dict[str, tuple[str, ...]] = {
+    "None": (),
+    "ZERO": ("zero",),
+    "MIG": ("mig",),
+    "SEMI": ("semi",),
+    "RESHARD": ("reshard",),
+    "AUTO": ("zero", "reshard"),
+}
+LOSSY = ("ZERO", "SEMI")  # delete work unless told not to
+COMMON = ("window", "enter", "exit", "replan_threshold")
 
 
 @dataclass(frozen=True)
@@ -21,6 +31,7 @@ class Outcome:
     name: str
     seconds: float
     deleted: float
+    moved: bool
     moved_seconds: float
     settled: int
     paid_back: float | None
@@ -38,20 +49,39 @@ class Prospect:
     outcomes: tuple[Outcome, ...]
 
 
-def policies(chis: Sequence[float], loss: float) -> dict[str, BalancingSettings]:
-    """Return every strategy by name; loss: the share of work that those which may delete may delete."""
+def policies(
+    chis: Sequence[float], job: BalancingSettings | None = None, loss: float | None = None
+) -> dict[str, BalancingSettings]:
+    """Return every strategy by name, with what the job's own policy says of it.
+
+    loss: the share of work that ZERO and SEMI may delete; None: as the job says, else all that helps.
+    """
+    own = job or BalancingSettings()
     slow = [rank for rank, chi in enumerate(chis) if chi > 1]
-    found = {name: BalancingSettings(strategy=name) for name in ("None", "MIG", "RESHARD", "AUTO")}
-    found |= {name: BalancingSettings(strategy=name, max_pruned_share=loss) for name in ("ZERO", "SEMI")}
+    found = {name: _policy(name, own, loss) for name in BLOCKS}
     if slow and len(slow) < len(chis):
         found[EVICT] = BalancingSettings.model_validate({"strategy": "RESHARD", "reshard": {"evict": slow}})
-    order = ("None", "ZERO", "MIG", "SEMI", "RESHARD", "AUTO", EVICT)
-    return {name: found[name] for name in order if name in found}
+    return found
 
 
-def prospect(machine: Machine, chis: Sequence[float], loss: float = 1.0) -> Prospect:
-    """Return what every strategy would make of these slow-downs."""
-    outcomes = [_outcome(name, machine, policy, chis) for name, policy in policies(chis, loss).items()]
+def _policy(name: str, own: BalancingSettings, loss: float | None) -> BalancingSettings:
+    """Return the job's policy with another strategy: fields of all strategies, and of its blocks those that fit."""
+    fields = {key: getattr(own, key) for key in own.model_fields_set if key in COMMON}
+    for block in BLOCKS[name]:
+        value = getattr(own, block)
+        if value is not None and getattr(value, "fixed_ratio", None) is None:
+            fields[block] = value
+    bound = own.max_pruned_share if loss is None or name not in LOSSY else loss
+    if bound is not None and name not in ("None", "MIG"):
+        fields["max_pruned_share"] = bound
+    return BalancingSettings.model_validate({"strategy": name, **fields})
+
+
+def prospect(
+    machine: Machine, chis: Sequence[float], job: BalancingSettings | None = None, loss: float | None = None
+) -> Prospect:
+    """Return what every strategy would make of these slow-downs; job, loss: see policies."""
+    outcomes = [_outcome(name, machine, policy, chis) for name, policy in policies(chis, job, loss).items()]
     untouched = next(each.seconds for each in outcomes if each.name == "None")
     homogeneous = Simulation(machine, BalancingSettings(strategy="None")).step([1.0] * len(chis)).seconds
     return Prospect(
@@ -75,6 +105,7 @@ def _outcome(name: str, machine: Machine, policy: BalancingSettings, chis: Seque
         name,
         after[-1].seconds,
         after[-1].deleted,
+        any(each.moved for each in after),
         sum(each.moved_seconds for each in after),
         _settled(after),
         None,
@@ -93,6 +124,6 @@ def _settled(iterations: Sequence[Iteration]) -> int:
 
 def _paid(outcome: Outcome, untouched: float) -> Outcome:
     gain = untouched - outcome.seconds
-    if not outcome.moved_seconds or gain <= 0:
+    if not outcome.moved or gain <= 0:
         return outcome
     return replace(outcome, paid_back=outcome.moved_seconds / gain)

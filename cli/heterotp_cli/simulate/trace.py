@@ -20,6 +20,7 @@ from heterotp_cli.errors import BadInput
 
 COLUMNS = ("job", "rank", "start_seconds", "stop_seconds", "slowdown")
 MOST_SLOWDOWN = 1000.0
+HOUR = 3600.0
 CHUNKS = 4  # of jobs for each core, so that none is long idle at the end
 
 
@@ -73,7 +74,7 @@ def _spell(path: Path, number: int, row: Mapping[str, str | None], ranks: int) -
             found = float(text)
         except ValueError:
             found = float("nan")
-        if not found >= least:
+        if not found >= least or (math.isinf(found) and name != "stop_seconds"):
             raise BadInput(f"{path}: line {number}: {name}: {text!r}: must be a number >= {least:g}")
         return found
 
@@ -104,8 +105,16 @@ def replay(machine: Machine, policy: BalancingSettings, job: str, spells: Sequen
             # nothing will change before the next spell: the rest of the stretch at once
             count = max(1, math.ceil((until - now) / each.seconds)) if run.quiet else 1
             now, done, deleted = now + count * each.seconds, done + count, deleted + count * each.deleted
-            moves += each.moved_seconds > 0
+            moves += each.moved
     return Replay(job, done, now, deleted / max(1, done), moves)
+
+
+def end_of(jobs: Mapping[str, Sequence[Spell]]) -> float:
+    """Return until when a trace is worth replaying: its last edge, an hour more where a slow-down stays."""
+    spells = [spell for each in jobs.values() for spell in each]
+    edges = [edge for spell in spells for edge in (spell.start, spell.stop) if math.isfinite(edge)]
+    stays = any(math.isinf(spell.stop) for spell in spells)
+    return (max(edges) + (HOUR if stays else 0.0)) or HOUR
 
 
 def replay_fleet(

@@ -14,14 +14,14 @@ from heterotp_trainer.balancing.arrays import Array
 from heterotp_trainer.balancing.detect import detect, drifted
 from heterotp_trainer.balancing.history import History
 from heterotp_trainer.balancing.ownership import Ownership, Proposal
-from heterotp_trainer.balancing.reshard import Case, Counts, Impossible, move_seconds, target
+from heterotp_trainer.balancing.reshard import Case, Counts, Impossible, keeps_limits, move_seconds, target
 from heterotp_trainer.balancing.words import ranks_named, seconds_named, size_named
 from heterotp_trainer.balancing.work import Costs, WorkPlan
 from heterotp_trainer.tensor_parallel.units import FAMILIES, Plan
 
 MOVING = ("RESHARD", "AUTO")
 LEAST_GAIN = 0.01  # of an iteration: less is not worth a move, however long it would last
-RECENT = 100  # observations: each move in them doubles the price of the next, for changes that do not last
+RECENT = 100  # observations for which nobody is asked again after some rank lacked the memory for a move
 NOUNS = {"heads": "heads", "ffn": "hidden units"}
 
 
@@ -84,17 +84,17 @@ def _answered(
     if any(answer == -proposal.number for answer in answers):
         short = [rank for rank, answer in enumerate(answers) if answer == -proposal.number]
         words = f"{proposal.words}; {ranks_named(short)} lacked memory for it: units stay where they are"
-        kept = replace(plan.ownership, proposal=None, lost=0.0, refused=proposal.shards.hash)
+        kept = replace(plan.ownership, proposal=None, lost=0.0, refused=taken)
         return replace(plan, serial=plan.serial + 1, ownership=kept, reason=words)
     if not answers or any(answer != proposal.number for answer in answers):
         return plan
-    if proposal.evicted == plan.ownership.evicted and _passed(history, case, proposal.shards):
+    if not proposal.asked and _passed(history, case, proposal.shards):
         words = f"{proposal.words}; but that has passed: units stay where they are"
         return replace(
             plan, serial=plan.serial + 1, ownership=replace(plan.ownership, proposal=None, lost=0.0), reason=words
         )
-    recent = tuple(each for each in plan.ownership.moves if taken - each < RECENT)
-    moved = Ownership(proposal.shards, proposal.slowness, proposal.evicted, counted=taken, moves=(*recent, taken))
+    first = plan.ownership.first or plan.ownership.shards
+    moved = Ownership(proposal.shards, proposal.slowness, proposal.evicted, counted=taken, moved=taken, first=first)
     return WorkPlan(
         serial=plan.serial + 1,
         settings=plan.settings,
@@ -131,41 +131,48 @@ def _watched(history: History, policy: BalancingSettings, plan: WorkPlan, case: 
     """Return the plan with the loss counted, or with a proposal when it has reached what a move costs."""
     settings, ownership = policy.reshard or Reshard(), _scaled(plan.ownership, case)
     plan = _with(plan, ownership) if ownership is not plan.ownership else plan
-    asked = set(settings.evict or ()) != set(ownership.evicted)
+    asked = _evicts_others(ownership, settings) or not keeps_limits(case, settings)
     drift = _drift(history, policy, ownership, case)
     if not (drift or asked or _uneven(history, policy, case)):
         quiet = not ownership.drifted and not ownership.lost
-        return plan if quiet else _with(plan, replace(ownership, drifted=(), lost=0.0))
+        return plan if quiet else _with(plan, replace(ownership, drifted=(), since=(), lost=0.0))
     if not (asked or settings.return_to_even or _any_slower(case, ownership, drift)):
         return plan
     try:
-        change = _change(case, settings)
+        change = _change(case, settings, ownership.first)
     except Impossible:
         return _told(plan, f"{policy.strategy}: no shares keep minUnits and memoryLimitBytes: units stay")
     counted = _counted(history, ownership, case, drift, change.then)
-    price = change.cost * 2 ** sum(history.taken - each < RECENT for each in ownership.moves)
-    worth = change.now - change.then > LEAST_GAIN * change.now and counted.lost >= price
-    if not (worth or asked):
+    worth = change.now - change.then > LEAST_GAIN * change.now and counted.lost >= change.cost
+    refused = ownership.refused is not None and history.taken - ownership.refused < RECENT
+    if refused or not (worth or asked):
         return _with(plan, counted)
-    return _proposed(plan, counted, case, change, settings)
+    return _proposed(plan, counted, case, change, settings, asked)
+
+
+def _evicts_others(ownership: Ownership, settings: Reshard) -> bool:
+    """Return whether the policy evicts other ranks than those that were evicted."""
+    return set(settings.evict or ()) != set(ownership.evicted)
 
 
 def _counted(history: History, ownership: Ownership, case: Case, drift: tuple[int, ...], seconds: float) -> Ownership:
-    """Return the ownership with what is lost against an iteration of so many seconds since the same ranks drifted.
+    """Return the ownership with what is lost against an iteration of so many seconds since somebody drifted.
 
-    At first that is what the newest window lost: a change is seen a few iterations late.
+    As long as one of them still does it is the same change; others are another one, and counted anew. At first that is
+    what the newest window lost: a change is seen a few iterations late.
     """
-    goes_on = ownership.lost > 0 and drift == ownership.drifted
+    still = tuple(rank for rank in ownership.since if rank in drift)
+    goes_on = ownership.lost > 0 and (bool(still) or not (ownership.since or drift))
     unseen = history.taken - ownership.counted if goes_on else history.window
-    unseen = min(unseen, history.taken - max(ownership.moves, default=0))
+    unseen = min(unseen, history.taken - (ownership.moved or 0))
     fresh = sum(case.lost(each, seconds) for each in history.last(unseen))
     lost = ownership.lost + fresh if goes_on else fresh
-    return replace(ownership, drifted=drift, lost=lost, counted=history.taken)
+    return replace(ownership, drifted=drift, since=still if goes_on else drift, lost=lost, counted=history.taken)
 
 
 def _scaled(ownership: Ownership, case: Case) -> Ownership:
     """Return the first shares, of which only relative speeds are known, with slowness in seconds."""
-    if ownership.moves or not ownership.relative:
+    if ownership.moved is not None or not ownership.relative:
         return ownership
     expected = _expected(ownership, case)
     scale = np.sort(case.even_seconds / expected)[len(expected) // 4]
@@ -187,7 +194,7 @@ def _ratio(case: Case, ownership: Ownership) -> Array:
 
 def _drift(history: History, policy: BalancingSettings, ownership: Ownership, case: Case) -> tuple[int, ...]:
     """Return the ranks whose speed is not the one that the shares were made for."""
-    if ownership.moves and history.taken - ownership.moves[-1] < history.window:
+    if ownership.moved is not None and history.taken - ownership.moved < history.window:
         return ()  # curves are not exact: of the new shares what was measured under them tells
     now, before = _ratio(case, ownership), history.median(1)
     if float(now.max()) < 1 + policy.exit and float(now.min()) > 1 / (1 + policy.exit):
@@ -209,21 +216,23 @@ def _any_slower(case: Case, ownership: Ownership, drift: Sequence[int]) -> bool:
     return any(ratio[rank] > 1 for rank in drift)
 
 
-def _change(case: Case, settings: Reshard) -> _Change:
-    counts = target(case, settings)
+def _change(case: Case, settings: Reshard, first: Plan | None) -> _Change:
+    counts = target(case, settings, first)
     current: Counts = {family: case.shards.counts(family) for family in FAMILIES}
     cost = move_seconds(case.costs, current, counts)
     return _Change(counts, case.seconds(current), case.seconds(counts), cost)
 
 
-def _proposed(plan: WorkPlan, ownership: Ownership, case: Case, change: _Change, settings: Reshard) -> WorkPlan:
+def _proposed(
+    plan: WorkPlan, ownership: Ownership, case: Case, change: _Change, settings: Reshard, asked: bool
+) -> WorkPlan:
     """Return the plan that asks all ranks for memory."""
     shards = case.shards.rearranged(change.counts["heads"], change.counts["ffn"])
-    if shards == case.shards or shards.hash == ownership.refused:
+    if shards == case.shards:
         return _with(plan, replace(ownership, evicted=tuple(settings.evict or ()), lost=0.0))
     serial, words = plan.serial + 1, _words(ownership, case, change, settings)
     slowness = tuple(case.even_seconds.tolist())
-    proposal = Proposal(serial, shards, slowness, tuple(settings.evict or ()), change.then, words)
+    proposal = Proposal(serial, shards, slowness, tuple(settings.evict or ()), asked, change.then, words)
     return replace(plan, serial=serial, ownership=replace(ownership, proposal=proposal))
 
 
@@ -250,9 +259,11 @@ def _words(ownership: Ownership, case: Case, change: _Change, settings: Reshard)
 
 
 def _why(ownership: Ownership, case: Case, settings: Reshard) -> str:
-    if set(settings.evict or ()) != set(ownership.evicted):
+    if _evicts_others(ownership, settings):
         gone = settings.evict or ()
         return f"the policy evicts {ranks_named(gone)}" if gone else "the policy evicts nobody any more"
+    if not keeps_limits(case, settings):
+        return "shares do not keep the policy's minUnits or memoryLimitBytes"
     ratio = _ratio(case, ownership)
     slow = [rank for rank in ownership.drifted if ratio[rank] > 1]
     fast = [rank for rank in ownership.drifted if ratio[rank] <= 1]

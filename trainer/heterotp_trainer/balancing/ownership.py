@@ -12,13 +12,15 @@ from heterotp_trainer.tensor_parallel.units import Plan
 class Proposal:
     """Shares that all ranks have decided on and reserve memory for; they move once every rank has said that it can.
 
-    number: of the decision, by which ranks answer. seconds: of an iteration, as predicted; words: why, for people.
+    number: of the decision, by which ranks answer. asked: whether the policy asks for it, be it faster or not. seconds:
+    of an iteration, as predicted; words: why, for people.
     """
 
     number: int
     shards: Plan
     slowness: tuple[float, ...]
     evicted: tuple[int, ...]
+    asked: bool
     seconds: float
     words: str
 
@@ -28,21 +30,24 @@ class Ownership:
     """The shares in force (None: nobody said) and the case for others.
 
     slowness: seconds for equal work that the shares were made for, by rank; relative: only their ratios are known, of
-    the first shares. drifted: ranks of whom it is no longer true. lost: seconds lost by
-    that, counted up to observation number `counted`. moves: numbers of the observations before the last moves. refused:
-    shares that some rank had no memory for.
+    the first shares. drifted: ranks of whom it is no longer true; since: those of them of whom it has not been all the
+    while that was counted. lost: seconds lost by that, counted up to observation number `counted`. moved: number of
+    the observation before the last move; refused: that at which some rank last had no memory for one. first: the shares
+    before any move.
     """
 
     shards: Plan | None = None
     slowness: tuple[float, ...] = ()
     evicted: tuple[int, ...] = ()
     drifted: tuple[int, ...] = ()
+    since: tuple[int, ...] = ()
     lost: float = 0.0
     counted: int = 0
     relative: bool = True
-    moves: tuple[int, ...] = ()
+    moved: int | None = None
+    first: Plan | None = None
     proposal: Proposal | None = None
-    refused: str = ""
+    refused: int | None = None
 
     @cached_property
     def digest(self) -> str:

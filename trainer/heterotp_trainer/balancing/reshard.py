@@ -12,12 +12,13 @@ from functools import cached_property
 import numpy as np
 from heterotp_api.policy import Reshard
 
-from heterotp_trainer.balancing.arrays import Array, interpolated
+from heterotp_trainer.balancing.arrays import Array, interpolated, total
 from heterotp_trainer.balancing.history import Observation
 from heterotp_trainer.balancing.work import ROUNDING, Costs, grain_for
 from heterotp_trainer.tensor_parallel.units import FAMILIES, Family, Plan
 
 PRECISION = 1e-3  # of the shortest time, relative
+EXACT = 0.02  # medians of a window tell speeds no better than this
 NEAR = 0.01  # plans within this of the fastest are as good: of those the one that moves least is taken
 Counts = Mapping[Family, Sequence[int]]  # units by rank
 
@@ -65,8 +66,11 @@ class Case:
         """How many times as long products take as in the pretest, by rank; of a rank without any work nobody knows."""
         seen, whole = self.seen, self.costs.tables.full
         by_work = np.divide(seen.full, whole, out=np.zeros_like(whole), where=whole > 0)
-        found = np.where(seen.pace > 0, seen.pace, by_work)
-        return np.where(found > 0, found, 1.0)
+        working = np.sort(by_work[(by_work > 0) & (seen.pace <= 0)])
+        # a forward that is done again is counted as a whole call, so that all who work seem fast: who is probed is, too
+        common = working[len(working) // 4] if len(working) else 1.0
+        found = np.where(seen.pace > 0, seen.pace * common, by_work)
+        return np.where(found > 0, found, common)
 
     @cached_property
     def even_seconds(self) -> Array:
@@ -90,9 +94,19 @@ class Case:
     def _times(self, family: Family) -> "Times":
         counts = np.asarray(self.shards.counts(family), dtype=np.float64)
         spent = self.seen.attention if family == "heads" else self.seen.unit - self.seen.attention
+        return family_times(self.costs, self.pace, self._unit_seconds(spent, counts), family)
+
+    def _unit_seconds(self, spent: Array, counts: Array) -> Array:
+        """Return what one unit takes beside its products, by rank: [e].
+
+        Part of it is the same for few units as for many: who has few would seem to need long for more. Of such a rank
+        it is at most what others need, times how much slower it is than they are.
+        """
         each = np.divide(spent, counts, out=np.zeros_like(spent), where=counts > 0)
-        known = np.sort(each[counts > 0])
-        return family_times(self.costs, self.pace, np.where(counts > 0, each, known[len(known) // 2]), family)
+        many = 2 * counts * len(counts) >= total(counts)
+        typical, pace = (np.sort(values[many])[int(many.sum()) // 2] for values in (each, self.pace))
+        most = typical * np.maximum(1.0, self.pace / pace)
+        return np.where(many, each, np.where(counts > 0, np.minimum(each, most), most))
 
     @cached_property
     def imbalance(self) -> float:
@@ -109,7 +123,7 @@ class Case:
             counts = np.asarray(self.shards.counts(family), dtype=np.float64)
             seconds = self.times[family].at(counts)
             speed = np.divide(counts, seconds, out=np.zeros_like(seconds), where=seconds > 0)
-            limit += float(counts.sum() / speed.sum()) if speed.any() else 0.0
+            limit += total(counts) / total(speed) if speed.any() else 0.0
         return limit
 
     def seconds(self, counts: Counts) -> float:
@@ -136,8 +150,9 @@ def _scaled(seen: Observation, before: Plan, after: Plan, family: Family) -> Arr
     return spent * np.divide(new, old, out=np.zeros_like(old), where=old > 0)
 
 
-def target(case: Case, settings: Reshard) -> Counts:
-    """Return the units that each rank should own; even shares where nothing is faster by more than NEAR.
+def target(case: Case, settings: Reshard, home: Plan | None = None) -> Counts:
+    """Return the units that each rank should own: those of the fastest shares, or the first ones (home), or even ones
+    where these are as fast by what speeds are known to.
 
     Raises Impossible where minUnits or memoryLimitBytes leave no shares.
     """
@@ -147,24 +162,42 @@ def target(case: Case, settings: Reshard) -> Counts:
         bounds = _bounds(case, settings, family)
         found[family] = balanced(case.times[family], bounds, case.shards.total(family), current[family])
     even = Plan.even(case.shards.ranks, case.shards.total("heads"), case.shards.total("ffn"))
-    equal: Counts = {family: even.counts(family) for family in FAMILIES}
-    limited = settings.evict or settings.memory_limit_bytes
-    return equal if not limited and case.seconds(equal) <= case.seconds(found) * (1 + NEAR) else found
+    for plan in (home, even) if home is not None else (even,):
+        simple: Counts = {family: plan.counts(family) for family in FAMILIES}
+        allowed = not settings.evict and _within_limits(case, settings, simple)
+        if allowed and case.seconds(simple) <= case.seconds(found) * (1 + EXACT):
+            return simple
+    return found
+
+
+def keeps_limits(case: Case, settings: Reshard) -> bool:
+    """Return whether the shares in force keep memoryLimitBytes, and minUnits where the policy gives it."""
+    return _within_limits(case, settings, {family: case.shards.counts(family) for family in FAMILIES})
+
+
+def _within_limits(case: Case, settings: Reshard, counts: Counts) -> bool:
+    for family in case.families:
+        bounds, owned = _bounds(case, settings, family), np.asarray(counts[family], dtype=np.float64)
+        if (owned > bounds.most * bounds.grain).any():
+            return False
+        if settings.min_units is not None and (owned < bounds.least * bounds.grain).any():
+            return False
+    return True
 
 
 def _bounds(case: Case, settings: Reshard, family: Family) -> "Bounds":
-    total, ranks = case.shards.total(family), case.shards.ranks
-    grain = grain_for(settings.grain, max(case.costs.grains), total // ranks) if family == "ffn" else 1
+    units, ranks = case.shards.total(family), case.shards.ranks
+    grain = grain_for(settings.grain, max(case.costs.grains), units // ranks) if family == "ffn" else 1
     least = 0
     if family == "ffn":  # so that a rank's speed stays visible
-        least = settings.min_units if settings.min_units is not None else min(grain, total // ranks)
+        least = settings.min_units if settings.min_units is not None else min(grain, units // ranks)
     limit = settings.memory_limit_bytes
     most = None
     if limit is not None:  # each family gets its part of it
         moving = case.costs.moving
         whole = sum(case.shards.total(each) * moving.unit_bytes(each) for each in FAMILIES)
-        most = [limit / whole * total if whole else float(total)] * ranks
-    return bounds_of(total, grain, ranks, least, settings.evict or (), most)
+        most = [limit / whole * units if whole else float(units)] * ranks
+    return bounds_of(units, grain, ranks, least, settings.evict or (), most)
 
 
 def move_seconds(costs: Costs, before: Counts, after: Counts) -> float:
@@ -282,6 +315,8 @@ def _lowest(times: Times, bounds: Bounds, blocks: int, least: Array, most: Array
         raise Impossible
     while not enough(high):
         low, high = high, 2 * high
+        if not math.isfinite(high):  # by their curves all the units that they may own take some ranks no time
+            raise Impossible
     while high - low > high * PRECISION:
         middle = (low + high) / 2
         low, high = (low, middle) if enough(middle) else (middle, high)

@@ -40,9 +40,10 @@ class Machine:
 
 @dataclass(frozen=True)
 class Iteration:
-    """What one iteration took, the move before it included; deleted: share of all work that nobody did."""
+    """What one iteration took, the move after it included; deleted: share of all work that nobody did."""
 
     seconds: float
+    moved: bool
     moved_seconds: float
     deleted: float
     plan: WorkPlan
@@ -84,9 +85,9 @@ class Simulation:
         seconds = self._seconds(seen, plan)
         deleted = pruned_share(self._costs, plan.taken) if plan.reliefs else 0.0
         moved = self._boundary(None if self._fresh else (seen, self._shards))
-        same = self.plan is plan and not moved and list(chis) == self._chis
+        same = self.plan is plan and moved is None and list(chis) == self._chis
         self._unchanged, self._chis = self._unchanged + 1 if same else 0, list(chis)
-        return Iteration(seconds + moved, moved, deleted, plan)
+        return Iteration(seconds + (moved or 0.0), moved is not None, moved or 0.0, deleted, plan)
 
     def seen(self, slowdowns: Sequence[float]) -> Observation:
         """Return what an iteration under these slow-downs looks like."""
@@ -97,7 +98,8 @@ class Simulation:
         )
         flat = np.ones(ranks)
         rows = [self._costs.tables.full * chis, attention + network, flat * machine.fixed, flat * machine.wait]
-        return Observation.from_rows([*rows, attention, chis], self.plan.migrates)
+        probed = np.where(self._costs.idle, chis, 0.0)
+        return Observation.from_rows([*rows, attention, probed], self.plan.migrates)
 
     def _seconds(self, seen: Observation, plan: WorkPlan) -> float:
         if plan.reliefs:
@@ -106,8 +108,8 @@ class Simulation:
         counts = {family: self._shards.counts(family) for family in FAMILIES}
         return Case(self._costs, seen, self._shards).seconds(counts) + self.machine.wait
 
-    def _boundary(self, newest: tuple[Observation, Plan] | None) -> float:
-        """Decide on what was seen one iteration ago; return the seconds of a move, if one is made."""
+    def _boundary(self, newest: tuple[Observation, Plan] | None) -> float | None:
+        """Decide on what was seen one iteration ago; return the seconds of a move, None where none is made."""
         if self._history.window != self.policy.window:
             self._history = self._history.resized(self.policy.window)
         if self._newest is not None:
@@ -123,7 +125,7 @@ class Simulation:
         self._fresh, before, self.plan = decided.work != self.plan.work, self._shards, decided
         after = decided.ownership.shards
         if after is None or after == before:
-            return 0.0
+            return None
         return self._move(before, after)
 
     def _move(self, before: Plan, after: Plan) -> float:

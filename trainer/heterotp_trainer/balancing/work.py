@@ -11,12 +11,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
+import numpy as np
 from heterotp_api.policy import BalancingSettings
+from numpy.typing import NDArray
 
-from heterotp_trainer.balancing.arrays import Array, Tables
+from heterotp_trainer.balancing.arrays import Array, Tables, added, total
 from heterotp_trainer.balancing.ownership import NOBODY_SAID, Ownership
 from heterotp_trainer.tensor_parallel.units import Family, Plan, balanced_counts
 
+FEW = 0.125  # of an even share of the work
 ROUNDING = 1e-6  # of a block: 27.999... blocks by floats are 28
 Parallel = Literal["column", "row"]
 Primitive = Literal["broadcastReduce", "scatterGather"]
@@ -137,6 +140,13 @@ class Costs:
         other = replace(self, classes=tuple(each.owned_by(plan) for each in self.classes))
         other.__dict__["by_family"] = self.by_family  # which no plan changes
         return other
+
+    @cached_property
+    def idle(self) -> NDArray[np.bool_]:
+        """Whether a rank has so little work that it says little about its speed: less than a pretest measures. [e]"""
+        work = added(self.tables.operations * self.tables.columns, self.ranks)
+        few: NDArray[np.bool_] = work < FEW * total(work) / max(1, self.ranks)
+        return few
 
     @cached_property
     def by_family(self) -> dict[Family, tuple[Array, Array]]:

@@ -8,16 +8,15 @@ from collections.abc import Mapping, Sequence
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from heterotp_trainer.clock import phase
 from heterotp_trainer.moving import memory
 from heterotp_trainer.moving.messages import Message, kept, messages
-from heterotp_trainer.moving.slots import More, Named, Slot, layers_of, slots_of
+from heterotp_trainer.moving.slots import Layer, More, Named, Slot, layers_of, slots_of
 from heterotp_trainer.tensor_parallel.collectives import carrier
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.couriers import start
-from heterotp_trainer.tensor_parallel.unit_spec import shard_spec
 from heterotp_trainer.tensor_parallel.units import FAMILIES, Family, Plan, Transfer, transfers
 
 CHUNK_BYTES = 32 << 20  # under way at a rank at once, each way
@@ -29,13 +28,13 @@ class Mover:
     def __init__(self, tp: TPContext, parameters: Named, optimizer: torch.optim.Optimizer | None, more: More) -> None:
         self._tp, self._optimizer, self._more = tp, optimizer, more
         self._layers = layers_of(parameters)
-        self._reserved: Tensor | None = None
+        self._reserved: list[Tensor] | None = None
 
     def unit_bytes(self) -> dict[Family, float]:
         """Return the bytes of all that belongs to one unit, by family."""
         total = dict.fromkeys(FAMILIES, 0.0)
         for layer in self._layers:
-            total[_family(layer)] += sum(slot.unit_bytes for slot in self._slots(layer))
+            total[layer.family] += sum(slot.unit_bytes for slot in self._slots(layer))
         return total
 
     def reserve(self, after: Plan) -> bool:
@@ -55,28 +54,28 @@ class Mover:
         journeys = transfers(tp.plan, after)
         with phase(tp.clock, "migrate"):
             for layer in self._layers:
-                family = _family(layer)
-                self._move_layer(layer, after, [journey for journey in journeys if journey.family == family])
+                self._move_layer(layer, after, [journey for journey in journeys if journey.family == layer.family])
+            if tp.device.torch_device.type == "cuda":
+                torch.cuda.synchronize(tp.device.torch_device)  # so that what it took is known
             dist.barrier()
         tp.plan = after
 
-    def _slots(self, layer: Sequence[nn.Parameter]) -> list[Slot]:
-        return slots_of(layer, self._optimizer, self._more)
+    def _slots(self, layer: Layer) -> list[Slot]:
+        return slots_of(layer.parameters, self._optimizer, self._more)
 
-    def _needed(self, after: Plan) -> int:
-        """Return the bytes that a move needs at most beyond what is held now."""
+    def _needed(self, after: Plan) -> memory.Need:
+        """Return what a move needs at most beyond what is held now; gradients grow with the next iteration."""
         rank, before = self._tp.rank, self._tp.plan
         growth, largest = 0, 0
         for layer in self._layers:
-            family = _family(layer)
             nbytes = sum(slot.unit_bytes for slot in self._slots(layer))
-            now, then = before.counts(family)[rank], after.counts(family)[rank]
-            growth += (then - now) * nbytes
+            now, then = before.counts(layer.family)[rank], after.counts(layer.family)[rank]
+            growth += (then - now) * (nbytes + layer.gradient_bytes)
             largest = max(largest, then * nbytes)
-        return max(0, growth) + largest + 2 * CHUNK_BYTES
+        return memory.Need(max(0, growth), largest + 2 * CHUNK_BYTES)
 
-    def _move_layer(self, layer: Sequence[nn.Parameter], after: Plan, journeys: Sequence[Transfer]) -> None:
-        tp, family = self._tp, _family(layer)
+    def _move_layer(self, layer: Layer, after: Plan, journeys: Sequence[Transfer]) -> None:
+        tp, family = self._tp, layer.family
         if not any(tp.rank in (journey.source, journey.target) for journey in journeys):
             return
         old = self._slots(layer)
@@ -121,12 +120,6 @@ class Mover:
         tp.device.settle_transfer(nbytes, 1)
         for peer, message in coming.items():
             _unpack(message, arriving[peer].to(tp.device.torch_device), new)
-
-
-def _family(layer: Sequence[nn.Parameter]) -> Family:
-    spec = shard_spec(layer[0])
-    assert spec is not None
-    return spec.family
 
 
 def _packed(message: Message, slots: Sequence[Slot]) -> Tensor:

@@ -3,6 +3,7 @@
 A slot is one tensor that is cut by units along one dimension, and how its owner takes another in its place.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec, shard_spec
+from heterotp_trainer.tensor_parallel.units import Family
 
 Named = Mapping[str, nn.Parameter]
 More = Callable[[nn.Parameter], Sequence["Slot"]]  # what else belongs to a parameter's units
@@ -27,11 +29,7 @@ class Slot:
     @property
     def unit_bytes(self) -> int:
         """Bytes of one unit, also where the rank owns none."""
-        others = [size for dim, size in enumerate(self.tensor.shape) if dim != self.spec.dim]
-        elements = self.spec.rows_per_unit
-        for size in others:
-            elements *= size
-        return elements * self.tensor.element_size()
+        return _unit_bytes(self.tensor, self.spec)
 
     def units(self, first: int, count: int) -> Tensor:
         """Return a view of `count` of the rank's units from its own number `first` on."""
@@ -44,13 +42,27 @@ class Slot:
         return Slot(torch.empty(shape, dtype=self.tensor.dtype, device=self.tensor.device), self.spec, self.put)
 
 
-def layers_of(parameters: Named) -> list[list[nn.Parameter]]:
-    """Return the sharded parameters, those of one layer together: the linears of one attention or one network."""
-    layers: dict[str, list[nn.Parameter]] = {}
+@dataclass(frozen=True)
+class Layer:
+    """The sharded parameters that move together: the linears of one attention or of one network."""
+
+    family: Family
+    parameters: tuple[nn.Parameter, ...]
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Bytes of the gradients of one unit."""
+        return sum(_unit_bytes(each, _spec(each)) for each in self.parameters)
+
+
+def layers_of(parameters: Named) -> list[Layer]:
+    """Return the layers in the order of their names' modules; attention and network may stand in one module."""
+    layers: dict[tuple[str, Family], list[nn.Parameter]] = {}
     for name, parameter in parameters.items():
-        if shard_spec(parameter) is not None:
-            layers.setdefault(name.rsplit(".", 2)[0], []).append(parameter)
-    return list(layers.values())
+        spec = shard_spec(parameter)
+        if spec is not None:
+            layers.setdefault((name.rsplit(".", 2)[0], spec.family), []).append(parameter)
+    return [Layer(family, tuple(each)) for (_, family), each in layers.items()]
 
 
 def slots_of(parameters: Sequence[nn.Parameter], optimizer: torch.optim.Optimizer | None, more: More) -> list[Slot]:
@@ -59,8 +71,7 @@ def slots_of(parameters: Sequence[nn.Parameter], optimizer: torch.optim.Optimize
 
 
 def _of_parameter(parameter: nn.Parameter, optimizer: torch.optim.Optimizer | None, more: More) -> Iterator[Slot]:
-    spec = shard_spec(parameter)
-    assert spec is not None
+    spec = _spec(parameter)
     state = optimizer.state.get(parameter, {}) if optimizer is not None else {}
     for key in sorted(state):
         value = state[key]
@@ -68,6 +79,17 @@ def _of_parameter(parameter: nn.Parameter, optimizer: torch.optim.Optimizer | No
             yield Slot(value, spec, partial(state.__setitem__, key))
     yield from more(parameter)
     yield Slot(parameter.data, spec, partial(_rebind, parameter))  # last: the others are known by its shape
+
+
+def _unit_bytes(tensor: Tensor, spec: ShardSpec) -> int:
+    others = [size for dim, size in enumerate(tensor.shape) if dim != spec.dim]
+    return math.prod(others) * spec.rows_per_unit * tensor.element_size()
+
+
+def _spec(parameter: nn.Parameter) -> ShardSpec:
+    spec = shard_spec(parameter)
+    assert spec is not None
+    return spec
 
 
 def _rebind(parameter: nn.Parameter, tensor: Tensor) -> None:

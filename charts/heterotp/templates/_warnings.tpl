@@ -1,0 +1,40 @@
+{{/* What NOTES.txt warns of: values that are allowed but hardly meant. A YAML list of sentences. */}}
+{{- define "heterotp.warnings" -}}
+{{- $monitoring := .Values.monitoring -}}
+{{- $ranks := $monitoring.podMonitor.enabled -}}
+{{- $operator := $monitoring.serviceMonitor.enabled -}}
+{{- if and $monitoring.rules.enabled (not $ranks) (not $operator) }}
+- >-
+  monitoring.rules.enabled without monitoring.podMonitor.enabled and monitoring.serviceMonitor.enabled: nothing of this
+  chart makes Prometheus scrape, so the alerts of absent metrics fire and the others never do, unless you scrape by other
+  means.
+{{- else if and $monitoring.rules.enabled (not $ranks) }}
+- >-
+  monitoring.rules.enabled without monitoring.podMonitor.enabled: HeteroTPJobMetricsMissing fires for every running job
+  and alerts on ranks never do, unless you scrape ranks by other means.
+{{- else if and $monitoring.rules.enabled (not $operator) }}
+- >-
+  monitoring.rules.enabled without monitoring.serviceMonitor.enabled: HeteroTPOperatorAbsent fires, unless you scrape the
+  operator by other means as job="{{ $monitoring.rules.operatorJob }}".
+{{- end }}
+{{- if and $monitoring.dashboards.enabled (not $monitoring.rules.enabled) }}
+- >-
+  monitoring.dashboards.enabled without monitoring.rules.enabled: panels that show recording rules stay empty (slow-down,
+  imbalance, waiting).
+{{- end }}
+{{- if and .Values.networkPolicy.enabled (not .Values.namespaces) (not .Values.networkPolicy.rankNamespaces) }}
+- >-
+  networkPolicy.enabled covers the operator alone: name the namespaces of your jobs in networkPolicy.rankNamespaces.
+{{- end }}
+{{- if not .Values.crds.keep }}
+- "crds.keep is off: `helm uninstall` deletes the CRDs, and with them every job, policy and injection of the cluster."
+{{- end }}
+{{- if and .Values.test.enabled (not .Values.rbac.create) (not .Values.test.serviceAccountName) }}
+- >-
+  `helm test` has nothing to run: with rbac.create off it needs test.serviceAccountName, an account that may create
+  heterotpjobs in {{ .Release.Namespace }}.
+{{- end }}
+{{- if eq (int .Values.replicas) 0 }}
+- "replicas is 0: no operator runs."
+{{- end }}
+{{- end -}}

@@ -1,0 +1,56 @@
+"""What transformer blocks cost where products take time in proportion to operations, as a pretest would say it."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from heterotp_trainer.balancing.work import Costs, Curve, Line, LinearClass, Link, Moving
+from heterotp_trainer.tensor_parallel.units import Plan
+
+PARTS = (("qkv", "column", "heads"), ("proj", "row", "heads"), ("fc1", "column", "ffn"), ("fc2", "row", "ffn"))
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Blocks of attention and a feed-forward network; rows: tokens of a batch, calls: blocks passed in an iteration.
+
+    parameter_bytes: of one parameter of all blocks and all that moves with it.
+    """
+
+    width: int
+    heads: int
+    rows: int
+    calls: int
+    parameter_bytes: float
+
+    def operations(self, ffn_units: int) -> float:
+        """Return the operations of all products of one iteration, forward and backward."""
+        return 6.0 * self.rows * (4 * self.width + 2 * ffn_units) * self.width * self.calls
+
+
+def costs_of(
+    blocks: Blocks, plan: Plan, operation_seconds: Sequence[float], link: Link, item_bytes: int, grain: int
+) -> Costs:
+    """Return what decisions go by; operation_seconds: of one operation, by rank."""
+    width, head = blocks.width, blocks.width // blocks.heads
+    per_unit = {"qkv": 3 * head, "proj": head, "fc1": 1, "fc2": 1}
+    wide = (width,) * plan.ranks
+    classes = tuple(_linears(name, how, wide, blocks, family, per_unit[name], plan) for name, how, family in PARTS)
+    square = 6.0 * blocks.rows * width * width
+    lines = tuple(Curve((0.0, float(width)), (0.0, square * each), width) for each in operation_seconds)
+    curves = tuple((line,) * len(classes) for line in lines)
+    moving = Moving(4 * width * head * blocks.parameter_bytes, 2 * width * blocks.parameter_bytes)
+    return Costs(classes, curves, (grain,) * plan.ranks, link, item_bytes, moving=moving)
+
+
+def _linears(
+    name: str, how: Any, wide: tuple[int, ...], blocks: Blocks, family: Any, per_unit: int, plan: Plan
+) -> LinearClass:
+    return LinearClass(name, how, wide, wide, blocks.rows, blocks.calls, family, per_unit).owned_by(plan)
+
+
+def link_of(ranks: int, latency_seconds: float, byte_seconds: float) -> Link:
+    """Return what transfers take: broadcasts and sums go down a tree, pieces go straight."""
+    tree = Line(math.ceil(math.log2(ranks)) * latency_seconds, byte_seconds) if ranks > 1 else Line()
+    return Link(tree, tree, Line(latency_seconds, byte_seconds))

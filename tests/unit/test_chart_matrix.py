@@ -1,0 +1,59 @@
+"""Every object of the chart, over a matrix of values and versions of Kubernetes, against the published schemas."""
+
+import json
+import subprocess
+from functools import cache
+
+import kubernetes_validate
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+from places import BIN
+from published_crds import closed_schemas
+from rendered_chart import CASES, CHART, MONITORS, case, identity, of_kind
+
+VERSIONS = [
+    "1.29",
+    "1.32",
+    "1.34",
+    kubernetes_validate.latest_version(),
+]  # from Chart.yaml's oldest to the newest known
+MONITOR_SCHEMAS = closed_schemas("monitor_kinds")
+CLUSTER_WIDE = {"CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding"}
+each_case = pytest.mark.parametrize("name", CASES)
+
+
+@cache  # most objects are the same in most cases
+def validate(text, version):
+    kubernetes_validate.validate(json.loads(text), version, strict=True)
+
+
+@each_case
+@pytest.mark.parametrize("version", VERSIONS)
+def test_objects_are_valid(name, version):
+    for each in case(name, version):
+        if each["kind"] not in MONITORS:
+            validate(json.dumps(each), version)
+
+
+@each_case
+def test_monitors_are_valid(name):
+    for each in of_kind(case(name), *MONITORS):
+        assert set(each) == {"apiVersion", "kind", "metadata", "spec"}
+        Draft202012Validator(MONITOR_SCHEMAS[each["apiVersion"], each["kind"]]).validate(each["spec"])
+
+
+@each_case
+def test_every_object_is_there_once_and_in_a_namespace(name):
+    objects = case(name)
+    assert len({identity(each) for each in objects}) == len(objects)
+    for each in objects:
+        assert ("namespace" in each["metadata"]) == (each["kind"] not in CLUSTER_WIDE), identity(each)
+
+
+@each_case
+def test_lint_finds_nothing(name):
+    command = [BIN / "helm", "lint", CHART, "--strict", "--values", "-"]
+    done = subprocess.run(command, input=yaml.safe_dump(CASES[name]), capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    assert "[WARNING]" not in done.stdout
