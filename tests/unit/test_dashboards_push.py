@@ -107,13 +107,15 @@ def test_boards_arrive_as_they_are(server):
         assert [panel["title"] for panel in stored["panels"]] == [panel["title"] for panel in board["panels"]]
 
 
-def test_a_board_of_an_older_version_of_ours_is_updated(server, monkeypatch):
+def test_a_board_of_an_older_version_of_ours_is_updated_where_it_is(server, monkeypatch):
     older = [{**board, "title": "Old"} for board in boards()]
     with monkeypatch.context() as patch:
         patch.setattr("heterotp_dashboards.boards.boards", lambda: older)
-        assert pushed(server) == ["created"] * 3
+        assert pushed(server, "--folder", FOLDER) == ["created"] * 3
     assert pushed(server) == ["updated"] * 3
-    assert server.board(UIDS[0])["dashboard"]["title"] == boards()[0]["title"]
+    updated = server.board(UIDS[0])
+    assert updated["dashboard"]["title"] == boards()[0]["title"]
+    assert updated["meta"]["folderUid"] == FOLDER, "a board stays where it is"
 
 
 def test_a_change_by_hand_is_kept_and_then_no_board_is_written(server):
