@@ -101,10 +101,12 @@ class Observer:
         if self.control is not None:
             document = self.control.document
             news |= {"control_error": self.control.error, "control_generation": document.generation if document else 0}
-        if self._loss is not None:
-            news["loss"] = float(self._loss)
         # from the first boundary on the iteration is true, also after a restore
-        self.board.progress = replace(self.board.progress, state="running", **news)
+        self.board.progress = replace(self.board.progress, state="running", loss=self._read_loss(), **news)
+
+    def _read_loss(self) -> float | None:
+        """Return the loss of the iteration before, the one known so far where there is none."""
+        return float(self._loss) if self._loss is not None else self.board.progress.loss
 
     def _take(self, reports: tuple[Report, ...] | None) -> None:
         """Take all ranks' reports of the iteration before."""
@@ -180,6 +182,7 @@ class Observer:
 
     def finish(self, last: tuple[Report, ...] | None, state: str) -> None:
         """Take the last reports, write the report, stop serving."""
+        self.board.progress = replace(self.board.progress, loss=self._read_loss())
         self._take(last)
         self.board.progress.state = "succeeded" if state == "succeeded" else "stopping"
         self._close()
