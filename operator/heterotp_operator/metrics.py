@@ -23,7 +23,7 @@ Json = dict[str, Any]
 PHASES = ("Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed")
 ENDED = ("Succeeded", "Failed")
 RECONCILE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
-disable_created_metrics()
+disable_created_metrics()  # type: ignore[no-untyped-call]
 STARTUP_BUCKETS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
 
 
