@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from gang import summary
 from reshard_gang import HEADS, RANKS, REAL, SECONDS, UNITS, WIDTH, run, spec
 
-BEFORE, AFTER = 10, 22
+BEFORE, AFTER = 7, 16
 SLOW = {"chi 2": (2.0,), "chi 4": (4.0,), "chi 8": (8.0,), "chi 8,6,4,2": (8.0, 6.0, 4.0, 2.0)}
 SHARES = (0.37, 0.8)
 PERIODS = (1, 10, 100, 1000)
@@ -139,13 +139,13 @@ def remedies(rounds: int) -> list[dict]:
     oracle = [1 / 8.0] + [1.0] * (RANKS - 1)
     cases: list[tuple[str, dict, list[dict]]] = [
         ("None", spec("vit", share), [phase("None", slow, 12)]),
-        ("ZERO", spec("vit", share), [phase("ZERO", slow, 20)]),
-        ("MIG", spec("vit", share), [phase("MIG", slow, 20)]),
-        ("SEMI", spec("vit", share), [phase("SEMI", slow, 20)]),
-        ("evict", spec("vit", share), [phase("RESHARD", slow, 20, reshard={"evict": [0]})]),
+        ("ZERO", spec("vit", share), [phase("ZERO", slow, 16)]),
+        ("MIG", spec("vit", share), [phase("MIG", slow, 16)]),
+        ("SEMI", spec("vit", share), [phase("SEMI", slow, 16)]),
+        ("evict", spec("vit", share), [phase("RESHARD", slow, 16, reshard={"evict": [0]})]),
         ("oracle", spec("vit", share, oracle), [phase("None", slow, 12)]),
-        ("RESHARD", spec("vit", share), [phase("RESHARD", slow, 20)]),
-        ("AUTO", spec("vit", share), [phase("AUTO", slow, 20)]),
+        ("RESHARD", spec("vit", share), [phase("RESHARD", slow, 16)]),
+        ("AUTO", spec("vit", share), [phase("AUTO", slow, 16)]),
     ]
     rows = []
     for name, job, phases in cases:
@@ -244,10 +244,10 @@ def draw(rows: list[dict], path: str) -> None:
                 names, [row["whole"] for row in mine], "_", color="tab:orange", markersize=22, label="whole heads"
             )
         axis.set_title(f"{model}, matmul share {share}", fontsize=10)
-        axis.set_ylim(0)
         axis.tick_params(axis="x", labelsize=8)
         axis.grid(alpha=0.3)
-        axis.legend(fontsize=8)
+        axis.legend(fontsize=8, loc="upper left")
+    axes[0].set_ylim(bottom=0)  # of all: they share it
     axes[0].set_ylabel("seconds an iteration (8 emulated ranks)")
     figure.savefig(path, dpi=110)
 
