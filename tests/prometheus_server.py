@@ -1,4 +1,4 @@
-"""A real Prometheus over a given history, with what recording rules would have made of it."""
+"""A real Prometheus: over a given history, with what recording rules would have made of it, or one that scrapes."""
 
 import json
 import shutil
@@ -18,11 +18,11 @@ STARTING_SECONDS = 60
 class PrometheusServer:
     """Serves one data directory on a port of its own, between start and stop."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, configuration: str = "{}\n") -> None:
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
         self.url = ""
-        (directory / "prometheus.yml").write_text("{}\n")
+        (directory / "prometheus.yml").write_text(configuration)
 
     def load(self, openmetrics: Path) -> None:
         """Add samples; the server must not run."""

@@ -4,8 +4,9 @@ from collections import Counter as Count
 from collections.abc import Iterable
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, get_args
 
+from heterotp_api.policy import Strategy
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -22,6 +23,8 @@ Json = dict[str, Any]
 
 PHASES = ("Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed")
 ENDED = ("Succeeded", "Failed")
+USUAL_RESULTS = ("Succeeded", "BackoffLimitExceeded", "DeadlineExceeded", "FailureRule")
+USUAL_CAUSES = ("Error", "OOMKilled", "PodDeleted")  # of a restart
 RECONCILE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 disable_created_metrics()  # type: ignore[no-untyped-call]
 STARTUP_BUCKETS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
@@ -76,6 +79,7 @@ class Metrics:
         self._queue_metrics()
         self._job_metrics()
         self._jobs: dict[Key, tuple[str, str, str]] = {}  # key -> phase, strategy, ranks
+        self._namespaces: set[str] = set()
 
     def _process_metrics(self) -> None:
         r = self.registry
@@ -145,11 +149,25 @@ class Metrics:
         if old == facts:
             return
         self._jobs[key] = facts
+        self._begin(key[0])
         if old is not None and old[1:] != facts[1:]:
             self.job_info.remove(*key, *old[1:])
         self.job_info.labels(*key, *facts[1:]).set(1)
         for each in PHASES:
             self.job_phase.labels(*key, each).set(float(each == phase))
+
+    def _begin(self, namespace: str) -> None:
+        """Start what a namespace's jobs will count at 0: an increase from nothing to 1 is none to Prometheus."""
+        if namespace in self._namespaces:
+            return
+        self._namespaces.add(namespace)
+        for metric, values in (
+            (self.published, get_args(Strategy)),
+            (self.finished, USUAL_RESULTS),
+            (self.restarts, USUAL_CAUSES),
+        ):
+            for value in values:
+                metric.labels(namespace, value)
 
     def observe_transition(self, job: Json, status: Json, now: float) -> None:
         """Count what the new status says for the first time: an end, a restart, a gang that runs."""

@@ -176,7 +176,7 @@ def sabotage():
     if WHAT == "no memory" and LAST:
         memory.reserve = lambda nbytes, device: None
     if WHAT == "slow" and LAST:
-        os.environ[Env.DEVICE] = json.dumps({"type": "emulated", "teraflops": 0.0025})
+        os.environ[Env.DEVICE] = json.dumps({"type": "emulated", "teraflops": 5e-6})
 
 
 def watch_decisions():

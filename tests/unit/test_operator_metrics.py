@@ -44,6 +44,20 @@ def test_a_job_shows_exactly_one_phase(metrics):
     assert value(metrics, "stragglers", namespace="ns", heterotpjob="j") == 1
 
 
+def test_the_first_end_restart_and_document_of_a_namespace_are_an_increase(metrics):
+    counters = {
+        "policy_published_total": {"strategy": "RESHARD"},
+        "jobs_finished_total": {"result": "Succeeded"},
+        "rank_restarts_total": {"reason": "Error"},
+    }
+    assert all(value(metrics, name, namespace="ns", **labels) is None for name, labels in counters.items())
+    metrics.observe_job(KEY, SPEC, {"phase": "Pending"})
+    assert all(value(metrics, name, namespace="ns", **labels) == 0 for name, labels in counters.items())
+    metrics.published.labels("ns", "RESHARD").inc()
+    metrics.observe_job(("ns", "another"), SPEC, {"phase": "Pending"})
+    assert value(metrics, "policy_published_total", namespace="ns", strategy="RESHARD") == 1
+
+
 def test_facts_that_change_leave_no_old_series(metrics):
     metrics.observe_job(KEY, SPEC, {"phase": "Running"})
     metrics.observe_job(KEY, SPEC, {"phase": "Running", "balancing": {"strategy": "AUTO"}})

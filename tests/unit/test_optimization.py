@@ -67,6 +67,22 @@ def test_a_probe_measures_something():
     assert probe_speed(TP.device, 8, 8, 8, torch.float32) > 0
 
 
+def test_a_late_product_does_not_make_the_next_ones_of_a_probe_look_fast():
+    class Late(Device):
+        debt = 1.0
+
+        def forget_debt(self):
+            self.debt = 0.0
+
+        def settle_gemm(self, shape, started, again=lambda part: None):
+            owed.append(self.debt)
+            self.debt = 1.0
+
+    owed: list[float] = []
+    probe_speed(Late(torch.device("cpu"), "late"), 8, 8, 8, torch.float32)
+    assert owed and not any(owed)
+
+
 def stepped(parameter, optimizer, parts=(), gradient=1.0):
     """Step once with gradients that differ from place to place."""
     parameter.grad = gradient * torch.arange(1.0, parameter.numel() + 1).view_as(parameter)

@@ -1,0 +1,238 @@
+"""A real Prometheus scrapes a real job while a rank turns slow, is relieved and is well again.
+
+Targets and labels are those of the chart's monitors, rules those of the chart; only their clocks are wound up.
+"""
+
+import re
+import time
+
+import pytest
+import yaml
+from board_queries import Query, Window, ask, board_queries, get, resolve_variables
+from cluster_job import Space
+from heterotp_dashboards import queries
+from heterotp_dashboards.alerts import Thresholds, alerting
+from heterotp_dashboards.boards import boards
+from heterotp_dashboards.rule_files import prometheus_rules
+from kube import until
+from monitors import cadvisor, scrape_configs
+from places import ROOT
+from prometheus_server import PrometheusServer
+from rendered_chart import of_kind, render
+
+pytestmark = pytest.mark.e2e
+STRAGGLER = ROOT / "examples" / "straggler"
+SLOW_RANK, CHI, SYSTEM = 2, 4, "heterotp-system"
+WINDOW = 20  # seconds that rules and panels look back, in place of minutes
+HASTE = {"[5m]": f"[{WINDOW}s]", "[15m]": f"[{WINDOW}s]", "[30m]": f"[{WINDOW}s]", "interval: 30s": "interval: 1s"}
+FAST = Thresholds(straggler_for="3s", straggler_keep_firing_for="1s", pruned_for="3s", operator_absent_for="3s")
+BOARDS = {board["uid"]: board for board in boards()}
+NO_GPU = {"GPU use", "GPU clock", "GPU power", "GPU temperature"}  # no dcgm-exporter without a GPU
+NOTHING_HAPPENED = {"Restart", "Last checkpoint took", "Gang restarts, by reason", "Restarts"}
+
+
+class Prometheus:
+    """A Prometheus that scrapes the cluster, and what it is asked."""
+
+    def __init__(self, directory, kubeconfig):
+        every = {"interval": "1s", "enabled": True}
+        monitors = {"podMonitor": {**every, "ranksPerPod": 1}, "serviceMonitor": every}
+        chart = render(values={"monitoring": monitors}, release="heterotp", namespace=SYSTEM)
+        scraped = scrape_configs(of_kind(chart, "PodMonitor", "ServiceMonitor"), kubeconfig, directory)
+        configuration = {
+            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+            "rule_files": ["rules.yml"],
+            "scrape_configs": [*scraped, {**cadvisor(kubeconfig, directory), "scrape_interval": "5s"}],
+        }
+        rules = prometheus_rules(FAST)
+        for slow, fast in HASTE.items():
+            rules = rules.replace(slow, fast)
+        (directory / "rules.yml").write_text(rules)
+        self.server = PrometheusServer(directory, yaml.safe_dump(configuration))
+        self.server.start()
+
+    def ask(self, expr, when=None):
+        """Return the series that answer at a moment: now unless said."""
+        return get(self.server.url, "query", query=expr, time=when or time.time())["result"]
+
+    def value(self, expr, when=None):
+        """Return the only value, None when there is none."""
+        found = self.ask(expr, when)
+        assert len(found) <= 1, found
+        return float(found[0]["value"][1]) if found else None
+
+    def firing(self):
+        return {found["metric"]["alertname"] for found in self.ask('ALERTS{alertstate="firing"}')}
+
+    def fires(self, alert, seconds=60):
+        until(lambda: f"{alert} fires: {self.ask('ALERTS')}", lambda: alert in self.firing(), seconds, 0.3)
+
+    def resolves(self, alert, seconds=90):
+        until(lambda: f"{alert} resolves: {self.ask('ALERTS')}", lambda: alert not in self.firing(), seconds, 0.3)
+
+
+class Story:
+    """What happened to the job, and when: unix seconds at the end of each act."""
+
+    def __init__(self, prometheus, space, run):
+        self.prometheus, self.space, self.run = prometheus, space, run
+        self.started = time.time()
+        self.acts: dict[str, float] = {}
+
+    def selected(self, name, *more):
+        """Return a selector of one metric of the job."""
+        return queries.series(name, f'namespace="{self.space.name}"', 'heterotpjob="straggler"', *more)
+
+    def ended(self, act):
+        self.acts[act] = time.time()
+
+    def window(self):
+        return Window(self.started, max(self.acts.values()), step=2, rate_interval=f"{WINDOW}s")
+
+
+def example(name):
+    return yaml.safe_load((STRAGGLER / f"{name}.yaml").read_text())
+
+
+@pytest.fixture(scope="module")
+def prometheus(kubeconfig, release, tmp_path_factory):
+    prometheus = Prometheus(tmp_path_factory.mktemp("prometheus"), kubeconfig)
+    yield prometheus
+    prometheus.server.stop()
+
+
+@pytest.fixture(scope="module")
+def story(kube, release, prometheus):
+    """Play examples/straggler: all is well, rank 2 slow, ZERO, nobody slow and no policy."""
+    space = Space(kube, f"e2e-monitoring-{int(time.time())}")
+    try:
+        yield play(prometheus, space)
+    finally:
+        space.remove()
+
+
+def play(prometheus, space):
+    policy = space.put(example("watch"))
+    story = Story(prometheus, space, space.apply(example("job")))
+    story.run.trained(attempt=1, iteration=1)
+    chi = story.selected(queries.SLOWDOWN, f'rank="{SLOW_RANK}"')
+    full = story.selected("heterotp_iterations_total", 'rank="0"')
+    seen = f"count_over_time({full}[{WINDOW}s])"
+    until(lambda: "the windows are full", lambda: (prometheus.value(seen) or 0) >= WINDOW - 2, 90, 0.3)
+    assert prometheus.firing() == set()
+    story.ended("well")
+
+    injection = space.put(example("injection"))
+    until(lambda: prometheus.ask(chi), lambda: abs((prometheus.value(chi) or 0) - CHI) < 0.1 * CHI, 60, 0.3)
+    prometheus.fires("HeteroTPJobStragglerUnmitigated")
+    story.ended("slow")
+
+    policy.edit(example("policy")["spec"])
+    prometheus.fires("HeteroTPJobPruningHigh")
+    prometheus.resolves("HeteroTPJobStragglerUnmitigated")
+    story.ended("relieved")
+
+    injection.delete()
+    policy.delete()
+    prometheus.resolves("HeteroTPJobPruningHigh")
+    story.ended("well again")
+    return story
+
+
+def asked(story, uid):
+    """Yield every question of a board about the whole story."""
+    chosen = {"namespace": story.space.name, "heterotpjob": "straggler"} if uid == "heterotp-straggler" else {}
+    values = resolve_variables(BOARDS[uid], story.prometheus.server.url, story.window(), **chosen)
+    return board_queries(BOARDS[uid], values, story.window())
+
+
+def answers(story, title, act, ref="A"):
+    """Return what a panel of the straggler board says at the end of an act."""
+    (query,) = (q for q in asked(story, "heterotp-straggler") if (q.asker, q.ref) == (title, ref))
+    return story.prometheus.ask(query.expr, story.acts[act])
+
+
+def number(series):
+    return float(series["value"][1])
+
+
+@pytest.mark.parametrize("uid", BOARDS)
+def test_every_question_of_every_board_has_an_answer(uid, story):
+    window = story.window()
+    empty = {query.asker for query in asked(story, uid) if not ask(query, story.prometheus.server.url, window)}
+    assert empty - NO_GPU - NOTHING_HAPPENED == set()
+
+
+def test_every_recording_rule_has_recorded(story):
+    (named,) = (yaml.safe_load(prometheus_rules(FAST))["groups"][:2],)
+    names = {rule["record"] for group in named for rule in group["rules"]}
+    assert names == {found["metric"]["__name__"] for found in story.prometheus.ask('{__name__=~".+:.+:.+"}')}
+
+
+def test_every_rule_can_be_evaluated(story):
+    groups = get(story.prometheus.server.url, "rules")["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    assert len(rules) > 20
+    assert {rule["name"]: rule["lastError"] for rule in rules if rule["health"] != "ok"} == {}
+
+
+def test_what_alerts_read_is_there(story):
+    """Alerts are silent, so their own answer proves nothing: each metric they name has series, or had some."""
+    known = set(get(story.prometheus.server.url, "label/__name__/values"))
+    groups = alerting(FAST, "heterotp-operator")
+    text = " ".join(rule.expr for group in groups for rule in group.rules)
+    named = set(re.findall(r"(?:[a-z_]+:)?heterotp_[a-z_]+(?::[a-z0-9_]+)?", text))
+    assert len(named) > 10 and named - known == set()
+
+
+def test_the_slow_rank_is_named_with_its_node_and_its_slowdown(story):
+    (slowest,) = answers(story, "Slowest rank", "slow")
+    node = story.run.pods()[SLOW_RANK]["spec"]["nodeName"]
+    assert (slowest["metric"]["rank"], slowest["metric"]["node"]) == (str(SLOW_RANK), node)
+    assert number(slowest) == pytest.approx(CHI, rel=0.1)
+    others = [number(each) for each in answers(story, "Slowest rank", "well")]
+    assert max(others) < 1.2
+
+
+def test_balancing_hides_the_imbalance_and_not_the_slow_rank(story):
+    (imbalance,) = answers(story, "Imbalance", "relieved")
+    assert number(imbalance) < 1.2 < number(answers(story, "Imbalance", "slow")[0])
+    (slowest,) = answers(story, "Slowest rank", "relieved")
+    assert number(slowest) == pytest.approx(CHI, rel=0.1)
+
+
+def test_phases_add_up_to_all_of_a_ranks_time(story):
+    """On Prometheus' own clock: what the counters rose by over the seconds between their samples."""
+    start, end = story.acts["slow"], story.acts["relieved"]
+    phases = story.prometheus.ask(f"{story.selected('heterotp_phase_seconds_total')}[{round(end - start)}s]", end)
+    spent, took = {}, {}
+    for series in phases:
+        (first, low), (last, high) = series["values"][0], series["values"][-1]
+        rank = series["metric"]["rank"]
+        spent[rank] = spent.get(rank, 0) + float(high) - float(low)
+        took[rank] = last - first
+    assert len(spent) == 4
+    assert spent == {rank: pytest.approx(seconds, rel=0.02) for rank, seconds in took.items()}
+
+
+def test_series_and_size_of_a_scrape_are_within_the_budget(story, measured):
+    counted = story.prometheus.ask(story.selected("scrape_samples_scraped"), story.acts["relieved"])
+    assert len(counted) == 4
+    by_instance = sorted(number(each) for each in counted)
+    texts = [story.run.ask(pod["metadata"]["name"], "/metrics") for pod in story.run.pods().values()]
+    measured["series of a rank, of rank 0"] = f"{by_instance[0]:.0f}, {by_instance[-1]:.0f}"
+    measured["bytes of a scrape"] = f"{min(map(len, texts))} to {max(map(len, texts))}"
+    assert by_instance[0] <= 17 and by_instance[-1] <= 17 + 60
+
+
+def test_an_operator_that_is_gone_is_missed_and_one_that_is_back_is_not(story, release):
+    replicas = len(release.pods())
+    release.scale(0)
+    story.prometheus.fires("HeteroTPOperatorAbsent")
+    release.scale(replicas)
+    story.prometheus.resolves("HeteroTPOperatorAbsent")
+
+
+def test_a_question_without_an_answer_would_be_seen(story):
+    missing = Query("none", 0, "stat", "A", "heterotp_no_such_metric", "", True)
+    assert ask(missing, story.prometheus.server.url, story.window()) == []
