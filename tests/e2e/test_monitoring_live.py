@@ -1,9 +1,12 @@
 """A real Prometheus scrapes a real job while a rank turns slow, is relieved and is well again.
 
 Targets and labels are those of the chart's monitors, rules those of the chart; only their clocks are wound up.
+HETEROTP_PICTURES=DIR draws the boards of the run into DIR (tools/picture: needs node, npm and chromium).
 """
 
+import os
 import re
+import subprocess
 import time
 
 import pytest
@@ -106,9 +109,24 @@ def story(kube, release, prometheus):
     """Play examples/straggler: all is well, rank 2 slow, ZERO, nobody slow and no policy."""
     space = Space(kube, f"e2e-monitoring-{int(time.time())}")
     try:
-        yield play(prometheus, space)
+        story = play(prometheus, space)
+        if directory := os.environ.get("HETEROTP_PICTURES"):
+            draw(story, directory)
+        yield story
     finally:
         space.remove()
+
+
+def draw(story, directory):
+    """Draw the boards as Grafana's own components do; fails where a panel has no data or crashes."""
+    window = story.window()
+    span = {"MINUTES": str((window.end - window.start) / 60), "END": str(window.end)}
+    span |= {"STEP": str(window.step), "RATE": window.rate_interval}
+    for uid in BOARDS:
+        board, out = ROOT / "dashboards" / f"{uid}.json", os.path.join(directory, f"{uid}.png")
+        chosen = [f"namespace={story.space.name}", "heterotpjob=straggler"] if uid == "heterotp-straggler" else []
+        command = [ROOT / "tools" / "picture" / "draw.sh", board, story.prometheus.server.url, out, *chosen]
+        subprocess.run(command, check=True, env={**os.environ, **span})
 
 
 def play(prometheus, space):

@@ -1,6 +1,7 @@
 """`answers.py BOARD.json PROMETHEUS_URL OUT.js [NAME=VALUE...]`: ask all that the board asks, as page.tsx wants it.
 
-Environment: MINUTES (30) before END (now, unix seconds), WIDTH (1600) of the picture. Prints the height it needs.
+Environment: MINUTES (30) before END (now, unix seconds), STEP (15 s) between points, RATE (1m) for rates, WIDTH (1600)
+of the picture. Prints the height it needs.
 """
 
 import json
@@ -18,7 +19,8 @@ CELL = 38  # pixels of one grid row, as in page.tsx
 def main(board_file: str, url: str, out: str, *chosen: str) -> None:
     """Write OUT.js."""
     end = float(os.environ.get("END", time.time()))
-    window = Window(end - 60 * float(os.environ.get("MINUTES", 30)), end)
+    start = end - 60 * float(os.environ.get("MINUTES", 30))
+    window = Window(start, end, int(os.environ.get("STEP", 15)), os.environ.get("RATE", "1m"))
     board, width = load_board(Path(board_file)), int(os.environ.get("WIDTH", 1600))
     values = resolve_variables(board, url, window, **dict(pair.split("=", 1) for pair in chosen))
     questions = board_queries(board, values, window)

@@ -1,6 +1,6 @@
 #!/bin/bash
 # A board as Grafana's own components draw it, from a real Prometheus' answers:
-#   draw.sh BOARD.json PROMETHEUS_URL OUT.png [VARIABLE=VALUE...]      environment: MINUTES, END, WIDTH (answers.py)
+#   draw.sh BOARD.json PROMETHEUS_URL OUT.png [VARIABLE=VALUE...]      environment: MINUTES, END, STEP, RATE, WIDTH (answers.py)
 # Prints what it found wrong and fails: panels without data, crashes, errors of the page. Needs node, npm and chromium.
 set -euo pipefail
 [ $# -ge 3 ] || { sed -n 2,4p "$0"; exit 2; }
