@@ -32,7 +32,7 @@ def exported(level: str, ranks: int) -> None:
     rank, zero = RankMetrics(1, level), RankMetrics(0, level)
     JobMetrics(zero.registry, ranks, 1, "gloo")
     series = [sum(len(family.samples) for family in each.registry.collect()) for each in (rank, zero)]
-    size = [len(each.text()) for each in (rank, zero)]
+    size = [len(each.text()[0]) for each in (rank, zero)]
     whole = series[0] * (ranks - 1) + series[1]
     print(
         f"metrics.level {level}: a rank {series[0]} series, {size[0]:,} bytes a scrape; "

@@ -204,9 +204,6 @@ class OperatorTold:
         target = dict(namespace="heterotp-system", pod=pod, job="heterotp-operator", instance="operator:8080")
         yield from told(self.metrics.registry, target)
         yield line("up", target, 1)
-        own = dict(namespace="heterotp-system", pod=pod, container="operator")
-        yield line("container_memory_working_set_bytes", own, 1.2e8)
-        yield line("container_cpu_usage_seconds_total", own, 0.05 * seconds)
 
 
 def write(out: TextIO, stories: list[Story], start: int, minutes: int) -> None:

@@ -22,7 +22,6 @@ RANK_TARGET = TARGET | {"heterotpjob"}  # the PodMonitor's relabelings
 CADVISOR = (
     "container_cpu_cfs_periods_total",
     "container_cpu_cfs_throttled_periods_total",
-    "container_cpu_usage_seconds_total",
     "container_memory_working_set_bytes",
     "container_network_receive_bytes_total",
     "container_network_transmit_bytes_total",

@@ -15,26 +15,24 @@ PORT = {"PodMonitor": "pod_container_port_name", "ServiceMonitor": "endpoint_por
 THING = {"PodMonitor": "pod", "ServiceMonitor": "service"}
 
 
-def scrape_configs(monitors, kubeconfig, directory):
-    """Return a scrape configuration for each endpoint of the monitors; certificates go into the directory."""
-    server = Access(kubeconfig, directory)
-    return [_config(monitor, n, server) for monitor in monitors for n in range(len(_endpoints(monitor)))]
+def scrape_configs(monitors, access, discovery):
+    """Return a scrape configuration for each endpoint of the monitors."""
+    return [_config(monitor, n, access, discovery) for monitor in monitors for n in range(len(_endpoints(monitor)))]
 
 
-def cadvisor(kubeconfig, directory):
+def cadvisor(access, discovery):
     """Return what scrapes the kubelets' numbers about containers, as kube-prometheus-stack does."""
-    server = Access(kubeconfig, directory)
     path = _label("__metrics_path__", ["node_name"], "/api/v1/nodes/$1/proxy/metrics/cadvisor")
-    discovery = {"kubernetes_sd_configs": [{"role": "node", "kubeconfig_file": str(kubeconfig)}]}
-    return {"job_name": "cadvisor", "honor_labels": True, **discovery, **server.scrape([path])}
+    found = {"file_sd_configs": [{"files": [discovery.file("node")]}]}
+    return {"job_name": "cadvisor", "honor_labels": True, **found, **access.scrape([path])}
 
 
 class Access:
-    """How Prometheus comes to the API server."""
+    """How Prometheus comes to the API server; certificates go into the directory."""
 
     def __init__(self, kubeconfig, directory):
         document = yaml.safe_load(Path(kubeconfig).read_text())
-        self.kubeconfig, self._directory = str(kubeconfig), Path(directory)
+        self._directory = Path(directory)
         cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
         self._host = cluster["server"].removeprefix("https://")
         self._tls = {
@@ -59,13 +57,9 @@ def _endpoints(monitor):
     return monitor["spec"][SIDE[monitor["kind"]][1]]
 
 
-def _config(monitor, n, server):
+def _config(monitor, n, access, discovery):
     kind, spec, endpoint = monitor["kind"], monitor["spec"], _endpoints(monitor)[n]
     metadata = monitor["metadata"]
-    names = spec["namespaceSelector"].get("matchNames")
-    discovery = {"role": SIDE[kind][0], "kubeconfig_file": server.kubeconfig}
-    if names:
-        discovery["namespaces"] = {"names": names}
     where = ["namespace", "pod_name", "pod_container_port_number"]
     path = _label("__metrics_path__", where, f"/api/v1/namespaces/$1/pods/$2:$3/proxy{endpoint['path']}")
     theirs = [{SNAKE.sub("_", key).lower(): value for key, value in each.items()} for each in endpoint["relabelings"]]
@@ -74,8 +68,8 @@ def _config(monitor, n, server):
         "honor_labels": endpoint.get("honorLabels", False),
         "scrape_interval": endpoint["interval"],
         **{SNAKE.sub("_", key).lower(): spec[key] for key in ("sampleLimit", "labelLimit") if key in spec},
-        "kubernetes_sd_configs": [discovery],
-        **server.scrape([*_kept(kind, spec, endpoint), *_labels(monitor, endpoint), *theirs, path]),
+        "file_sd_configs": [{"files": [discovery.file(SIDE[kind][0])]}],
+        **access.scrape([*_kept(kind, spec, endpoint), *_labels(monitor, endpoint), *theirs, path]),
     }
 
 
@@ -87,6 +81,8 @@ def _kept(kind, spec, endpoint):
     for each in spec["selector"].get("matchExpressions", ()):
         assert each["operator"] == "Exists", each
         yield _rule("keep", f"{THING[kind]}_labelpresent_{re.sub('[^a-zA-Z0-9_]', '_', each['key'])}", "true")
+    if names := spec["namespaceSelector"].get("matchNames"):
+        yield _rule("keep", "namespace", "|".join(names))
     yield _rule("keep", PORT[kind], endpoint["port"])
     yield _rule("drop", "pod_phase", "(Failed|Succeeded)")
 

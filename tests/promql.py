@@ -82,6 +82,8 @@ class Reader:
     def _aggregate(self, node: Any) -> set[str]:
         inner = self._labels(node.expr)
         grouped = list(node.modifier.labels) if node.modifier else []
+        if node.modifier and node.modifier.type != parser.AggModifierType.By:
+            self.complaints.append("without: say by which labels instead")
         self._need(grouped, inner, str(node.op))
         return inner if any(name in str(node.op) for name in KEEPS_LABELS) else set(grouped)
 
@@ -91,6 +93,8 @@ class Reader:
         if matching is not None:
             self._need(matching.labels, left, "on, left")
             self._need(matching.labels, right, "on, right")
+        elif left and right and left != right and str(node.op) != "or":
+            self.complaints.append(f"{node.op}: nothing matches, {sorted(left ^ right)} stand on one side alone")
         many = bool(node.modifier) and node.modifier.card == parser.VectorMatchCardinality.ManyToOne
         if many:
             self._need(node.modifier.group_labels, right, "group_left")

@@ -114,8 +114,9 @@ class Grafana:
             try:
                 saved = self._face.dashboard.update_dashboard(request)
             except GrafanaClientError as error:
-                if error.status_code == 412:  # changed, or another board took the title, since we looked
-                    raise Failed(f"{board['uid']}: somebody else saved it just now: push again") from None
+                if error.status_code == 412:  # changed since we looked, or another board has the title
+                    words = f"{board['uid']}: Grafana did not take it: {error.message}"
+                    raise Failed(f"{words}; if somebody else saved it just now, push again") from None
                 raise
         path = urlsplit(str(saved.get("url") or f"/d/{board['uid']}")).path
         return f"{self.url}d/{path.rpartition('/d/')[2]}"

@@ -64,7 +64,7 @@ def straggler_unmitigated(limits: Thresholds) -> Alert:
         linger=limits.straggler_keep_firing_for,
         summary=f"Rank {{{{ $labels.rank }}}} of {THE_JOB} is slow and holds the others up.",
         description='Rank {{ $labels.rank }} on {{ $labels.node }} takes {{ $value | printf "%.1f" }} times as long as '
-        f"it should for its work. The other ranks of {THE_JOB} wait for it, and balancing does not make up for it.",
+        f"the fastest rank for its share (metrics.level basic: as the average rank). The other ranks of {THE_JOB} wait for it, and balancing does not make up for it.",
         board=frame.STRAGGLER,
     )
 
@@ -78,7 +78,8 @@ def stalled(limits: Thresholds) -> Alert:
         "HeteroTPJobStalled",
         f"(time() - max by ({JOB}) ({last} > 0) > {seconds}\n"
         f"  or (max by ({JOB}) ({last}) == 0) + {seconds}\n"
-        f"    and on ({JOB}) max by ({JOB}) (min_over_time({running}[{seconds}s])) == 1)\n"
+        f"    and on ({JOB}) max by ({JOB}) (min_over_time({running}[{seconds}s])) == 1\n"
+        f"    and on ({JOB}) max by ({JOB}) ({running} offset {seconds}s) == 1)\n"
         f"and on ({JOB}) {in_phase('Running')}",
         severity="critical",
         wait="2m",
@@ -121,7 +122,8 @@ def pruning_high(limits: Thresholds) -> Alert:
     """A rank of which half the work has been left out for long: training on less of the model than people think."""
     return Alert(
         "HeteroTPJobPruningHigh",
-        f"max by ({JOB}, rank) (avg_over_time(heterotp_pruned_ratio[30m])) > {limits.pruned_ratio}",
+        f"max by ({JOB}, rank) (avg_over_time(heterotp_pruned_ratio[30m])) > {limits.pruned_ratio}\n"
+        f"and on ({JOB}, rank) heterotp_pruned_ratio",  # of ranks that are still there
         severity="info",
         wait=limits.pruned_for,
         summary=f"Much of rank {{{{ $labels.rank }}}} of {THE_JOB} is pruned, and has been for long.",

@@ -10,7 +10,7 @@ JOBS = "heterotp_operator_jobs"
 JOB_LEGEND = "{{namespace}}/{{heterotpjob}}"
 IMBALANCED = steps(GREEN, (1.1, YELLOW), (1.2, RED))
 TO_JOB = (
-    f"/d/{frame.STRAGGLER}?var-datasource=${{datasource}}&var-namespace=${{__data.fields.namespace}}"
+    f"/d/{frame.STRAGGLER}?var-datasource=${{datasource}}&var-cluster=${{cluster}}&var-namespace=${{__data.fields.namespace}}"
     "&var-heterotpjob=${__data.fields.job}&${__url_time_range}"
 )
 
@@ -39,7 +39,7 @@ def phases() -> Panel:
         "How many jobs are in which phase. Good: Running; Pending and Restarting only for a short while, Failed none.",
         "none",
     )
-    expr = f"sum by (phase) (max by (namespace, phase) ({series(JOBS, NAMESPACES)}))"
+    expr = f"sum by (phase) (max by (cluster, namespace, phase) ({series(JOBS, NAMESPACES)}))"
     panel = panels.number(about, Ask(expr, "{{phase}}", now=True), colors=steps("text"))
     for phase, color in (("Running", GREEN), ("Pending", YELLOW), ("Restarting", ORANGE), ("Failed", RED)):
         panel.override_by_name(phase, [panels.setting("thresholds", steps("text", (1, color)).build())])
@@ -53,7 +53,7 @@ def flagged() -> Panel:
         "Ranks that the operator flags as slow for the work they have, by job; the ten jobs with most. Good: none.",
         "none",
     )
-    flagged = f"max by (namespace, heterotpjob) ({series('heterotp_operator_stragglers', NAMESPACES)})"
+    flagged = f"max by (cluster, namespace, heterotpjob) ({series('heterotp_operator_stragglers', NAMESPACES)})"
     panel = panels.bars(about, Ask(f"topk(10, {flagged} > 0)", JOB_LEGEND, now=True), colors=steps(YELLOW, (2, RED)))
     return panel.no_value("none")
 
@@ -72,7 +72,12 @@ def worst() -> list[Line]:
 
 def worst_jobs() -> str:
     """Return the imbalance of the worst jobs at the end of the time range."""
-    return f"topk($top, {series(queries.IMBALANCE, NAMESPACES)})"
+    return f"topk($top, {of_job(queries.IMBALANCE)})"
+
+
+def of_job(record: str) -> str:
+    """Return what is recorded of each job, without its name, by which a table would tell equal jobs apart."""
+    return f"max by ({JOB}) ({series(record, NAMESPACES)})"
 
 
 def worst_table() -> Panel:
@@ -84,7 +89,7 @@ def worst_table() -> Panel:
         "row leads to the job's board.",
         "none",
     )
-    slowest, waiting = series(queries.SLOWDOWN_MAX, NAMESPACES), series(queries.WAIT_SHARE, NAMESPACES)
+    slowest, waiting = of_job(queries.SLOWDOWN_MAX), of_job(queries.WAIT_SHARE)
     these = f"and on ({JOB}) {worst_jobs()}"
     panel = panels.rows(
         about, *(Ask(e, rows=True) for e in (worst_jobs(), f"{slowest}\n{these}", f"{waiting}\n{these}"))

@@ -31,11 +31,11 @@ def event(name: str, expr: str, color: str, text: str) -> build.AnnotationQuery:
 
 def operator_events(selector: str) -> list[build.AnnotationQuery]:
     """Return the marks of boards about many jobs."""
-    phase = series("heterotp_operator_job_status_phase", selector, 'phase="Restarting"')
-    restarts = f"max by (namespace, heterotpjob) ({phase}) == 1"
+    counted = series("heterotp_operator_rank_restarts_total", selector)
+    restarts = f"sum by (namespace, reason) (increase({counted}[1m])) > 0"
     firing = series("ALERTS", 'cluster=~"$cluster"', 'alertname=~"HeteroTP.*"', 'alertstate="firing"')
     return [
-        event("Gang restart", restarts, "orange", "{{namespace}}/{{heterotpjob}}"),
+        event("Gang restart", restarts, "orange", "A gang in {{namespace}}: {{reason}}"),
         event("Alert", f"max by (alertname) ({firing})", "dark-red", "{{alertname}}"),
     ]
 

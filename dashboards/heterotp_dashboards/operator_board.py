@@ -22,7 +22,7 @@ def board() -> build.Dashboard:
     """Return the board."""
     made = frame.board("HeteroTP / Operator", frame.OPERATOR, "Is the operator there, and does it keep up.", "now-1h")
     made.with_variable(variables.datasource()).with_variable(variables.cluster(f"{P}leader"))
-    made.with_variable(variables.many("job", "Scrape job", series(f"{P}leader", 'cluster=~"$cluster"'), all_value=".+"))
+    made.with_variable(variables.many("job", "Scrape job", series(f"{P}leader", 'cluster=~"$cluster"'), all_value=None))
     made.with_variable(variables.many("namespace", "Namespaces", series(f"{P}jobs", 'cluster=~"$cluster"')))
     for annotation in frame.operator_events(NAMESPACES):
         made.annotation(annotation)
@@ -39,19 +39,14 @@ def board() -> build.Dashboard:
 def up() -> Panel:
     """Return the replicas that answer."""
     about = About("Replicas up", "Replicas whose metrics can be scraped. Good: all of them, 2 by default.", "none")
-    ask = Ask(f"sum({series('up', OPERATOR)} * on (cluster, job, instance) {one_each()})", "up", now=True)
+    ask = Ask(f"sum({series('up', OPERATOR)})", "up", now=True)
     return panels.number(about, ask, colors=steps(RED, (1, GREEN)))
-
-
-def one_each() -> str:
-    """Return 1 for each replica of the operator: a job label alone may be somebody else's."""
-    return f"group by (cluster, job, instance) ({series(f'{P}leader', OPERATOR)})"
 
 
 def leader() -> Panel:
     """Return the replicas that lead."""
     about = About("Leaders", "Replicas that hold the Lease. Good: exactly 1. 0: nobody works; 2: ask for help.", "none")
-    ask = Ask(f"sum({series(f'{P}leader', OPERATOR)})", "leaders", now=True)
+    ask = Ask(f"sum({series(f'{P}leader', OPERATOR)}) or vector(0)", "leaders", now=True)
     return panels.number(about, ask, colors=steps(RED, (1, GREEN), (2, RED)))
 
 
@@ -176,7 +171,7 @@ def job_phases() -> Panel:
         "A row per job and phase, while it is in it. Good: a short Pending and Starting, then Running until Succeeded.",
         "none",
     )
-    expr = f"max by (namespace, heterotpjob, phase) ({series(f'{P}job_status_phase', NAMESPACES)}) == 1"
+    expr = f"max by (cluster, namespace, heterotpjob, phase) ({series(f'{P}job_status_phase', NAMESPACES)}) == 1"
     panel = panels.timeline(about, Ask(expr, "{{namespace}}/{{heterotpjob}} {{phase}}"), page=20)
     for phase, color in PHASES.items():
         panel.override_by_regexp(f"/ {phase}$/", [panels.fixed(color)])

@@ -73,6 +73,10 @@ class Ranks:
         """Return iterations per second; a rank that does none has no value, so nothing is divided by zero."""
         return f"({self.total('heterotp_iterations_total')} > 0)"
 
+    def there(self, expr: str) -> str:
+        """Return the same of the ranks that there are now: not of pods that a restart has left behind in the window."""
+        return f"({expr})\nand on ({self.by}) heterotp_iterations_total"
+
     def seconds(self, phases: str) -> str:
         """Return seconds per iteration in the phases."""
         return f"{self.total('heterotp_phase_seconds_total', phase(phases))}\n/ {self.iterations()}"
@@ -82,11 +86,11 @@ class Ranks:
         return self.seconds(COMPUTE)
 
     def work(self) -> str:
-        """Return work per iteration, in even shards."""
+        """Return work per iteration; 1 is what the rank began with."""
         return f"{self.total('heterotp_work_units_total')}\n/ {self.iterations()}"
 
     def matmul_per_work(self) -> str:
-        """Return seconds of M per even shard of work: the same however much of its work a rank has given away."""
+        """Return seconds of M per work that a rank began with: the same however much of it is given away since."""
         matmul = self.total("heterotp_phase_seconds_total", phase("matmul"))
         return f"{matmul}\n/ ({self.total('heterotp_work_units_total')} > 0)"
 

@@ -20,8 +20,8 @@ _TEMPLATE = (
 apiVersion: monitoring.coreos.com/v1
 kind: PrometheusRule
 metadata:
-  name: {{ include "heterotp.name" . }}
-  namespace: {{ .Release.Namespace }}
+  name: {{ include "heterotp.name" . | quote }}
+  namespace: {{ .Release.Namespace | quote }}
   {{- include "heterotp.labelled" (dict "root" . "values" VALUES) | nindent 2 }}
 spec:
   groups:

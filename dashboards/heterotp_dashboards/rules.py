@@ -68,15 +68,15 @@ def recording() -> tuple[Group, ...]:
     slowest = f"max by ({JOB}) ({queries.SLOWDOWN})"
     waiting = queries.rate("heterotp_phase_seconds_total", queries.phase("wait"), window=WINDOW)
     jobs = (
-        Record(queries.BUSY, ranks.busy()),
+        Record(queries.BUSY, ranks.there(ranks.busy())),
         Record(queries.IMBALANCE, queries.imbalance()),
         Record(queries.WAIT_SHARE, queries.wait_share(WINDOW)),
         Record(queries.WAIT_RATE, f"sum by (cluster, namespace) ({waiting})"),
     )
     details = (
-        Record(queries.MATMUL, ranks.seconds("matmul")),
-        Record(queries.WAIT, ranks.seconds("wait")),
-        Record(queries.MATMUL_PER_WORK, ranks.matmul_per_work()),
+        Record(queries.MATMUL, ranks.there(ranks.seconds("matmul"))),
+        Record(queries.WAIT, ranks.there(ranks.seconds("wait"))),
+        Record(queries.MATMUL_PER_WORK, ranks.there(ranks.matmul_per_work())),
         Record(queries.SLOWDOWN, queries.slowdown()),
         Record(queries.SLOWDOWN_MAX, slowest),
     )

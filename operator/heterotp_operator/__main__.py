@@ -4,14 +4,17 @@ import asyncio
 import contextlib
 import logging
 import signal
+import ssl
 import sys
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any
 
 import kopf
 from kopf._core.engines.peering import Identity
 
 from heterotp_operator import login
+from heterotp_operator.certificate import Certificate
 from heterotp_operator.cluster import INJECTIONS, JOBS, POLICIES, Cluster, Resource, connect
 from heterotp_operator.events import Recorder
 from heterotp_operator.handlers import build_registry, kopf_settings
@@ -122,14 +125,14 @@ async def _until_first(*jobs: Coroutine[Any, Any, None]) -> None:
         task.result()
 
 
-async def serve(settings: Settings) -> None:
+async def serve(settings: Settings, tls: ssl.SSLContext | None) -> None:
     """Run the operator until SIGTERM; standby until the Lease is held."""
     metrics = Metrics()
     cluster = await connect(
         await login.client_configuration(), metrics, settings.api_requests_per_second, settings.api_timeout_seconds
     )
     operator = Operator(settings, cluster, metrics)
-    await operator.server.start(settings.metrics_host, settings.metrics_port)
+    await operator.server.start(settings.metrics_host, settings.metrics_port, tls)
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)  # kopf replaces these by its own
@@ -166,17 +169,28 @@ async def _lead(operator: Operator, stopped: asyncio.Event) -> None:
         await asyncio.gather(*background, return_exceptions=True)
 
 
+def tls_context(settings: Settings) -> ssl.SSLContext | None:
+    """Return what the HTTP server serves by, None for plain HTTP. Raises ValueError naming the variable and the file."""
+    if not settings.metrics_tls_directory:
+        return None
+    try:
+        return Certificate(Path(settings.metrics_tls_directory)).context
+    except OSError as error:
+        raise ValueError(f"HETEROTP_METRICS_TLS_DIRECTORY: {error}") from None
+
+
 def main() -> int:
     """Read the settings and serve; return the exit code."""
     try:
         settings = from_environment()
+        tls = tls_context(settings)
     except ValueError as error:
         print(f"heterotp-operator: {error}", file=sys.stderr)
         return 2
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("kopf").setLevel(logging.WARNING)
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(serve(settings))
+        asyncio.run(serve(settings, tls))
     return 0
 
 

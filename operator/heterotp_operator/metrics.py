@@ -168,14 +168,15 @@ class Metrics:
         ):
             for value in values:
                 metric.labels(namespace, value)
+        self.startup_seconds.labels(namespace)
 
     def observe_transition(self, job: Json, status: Json, now: float) -> None:
         """Count what the new status says for the first time: an end, a restart, a gang that runs."""
         namespace, old = job["metadata"]["namespace"], job.get("status") or {}
-        if (status.get("restarts") or 0) > (old.get("restarts") or 0):
-            reason = _reason(status, "Restarting")
-            self.restarts.labels(namespace, reason).inc()
         phase = status.get("phase")
+        if phase == "Restarting" and (status.get("attempt") or 0) > (old.get("attempt") or 0):
+            reason = _reason(status, "Restarting")  # drained nodes, too, which `restarts` does not count
+            self.restarts.labels(namespace, reason).inc()
         if phase == old.get("phase"):
             return
         if phase in ENDED:

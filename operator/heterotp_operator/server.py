@@ -1,5 +1,6 @@
 """The operator's HTTP server: /metrics, /healthz (restart me if bad) and /readyz."""
 
+import ssl
 import time
 from collections.abc import Callable
 
@@ -39,8 +40,8 @@ class Server:
         self._depths, self._oldest = depths, oldest_work_seconds
         self._runner: web.AppRunner | None = None
 
-    async def start(self, host: str, port: int) -> None:
-        """Bind and serve. Raises OSError when the port is taken."""
+    async def start(self, host: str, port: int, context: ssl.SSLContext | None = None) -> None:
+        """Bind and serve, over TLS with a context. Raises OSError when the port is taken."""
         app = web.Application()
         app.add_routes(
             [
@@ -51,7 +52,7 @@ class Server:
         )
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
-        await web.TCPSite(self._runner, host, port).start()
+        await web.TCPSite(self._runner, host, port, ssl_context=context).start()
 
     async def stop(self) -> None:
         """Stop serving."""

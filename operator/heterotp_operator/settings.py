@@ -21,6 +21,7 @@ class Settings:
     injection_lease_seconds: injections are dropped when no poll has reached rank 0 for so long.
     identity: who holds the Lease; unique per process unless given (the pod's name makes a restart immediate).
     trainer_image: the image where a template's container gives none.
+    metrics_tls_directory: tls.crt and tls.key by which metrics and probes are served; none means plain HTTP.
     """
 
     namespaces: tuple[str, ...] = ()
@@ -28,6 +29,7 @@ class Settings:
     workers: int = 24
     metrics_host: str = "0.0.0.0"
     metrics_port: int = 8080
+    metrics_tls_directory: str = ""
     lease_name: str = "heterotp-operator"
     lease_namespace: str = "default"
     lease_seconds: float = 15.0

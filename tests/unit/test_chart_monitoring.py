@@ -133,7 +133,7 @@ def test_the_largest_exposition_is_within_the_limits(objects):
     metrics = RankMetrics(0, "full")
     JobMetrics(metrics.registry, 16, 1, "gloo")
     metrics.injected(2.0)
-    families = text_string_to_metric_families(metrics.text().decode())
+    families = text_string_to_metric_families(metrics.text()[0].decode())
     samples = [sample for family in families for sample in family.samples]
     assert 40 < len(samples) <= monitor["sampleLimit"] == 200
     from_the_scrape = 8  # job, instance, namespace, pod, container, endpoint, heterotpjob, node

@@ -48,6 +48,7 @@ def test_the_first_end_restart_and_document_of_a_namespace_are_an_increase(metri
     counters = {
         "policy_published_total": {"strategy": "RESHARD"},
         "jobs_finished_total": {"result": "Succeeded"},
+        "job_startup_seconds_count": {},
         "rank_restarts_total": {"reason": "Error"},
     }
     assert all(value(metrics, name, namespace="ns", **labels) is None for name, labels in counters.items())
@@ -91,10 +92,17 @@ def test_an_end_a_restart_and_a_start_count_once(metrics):
     metrics.observe_transition(job(phase="Starting", attempt=1), running, NEW_YEAR + 30)
     metrics.observe_transition(job(**running), running, NEW_YEAR + 40)
     assert value(metrics, "job_startup_seconds_sum", namespace="ns") == 30
-    restarting = {**running, "phase": "Restarting", "restarts": 1}
+    restarting = {**running, "phase": "Restarting", "attempt": 2, "restarts": 1}
     restarting["conditions"] = [{"type": "Restarting", "reason": "RankFailed"}]
     metrics.observe_transition(job(**running), restarting, NEW_YEAR + 50)
     assert value(metrics, "rank_restarts_total", namespace="ns", reason="RankFailed") == 1
+    metrics.observe_transition(job(**restarting), restarting, NEW_YEAR + 51)
+    drained = {**restarting, "attempt": 3, "conditions": [{"type": "Restarting", "reason": "EvictionByEvictionAPI"}]}
+    metrics.observe_transition(job(**restarting), drained, NEW_YEAR + 60)
+    suspended = {**drained, "phase": "Suspended", "attempt": 4}
+    metrics.observe_transition(job(**drained), suspended, NEW_YEAR + 70)
+    counts = {s.labels["reason"]: s.value for s in metrics.restarts.collect()[0].samples}
+    assert counts == {"RankFailed": 1, "EvictionByEvictionAPI": 1}
     done = {**restarting, "phase": "Succeeded"}
     metrics.observe_transition(job(**restarting), done, NEW_YEAR + 110)
     metrics.observe_transition(job(**done), done, NEW_YEAR + 120)

@@ -22,10 +22,10 @@ def fetch(port, path):
 
 
 def test_it_serves_and_stops(port):
-    server = StatusServer(port, lambda: '{"a": 1}', lambda: b"m 1\n", host="127.0.0.1")
+    server = StatusServer(port, lambda: '{"a": 1}', lambda accept: (b"m 1\n", "text/x-told"), host="127.0.0.1")
     server.start()
     assert fetch(port, "/status") == ("application/json; charset=utf-8", '{"a": 1}')
-    assert fetch(port, "/metrics") == ("text/plain; charset=utf-8", "m 1\n")
+    assert fetch(port, "/metrics") == ("text/x-told", "m 1\n")
     assert fetch(port, "/healthz")[1] == "ok\n"
     server.stop()
     with pytest.raises(urllib.error.URLError):
@@ -37,7 +37,7 @@ def test_a_taken_port_is_named():
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        server = StatusServer(port, lambda: "", lambda: b"", host="127.0.0.1")
+        server = StatusServer(port, lambda: "", lambda accept: (b"", "text/plain"), host="127.0.0.1")
         with pytest.raises(ValueError, match=rf"metrics.port: {port}: cannot listen"):
             server.start()
         server._thread.join(10)
@@ -46,7 +46,8 @@ def test_a_taken_port_is_named():
 
 def test_only_an_operators_poll_renews_the_lease(port):
     renewed = []
-    server = StatusServer(port, lambda: "{}", lambda: b"", lambda: renewed.append(1), host="127.0.0.1")
+    nothing = b"", "text/plain"
+    server = StatusServer(port, lambda: "{}", lambda accept: nothing, lambda: renewed.append(1), host="127.0.0.1")
     server.start()
     fetch(port, "/status")
     assert renewed == []

@@ -13,7 +13,7 @@ SECONDS = {phase: 0.5 for phase in PHASES}
 
 
 def samples(metrics):
-    families = text_string_to_metric_families(metrics.text().decode())
+    families = text_string_to_metric_families(metrics.text()[0].decode())
     return {(s.name, tuple(sorted(s.labels.items()))): s.value for family in families for s in family.samples}
 
 
@@ -21,6 +21,17 @@ def test_every_phase_is_there_before_the_first_iteration():
     shown = samples(RankMetrics(3, "full"))
     for phase in PHASES:
         assert shown["heterotp_phase_seconds_total", (("phase", phase), ("rank", "3"))] == 0
+
+
+def test_a_slow_iteration_is_named_where_openmetrics_is_asked_for():
+    metrics = RankMetrics(0, "full")
+    JobMetrics(metrics.registry, 2, 1, "gloo").stepped(0.7, 41)
+    text, content_type = metrics.text("application/openmetrics-text; version=1.0.0,text/plain")
+    assert content_type.startswith("application/openmetrics-text")
+    assert '# {step="41"} 0.7' in text.decode()
+    plain, content_type = metrics.text()
+    assert content_type.startswith("text/plain")
+    assert "step=" not in plain.decode()
 
 
 def test_an_iteration_is_counted():

@@ -11,6 +11,7 @@ from typing import Any
 from heterotp_api.control import ControlDocument
 from torch import Tensor
 
+from heterotp_trainer.balancing.effect import Effect
 from heterotp_trainer.balancing.injection import Injecting
 from heterotp_trainer.balancing.words import seconds_named, size_named
 from heterotp_trainer.balancing.work import Costs, WorkPlan
@@ -32,7 +33,8 @@ class Observer:
 
     def __init__(self, environment: RankEnvironment, gang: Gang, plan: Plan) -> None:
         self._environment = environment
-        self._share = self._work = plan.share(environment.rank) * environment.ranks
+        self._first = self._share = plan.share(environment.rank)
+        self._effect = Effect()
         self.metrics = RankMetrics(environment.rank, environment.spec.metrics.level)
         devices = [fact.device for fact in gang.facts]
         self.board = Board(
@@ -86,7 +88,8 @@ class Observer:
         self, own: Report, previous: tuple[Report, ...] | None, loss: Tensor | None, samples: int, epoch: int
     ) -> None:
         """Take the end of one iteration; a loss is read one iteration later, so that no device is waited for."""
-        self.metrics.iteration(own.seconds, self._work, time.time())
+        work = self._effect.work(self._share, self._first, self._environment.ranks)
+        self.metrics.iteration(own.seconds, work, time.time())
         if self.job is None:
             return
         self._advance(own.iteration, epoch, samples)
@@ -116,8 +119,7 @@ class Observer:
         if self.board.progress.loss is not None:
             self.job.loss.labels("train").set(self.board.progress.loss)
         if reports[0].measured:
-            seconds = sum(reports[0].seconds.values())
-            self.job.step.observe(seconds)
+            self.job.stepped(sum(reports[0].seconds.values()), reports[0].iteration)
         if reports[0].iteration % self.board.window == 0:
             self.job.limit.set(self.board.status().limit_iteration_seconds or 0.0)
         if self._run is not None:
@@ -141,7 +143,7 @@ class Observer:
 
     def moved(self, plan: Plan, moved: Moved) -> None:
         """Take a move of units: who owns what from the next iteration on, and what it took."""
-        self._share = self._work = plan.share(self._environment.rank) * plan.ranks
+        self._share, self._effect = plan.share(self._environment.rank), Effect()
         self.board.moved(moved.seconds)
         if self.job is not None:
             self.job.moved(moved.seconds)
@@ -157,7 +159,7 @@ class Observer:
         news = plan.reason != self.board.work.reason
         self.board.decided(plan, costs)
         mine = self.board.effect(self._environment.rank)
-        self._work = self._share * (1 - mine.pruned - mine.migrated) + mine.received
+        self._effect = mine
         self.metrics.balance(mine)
         if self.job is not None:
             self.job.decided(plan)

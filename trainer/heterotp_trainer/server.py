@@ -20,11 +20,11 @@ class StatusServer:
         self,
         port: int,
         status: Callable[[], str],
-        metrics: Callable[[], bytes],
+        metrics: Callable[[str], tuple[bytes, str]],
         renew: Callable[[], None] = lambda: None,
         host: str = "0.0.0.0",
     ) -> None:
-        """renew: called for each poll of an operator that leads, which keeps injections in force."""
+        """metrics: what an Accept header is answered, and its content type. renew: called for each poll of an operator that leads, which keeps injections in force."""
         self._port, self._host = port, host
         self._status, self._metrics, self._renew = status, metrics, renew
         self._loop = asyncio.new_event_loop()
@@ -73,7 +73,8 @@ class StatusServer:
         return web.Response(text=self._status(), content_type="application/json")
 
     async def _get_metrics(self, request: web.Request) -> web.Response:
-        return web.Response(body=self._metrics(), content_type="text/plain", charset="utf-8")
+        body, content_type = self._metrics(request.headers.get("Accept", ""))
+        return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def _get_health(self, request: web.Request) -> web.Response:
         return web.Response(text="ok\n")

@@ -16,8 +16,8 @@ from prometheus_client import (
     Histogram,
     Info,
     disable_created_metrics,
-    generate_latest,
 )
+from prometheus_client.exposition import choose_encoder
 
 from heterotp_trainer.balancing.effect import Effect
 from heterotp_trainer.balancing.work import WorkPlan
@@ -58,7 +58,7 @@ class RankMetrics:
         self._effect = Effect()
         for name in self._phases:
             self._phase.labels(self._rank, name)
-        self._work = self._detail(Counter, "heterotp_work_units_total", "Shares of an even shard done.")
+        self._work = self._detail(Counter, "heterotp_work_units_total", "Work done; 1 is what the rank began with, in one iteration.")
 
     def _counter(self, name: str, text: str) -> Counter:
         return Counter(name, text, ["rank"], registry=self.registry).labels(self._rank)
@@ -92,7 +92,7 @@ class RankMetrics:
             self._injected.remove(self._rank)
 
     def iteration(self, seconds: dict[str, float], work: float, now: float) -> None:
-        """Count one iteration: seconds by phase, work in even shards, wall-clock time of its end."""
+        """Count one iteration: seconds by phase, work in shares that the rank began with, wall-clock time of its end."""
         for name in self._phases:
             self._phase.labels(self._rank, name).inc(seconds[name])
         self._iterations.inc()
@@ -101,9 +101,10 @@ class RankMetrics:
         self._stamp.set(now)
         self._work.inc(work)
 
-    def text(self) -> bytes:
-        """Return the exposition."""
-        return generate_latest(self.registry)
+    def text(self, accept: str = "") -> tuple[bytes, str]:
+        """Return the exposition and its content type, as an Accept header asks; only OpenMetrics has exemplars."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self.registry), content_type
 
 
 class JobMetrics:
@@ -142,6 +143,10 @@ class JobMetrics:
         )
         versions = {"version": _version(), "torch": str(torch.__version__), "backend": backend}
         Info("heterotp_build", "Versions.", registry=registry).info(versions)
+
+    def stepped(self, seconds: float, iteration: int) -> None:
+        """Count an iteration's time, with its number as an exemplar: which one was it that took so long?"""
+        self.step.observe(seconds, {"step": str(iteration)})
 
     def moved(self, seconds: float) -> None:
         """Count a move of units."""

@@ -1,5 +1,6 @@
-"""What `helm test` runs in the operator's image: does the API server know our kinds, does exactly one operator lead?"""
+"""What `helm test` runs in the operator's image: are our kinds served, does one operator lead, and may it read them?"""
 
+import http.client
 import json
 import os
 import socket
@@ -14,7 +15,11 @@ from typing import Any
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 METRICS_PORT = 8080
-PATIENCE_SECONDS = 60  # new rights need a moment; a Lease whose holder was killed is taken over after some 20
+# for both checks; new rights need a moment, a Lease whose holder was killed is taken over after some 20 s, and the last
+# try may take a minute more: activeDeadlineSeconds of tests/smoke.yaml leaves room for it
+PATIENCE_SECONDS = 120
+LEADS = "heterotp_operator_leader"
+LISTED = 'heterotp_operator_api_requests_total{code="200",resource="heterotpjobs",verb="list"}'
 
 
 class Broken(Exception):
@@ -35,18 +40,24 @@ def job(ranks: int) -> dict[str, Any]:
     }
 
 
+def fetch(request: urllib.request.Request, timeout: float, context: ssl.SSLContext) -> tuple[int, str]:
+    """Return code and words of an answer, also of a refusal. Raises Broken when there is none."""
+    try:
+        try:
+            answer = urllib.request.urlopen(request, timeout=timeout, context=context)
+        except urllib.error.HTTPError as refusal:
+            answer = refusal
+        with answer:
+            return answer.status, answer.read().decode(errors="replace")
+    except (OSError, http.client.HTTPException) as error:
+        raise Broken(f"{request.type}://{request.host} does not answer: {error!r}") from None
+
+
 def dry_run(server: str, namespace: str, body: dict[str, Any], token: str, context: ssl.SSLContext) -> tuple[int, str]:
     """Ask the API server whether it would create a job; return the code of its answer, and its words."""
     url = f"{server}/apis/heterotp.io/v1alpha1/namespaces/{namespace}/heterotpjobs?dryRun=All&fieldValidation=Strict"
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
-    request = urllib.request.Request(url, json.dumps(body).encode(), headers)
-    try:
-        with urllib.request.urlopen(request, timeout=30, context=context) as answer:
-            return answer.status, ""
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode(errors="replace")
-    except OSError as error:
-        raise Broken(f"the API server at {server} does not answer: {error}") from None
+    return fetch(urllib.request.Request(url, json.dumps(body).encode(), headers), 30, context)
 
 
 def check_kinds(server: str, namespace: str, token: str, context: ssl.SSLContext) -> None:
@@ -59,39 +70,57 @@ def check_kinds(server: str, namespace: str, token: str, context: ssl.SSLContext
         raise Broken(f"the API server takes a HeteroTPJob of 3 ranks in 2 pods: the CRDs are old; {code} {words}")
 
 
-def leader(address: str) -> float:
-    """Return what an operator's /metrics say of its leading."""
+def any_certificate() -> ssl.SSLContext:
+    """Return a context that trusts everybody: replicas are asked by address, their certificate is for a name."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def metrics(scheme: str, address: str) -> str:
+    """Return an operator's /metrics."""
     host = f"[{address}]" if ":" in address else address
-    with urllib.request.urlopen(f"http://{host}:{METRICS_PORT}/metrics", timeout=5) as answer:
-        for line in answer.read().decode().splitlines():
-            if line.startswith("heterotp_operator_leader "):
-                return float(line.split()[1])
-    raise Broken(f"{address}: /metrics have no heterotp_operator_leader")
+    request = urllib.request.Request(f"{scheme}://{host}:{METRICS_PORT}/metrics")
+    code, text = fetch(request, 5, any_certificate())
+    if code != 200:
+        raise Broken(f"{request.full_url}: {code} {text}")
+    return text
+
+
+def value(text: str, sample: str) -> float:
+    """Return the value of a sample of /metrics, 0 when it is not there."""
+    line = next((line for line in text.splitlines() if line.startswith(f"{sample} ")), "0")
+    return float(line.rpartition(" ")[2])
 
 
 def addresses(host: str) -> list[str]:
     """Return the addresses of the ready operators: those that the headless Service names."""
-    return sorted({str(info[4][0]) for info in socket.getaddrinfo(host, METRICS_PORT, type=socket.SOCK_STREAM)})
+    try:
+        return sorted({str(info[4][0]) for info in socket.getaddrinfo(host, METRICS_PORT, type=socket.SOCK_STREAM)})
+    except OSError as error:
+        raise Broken(f"{host} has no address, so no operator is ready: {error}") from None
 
 
-def check_leader(host: str, replicas: int) -> None:
-    """All operators show metrics, and one of them leads."""
-    found = addresses(host)
-    leading = sum(map(leader, found))
-    if len(found) != replicas or leading != 1:
-        raise Broken(f"{len(found)} operators are ready, {leading:g} lead; wanted: {replicas}, 1")
+def check_operators(scheme: str, host: str, replicas: int) -> None:
+    """All operators show metrics, one of them leads, and the API server has let it list our jobs."""
+    found = [metrics(scheme, address) for address in addresses(host)]
+    leaders = [text for text in found if value(text, LEADS) == 1]
+    if len(found) != replicas or len(leaders) != 1:
+        raise Broken(f"{host}: {len(found)} operators are ready, {len(leaders)} lead; wanted: {replicas}, 1")
+    if not value(leaders[0], LISTED):
+        raise Broken(f"{host}: the leader has not listed heterotpjobs: its log says why, missing rights most likely")
 
 
-def eventually(check: Callable[..., None], *arguments: Any) -> None:
-    """Repeat a check until it passes, and say why when it never does."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+def eventually(deadline: float, check: Callable[..., None], *arguments: Any) -> None:
+    """Repeat a check until it passes; raise what it found wrong when the deadline is over."""
     while True:
         try:
             check(*arguments)
             return
-        except (Broken, OSError) as error:
+        except Broken:
             if time.monotonic() > deadline:
-                raise Broken(f"{arguments[0]}: {error}") from None
+                raise
         time.sleep(2)
 
 
@@ -100,12 +129,14 @@ def main() -> int:
     host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     context = ssl.create_default_context(cafile=ACCOUNT / "ca.crt")
+    deadline = time.monotonic() + PATIENCE_SECONDS
     try:
         token = (ACCOUNT / "token").read_text()
-        eventually(check_kinds, server, os.environ["NAMESPACE"], token, context)
+        eventually(deadline, check_kinds, server, os.environ["NAMESPACE"], token, context)
         print("ok: the API server takes a HeteroTPJob and refuses a wrong one")
-        eventually(check_leader, os.environ["OPERATOR"], int(os.environ["REPLICAS"]))
-        print("ok: every operator shows its metrics, and one leads")
+        operators = os.environ["SCHEME"], os.environ["OPERATOR"], int(os.environ["REPLICAS"])
+        eventually(deadline, check_operators, *operators)
+        print("ok: every operator shows its metrics, one leads, and it lists jobs")
     except Broken as error:
         print(f"failed: {error}", file=sys.stderr)
         return 1

@@ -58,9 +58,9 @@ def moved_share() -> Panel:
 def share_of_work() -> Panel:
     """Return the work that ranks do."""
     about = About(
-        "Work per iteration, in even shares",
-        "What each rank computes: 1 is an even share, below 1 work was taken from it, above it computes for others. "
-        "Good: high on fast ranks, low on slow ones.",
+        "Work per iteration, of what it began with",
+        "What each rank computes: 1 is the share that it began with, below 1 work was taken from it, above it computes "
+        "for others. Good: above 1 on ranks that keep up, below on those that fall behind.",
         "short",
     )
     return panels.lines(about, Ask(Ranks(SOME_RANKS).work(), RANK_LEGEND)).min(0)

@@ -18,8 +18,8 @@ def slowest() -> Panel:
     about = About(
         "Slowest rank",
         "The rank whose matrix products take longest for the same work, and how many times as long as on the fastest "
-        "rank (χ, over 5 minutes). Good: green, below 1.2. A rank on a slower kind of device reads that device's "
-        "factor; it does no harm while the imbalance is green. Needs the recording rules and metrics.level full.",
+        "rank (χ, over 5 minutes). Good: green, below 1.2. A rank that began with less work, as its device is "
+        "known to be slower, is measured by that. Needs the recording rules and metrics.level full.",
         FACTOR,
     )
     ask = Ask(f"topk(1, {series(queries.SLOWDOWN, ONE_JOB)})", RANK_LEGEND, now=True)
