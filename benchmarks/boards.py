@@ -2,8 +2,9 @@
 
     python benchmarks/boards.py [--jobs 1000] [--ranks 8] [--times 5]
 
-The fleet is fake (ten minutes of scrapes, written from the real registries of trainer and operator), Prometheus is
-real, on this machine. Each question is asked several times; the first time is counted, too, as people meet it.
+The fleet is fake: ten minutes of scrapes, written from the real registries of trainer and operator, before that what
+boards of many jobs read over hours, standing still. Prometheus is real, on this machine. Each board is asked over its
+own time range; each question several times, the first of which counts, too, as people meet it.
 """
 
 import argparse
@@ -15,7 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import board_history
-from board_queries import Query, Window, ask, board_queries, resolve_variables
+from board_queries import Query, Window, ask, board_queries, get, resolve_variables
 from heterotp_dashboards.alerts import Thresholds
 from heterotp_dashboards.boards import boards
 from heterotp_dashboards.rule_files import prometheus_rules
@@ -24,6 +25,12 @@ from prometheus_server import PrometheusServer
 
 BUDGET_SECONDS = 1.0  # of a panel
 MINUTES = 10
+POINTS = 1000  # of a line, on a wide screen
+HOURS = {  # what is read over so many hours
+    6: '{__name__=~"namespace(_heterotpjob)?:.*|heterotp_samples_total|heterotp_operator_(jobs|.*_startup_.*)"}',
+    1: '{__name__=~"heterotp_operator_.*|process_.*|up",__name__!~"heterotp_operator_(jobs|.*_startup_.*)"}',
+}
+RANGES = {"now-6h": 6 * 3600, "now-1h": 3600, "now-30m": 1800}
 CHOSEN = {"heterotp-straggler": {"namespace": "team-7", "heterotpjob": "job-7"}}
 
 
@@ -40,18 +47,35 @@ def exported(level: str, ranks: int) -> None:
     )
 
 
-def fleet(directory: Path, jobs: int, ranks: int) -> PrometheusServer:
-    """Return a running Prometheus that knows the fleet and what its rules recorded."""
+def fleet(directory: Path, jobs: int, ranks: int) -> tuple[PrometheusServer, int]:
+    """Return a running Prometheus that knows the fleet and what its rules recorded, and the end of what it knows."""
     started = time.monotonic()
     history = directory / "history.om"
-    board_history.main(str(history), str(jobs), str(ranks))
+    end = board_history.main(str(history), str(jobs), str(ranks))
     server = PrometheusServer(directory)
     server.load(history)
-    end = int(time.time()) // board_history.STEP * board_history.STEP
     server.record(prometheus_rules(Thresholds()), end - 60 * MINUTES, end, board_history.STEP)
     server.start()
-    print(f"{jobs} jobs of {ranks} ranks, {MINUTES} minutes: {time.monotonic() - started:.0f} s to make")
-    return server
+    past(server.url, directory / "past.om", end)
+    server.stop()
+    server.load(directory / "past.om")
+    server.start()
+    print(f"{jobs} jobs of {ranks} ranks: {time.monotonic() - started:.0f} s to make")
+    return server, end
+
+
+def past(url: str, out: Path, end: int) -> None:
+    """Write the hours before as if nothing had happened in them."""
+    with out.open("w", encoding="utf-8") as file:
+        for hours, selector in HOURS.items():
+            found = get(url, "query", query=selector, time=end)["result"]
+            lines = [
+                board_history.line(series["metric"].pop("__name__"), series["metric"], float(series["value"][1]))
+                for series in found
+            ]
+            for when in range(end - 3600 * hours, end - 60 * MINUTES, board_history.STEP):
+                file.writelines(f"{line} {when}\n" for line in lines)
+        file.write("# EOF\n")
 
 
 def panels(board: dict, url: str, window: Window) -> dict[str, list[Query]]:
@@ -63,28 +87,32 @@ def panels(board: dict, url: str, window: Window) -> dict[str, list[Query]]:
     return found
 
 
-def seconds(queries: list[Query], url: str, window: Window) -> float:
-    """Return how long a panel waits, one question after the other."""
+def seconds(queries: list[Query], url: str, window: Window, answered: set[str]) -> float:
+    """Return how long a panel waits, one question after the other; note whether it is told anything."""
     started = time.perf_counter()
     for query in queries:
-        ask(query, url, window)
+        if ask(query, url, window):
+            answered.add(query.asker)
     return time.perf_counter() - started
 
 
-def measure(url: str, times: int) -> None:
-    """Print, per board, its slowest panels and the sum of all."""
-    now = time.time()
-    window = Window(now - 60 * MINUTES, now)
-    print(f"{'board':20} {'panels':>6} {'all, s':>7}  slowest panel: min median max s")
+def measure(url: str, end: int, times: int) -> None:
+    """Print, per board, its slowest panel and the sum of all."""
+    print(f"{'board':20} {'range':>8} {'panels':>6} {'all, s':>7}  slowest panel: min median max s")
     for board in boards():
+        span = RANGES[board["time"]["from"]]
+        window = Window(end - span, end, max(board_history.STEP // 2, span // POINTS), "2m")
+        answered: set[str] = set()
         took = {
-            title: sorted(seconds(queries, url, window) for _ in range(times))
+            title: sorted(seconds(queries, url, window, answered) for _ in range(times))
             for title, queries in panels(board, url, window).items()
         }
         slowest = max(took, key=lambda title: took[title][-1])
         low, middle, high = took[slowest][0], took[slowest][times // 2], took[slowest][-1]
         whole = sum(each[times // 2] for each in took.values())
-        print(f"{board['uid']:20} {len(took):6} {whole:7.2f}  {slowest}: {low:.3f} {middle:.3f} {high:.3f}")
+        asked = f"{board['uid']:20} {board['time']['from']:>8} {len(took):6} {whole:7.2f}"
+        print(f"{asked}  {slowest}: {low:.3f} {middle:.3f} {high:.3f}")
+        print(f"  without an answer: {', '.join(sorted(took.keys() - answered)) or 'none'}")
         for title in (title for title in took if took[title][-1] > BUDGET_SECONDS):
             print(f"  over {BUDGET_SECONDS:g} s: {title}: {took[title][-1]:.2f}")
 
@@ -98,9 +126,9 @@ def main() -> None:
     for level in ("basic", "full"):
         exported(level, chosen.ranks)
     with tempfile.TemporaryDirectory() as directory:
-        server = fleet(Path(directory), chosen.jobs, chosen.ranks)
+        server, end = fleet(Path(directory), chosen.jobs, chosen.ranks)
         try:
-            measure(server.url, chosen.times)
+            measure(server.url, end, chosen.times)
         finally:
             server.stop()
 

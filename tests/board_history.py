@@ -229,14 +229,16 @@ def write(out: TextIO, stories: list[Story], start: int, minutes: int) -> None:
     out.write("# EOF\n")
 
 
-def main(out: str, jobs: str = "1000", ranks: str = "8") -> None:
-    """Write a fleet that ends now."""
+def main(out: str, jobs: str = "1000", ranks: str = "8") -> int:
+    """Write a fleet that ends now; return that time, unix seconds."""
     stories = [
         Story(f"team-{number % 20}", f"job-{number}", int(ranks), slow_rank=1, slow_from=2, relieved_from=None, pace=10)
         for number in range(int(jobs))
     ]
+    end = int(time.time()) // STEP * STEP
     with Path(out).open("w", encoding="utf-8") as file:
-        write(file, stories, int(time.time()) // STEP * STEP - 600, 10)
+        write(file, stories, end - 600, 10)
+    return end
 
 
 if __name__ == "__main__":

@@ -64,7 +64,8 @@ def straggler_unmitigated(limits: Thresholds) -> Alert:
         linger=limits.straggler_keep_firing_for,
         summary=f"Rank {{{{ $labels.rank }}}} of {THE_JOB} is slow and holds the others up.",
         description='Rank {{ $labels.rank }} on {{ $labels.node }} takes {{ $value | printf "%.1f" }} times as long as '
-        f"the fastest rank for its share (metrics.level basic: as the average rank). The other ranks of {THE_JOB} wait for it, and balancing does not make up for it.",
+        "the fastest rank for its share (metrics.level basic: as the average rank). "
+        f"The other ranks of {THE_JOB} wait for it, and balancing does not make up for it.",
         board=frame.STRAGGLER,
     )
 

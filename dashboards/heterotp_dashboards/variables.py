@@ -31,7 +31,7 @@ def label(name: str, title: str, series: str) -> build.QueryVariable:
 
 
 def many(name: str, title: str, series: str, all_value: str | None = ".*") -> build.QueryVariable:
-    """Return the choice of several values, all of them at first; without `all_value` that is those listed, no others."""
+    """Return the choice of several values, all at first; without `all_value` that is those listed, no others."""
     variable = label(name, title, series).multi(True).include_all(True).current(ALL)
     return variable if all_value is None else variable.all_value(all_value)
 

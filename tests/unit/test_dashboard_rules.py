@@ -2,9 +2,9 @@
 
 import pytest
 import yaml
-from alert_cases import CASES, GENERATION, LAST, LEARNING, OPERATORS, POLICY, PRESENCE, STALLS, STRAGGLER, STRAGGLERS
+from alert_cases import CASES, GENERATION, LAST, LEARNING, OPERATORS, POLICY, PRESENCE, STALLS, STRAGGLERS
 from heterotp_dashboards.alerts import Thresholds
-from heterotp_dashboards.queries import IMBALANCE, SLOWDOWN
+from heterotp_dashboards.queries import IMBALANCE
 from heterotp_dashboards.rule_files import prometheus_rules
 from promtool import run
 

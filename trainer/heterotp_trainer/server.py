@@ -24,7 +24,10 @@ class StatusServer:
         renew: Callable[[], None] = lambda: None,
         host: str = "0.0.0.0",
     ) -> None:
-        """metrics: what an Accept header is answered, and its content type. renew: called for each poll of an operator that leads, which keeps injections in force."""
+        """metrics: the answer to an Accept header, and its content type.
+
+        renew: called for each poll of an operator that leads, which keeps injections in force.
+        """
         self._port, self._host = port, host
         self._status, self._metrics, self._renew = status, metrics, renew
         self._loop = asyncio.new_event_loop()

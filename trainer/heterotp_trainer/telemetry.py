@@ -58,7 +58,9 @@ class RankMetrics:
         self._effect = Effect()
         for name in self._phases:
             self._phase.labels(self._rank, name)
-        self._work = self._detail(Counter, "heterotp_work_units_total", "Work done; 1 is what the rank began with, in one iteration.")
+        self._work = self._detail(
+            Counter, "heterotp_work_units_total", "Work done; 1 an iteration is what the rank began with."
+        )
 
     def _counter(self, name: str, text: str) -> Counter:
         return Counter(name, text, ["rank"], registry=self.registry).labels(self._rank)
@@ -92,7 +94,7 @@ class RankMetrics:
             self._injected.remove(self._rank)
 
     def iteration(self, seconds: dict[str, float], work: float, now: float) -> None:
-        """Count one iteration: seconds by phase, work in shares that the rank began with, wall-clock time of its end."""
+        """Count one iteration: seconds by phase, work (1: what the rank began with), wall-clock time of its end."""
         for name in self._phases:
             self._phase.labels(self._rank, name).inc(seconds[name])
         self._iterations.inc()

@@ -53,7 +53,8 @@ def table() -> Panel:
         "Ranks",
         "All there is to know of each rank, the slowest first: χ slow-down, T computing, M matrix products and wait "
         "per iteration (5 minutes), γ share of work taken from it, β the part of that which others compute, work it "
-        "does of the share that it began with. Good: χ below 1.2 everywhere. A pod leads to its resources and logs, a node to its GPUs.",
+        "does of the share that it began with. Good: χ below 1.2 everywhere. A pod leads to its resources and logs, a "
+        "node to its GPUs.",
         "none",
     )
     made = columns()
