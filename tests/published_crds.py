@@ -30,7 +30,7 @@ def closed_schemas(table):
 def _closed(schema):
     if schema is QUANTITY:
         return {"type": ["integer", "string"]}
-    out = {key: value for key, value in schema.items() if key in ("type", "required")}
+    out = {key: value for key, value in schema.items() if key in ("type", "pattern", "required")}
     if "properties" in schema:
         out["properties"] = {name: _closed(inner) for name, inner in schema["properties"].items()}
         out["additionalProperties"] = False
@@ -73,8 +73,11 @@ def _schema(said):
     """Return the schema that a field of the table stands for."""
     if isinstance(said, list):
         return {"type": "array", "items": _schema(said[0])}
+    if said == "Quantity":
+        return QUANTITY
     if isinstance(said, str):
-        return QUANTITY if said == "Quantity" else {"type": said}
+        kind, _, pattern = said.partition(" ")
+        return {"type": kind} | ({"pattern": pattern} if pattern else {})
     if set(said) == {"any"}:
         return {"type": "object", "additionalProperties": _schema(said["any"])}
     required = [name.rstrip("!") for name in said if name.endswith("!")]
@@ -87,6 +90,8 @@ def disagreements(wanted, schema, path):
     for key in ("type", "x-kubernetes-int-or-string"):
         if wanted.get(key) != schema.get(key) and not (key == "type" and schema.get("x-kubernetes-int-or-string")):
             yield f"{path}: {key} {wanted.get(key)} here, {schema.get(key)} there"
+    if "pattern" in wanted and wanted["pattern"] != schema.get("pattern"):
+        yield f"{path}: pattern {wanted['pattern']} here, {schema.get('pattern')} there"
     ours = set(wanted.get("properties", ()))
     for name in sorted(set(schema.get("required", ())) - set(wanted.get("required", ()))):
         yield f"{path}.{name}: required there"

@@ -170,7 +170,7 @@ async def _lead(operator: Operator, stopped: asyncio.Event) -> None:
 
 
 def tls_context(settings: Settings) -> ssl.SSLContext | None:
-    """Return what the HTTP server serves by, None for plain HTTP. Raises ValueError naming the variable and the file."""
+    """Return what the HTTP server serves by, None for plain HTTP. Raises ValueError naming variable and file."""
     if not settings.metrics_tls_directory:
         return None
     try:

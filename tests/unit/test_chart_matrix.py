@@ -10,7 +10,7 @@ import yaml
 from jsonschema import Draft202012Validator
 from places import BIN
 from published_crds import closed_schemas
-from rendered_chart import CASES, CHART, MONITORS, case, identity, of_kind
+from rendered_chart import CASES, CHART, MONITORS, case, identity, of_kind, one, render
 
 VERSIONS = [
     "1.29",
@@ -49,6 +49,36 @@ def test_every_object_is_there_once_and_in_a_namespace(name):
     assert len({identity(each) for each in objects}) == len(objects)
     for each in objects:
         assert ("namespace" in each["metadata"]) == (each["kind"] not in CLUSTER_WIDE), identity(each)
+
+
+NUMBERS = {
+    "namespaces": ["456"],
+    "serviceAccount": {"name": "789"},
+    "priorityClassName": "1.5",
+    "metrics": {"tlsSecretName": "0x1"},
+    "monitoring": {
+        "podMonitor": {"enabled": True},
+        "serviceMonitor": {"enabled": True},
+        "rules": {"enabled": True, "operatorJob": "1.5"},
+        "dashboards": {"enabled": True, "namespace": "321"},
+    },
+    "networkPolicy": {"enabled": True},
+    "test": {"serviceAccountName": "012"},
+}
+
+
+def test_names_that_look_like_numbers_stay_names():
+    named, plain = render(release="123", namespace="11", values=NUMBERS), render(values=NUMBERS)
+    assert len(named) == len(plain) > 15
+    for each in named:
+        if each["kind"] in MONITORS:
+            Draft202012Validator(MONITOR_SCHEMAS[each["apiVersion"], each["kind"]]).validate(each["spec"])
+            assert all(isinstance(each["metadata"][name], str) for name in ("name", "namespace"))
+        else:
+            validate(json.dumps(each), "1.34")
+    deployment = one(named, "Deployment")
+    assert deployment["spec"]["selector"]["matchLabels"]["app.kubernetes.io/instance"] == "123"
+    assert all(isinstance(value, str) for each in named for value in each["metadata"].get("labels", {}).values())
 
 
 @each_case

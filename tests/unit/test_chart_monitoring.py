@@ -40,6 +40,7 @@ def meta(pod):
     return {
         **{f"__meta_kubernetes_pod_label_{name}": value for name, value in labels.items()},
         "__meta_kubernetes_namespace": pod["metadata"]["namespace"],
+        "__meta_kubernetes_pod_name": pod["metadata"]["name"],
         "__meta_kubernetes_pod_node_name": "node-7",
     }
 
@@ -84,6 +85,18 @@ def test_the_operator_is_scraped_under_the_name_that_alerts_ask_for():
     assert relabelled({}, monitor["endpoints"][0]["relabelings"]) == {"job": "mine"}
 
 
+def test_the_operator_is_scraped_over_tls_where_it_serves_so():
+    objects = render(*SCRAPED, "metrics.tlsSecretName=operator-tls")
+    (endpoint,), (port,) = one(objects, "ServiceMonitor")["spec"]["endpoints"], one(objects, "Service")["spec"]["ports"]
+    assert (endpoint["scheme"], port["appProtocol"]) == ("https", "https")
+    authority = {"secret": {"name": "operator-tls", "key": "ca.crt"}}
+    assert endpoint["tlsConfig"] == {"ca": authority, "serverName": "r-operator.system.svc"}
+    (plain,) = one(render(*SCRAPED), "ServiceMonitor")["spec"]["endpoints"]
+    assert not {"scheme", "tlsConfig"} & set(plain)
+    ranks = one(objects, "PodMonitor")["spec"]["podMetricsEndpoints"]
+    assert not [each for each in ranks if {"scheme", "tlsConfig"} & set(each)]
+
+
 # -- the ranks ------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("processes", [1, 2, MOST_RANKS])
 def test_the_pod_monitor_finds_every_rank(objects, processes):
@@ -103,11 +116,12 @@ def test_the_pod_monitor_leaves_other_pods_alone(objects):
     assert not selects(selector, one(objects, "Pod")["metadata"]["labels"])
 
 
-def test_every_endpoint_labels_namespace_job_and_node(objects):
+def test_every_endpoint_labels_namespace_pod_job_and_node(objects):
     pod = rank_pods(1)[0]
     for endpoint in one(objects, "PodMonitor")["spec"]["podMetricsEndpoints"]:
         assert relabelled(meta(pod), endpoint["relabelings"]) == {
             "namespace": "team",
+            "pod": pod["metadata"]["name"],
             "heterotpjob": "job",
             "node": "node-7",
             "job": "heterotp-trainer",

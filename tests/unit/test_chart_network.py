@@ -1,6 +1,7 @@
 """Who reaches whom under the chart's NetworkPolicies, judged as a network plugin would."""
 
 from dataclasses import dataclass, field
+from ipaddress import ip_address, ip_network
 
 import pytest
 from heterotp_api import names
@@ -12,11 +13,12 @@ ON = ("networkPolicy.enabled=true", "networkPolicy.rankNamespaces={team}")
 
 @dataclass(frozen=True)
 class Place:
-    """A pod of some namespace, and the numbers of its named ports."""
+    """A pod of some namespace, and the numbers of its named ports; one on the host's network has but an address."""
 
     namespace: str
     labels: dict
     ports: dict = field(default_factory=dict)
+    address: str = "10.244.0.9"
 
 
 def place(pod, namespace=None):
@@ -26,6 +28,8 @@ def place(pod, namespace=None):
 
 def matches(peer, home, other):
     """Return whether a peer of a policy in the namespace `home` is `other`."""
+    if "ipBlock" in peer:
+        return ip_address(other.address) in ip_network(peer["ipBlock"]["cidr"])
     if "namespaceSelector" in peer:
         if not selects(peer["namespaceSelector"], {"kubernetes.io/metadata.name": other.namespace}):
             return False
@@ -150,6 +154,17 @@ def test_nobody_scrapes_where_nobody_is_listed(places):
     assert not allowed(policies, places["prometheus"], places["operator"], 8080)
     assert allowed(policies, places["test"], places["operator"], 8080)
     assert allowed(policies, places["peer"], places["rank"], 41234)
+
+
+@pytest.mark.parametrize(
+    ("ranges", "reached"), [((), []), (("10.9.0.0/16",), ["10.9.0.7"]), (("fd00::/64", "10.8.0.0/16"), ["10.8.0.7"])]
+)
+def test_the_operator_reaches_ranks_on_the_hosts_network_where_it_is_told_so(places, ranges, reached):
+    policies = of_kind(render(*ON, values={"networkPolicy": {"hostNetworkRanks": list(ranges)}}), "NetworkPolicy")
+    nodes = [Place("", {}, address=address) for address in ("10.9.0.7", "10.8.0.7")]
+    assert [node.address for node in nodes if allowed(policies, places["operator"], node, 9400)] == reached
+    assert allowed(policies, places["operator"], places["rank"], 9400)
+    assert not allowed(policies, nodes[0], places["operator"], 8080)
 
 
 @pytest.mark.parametrize(

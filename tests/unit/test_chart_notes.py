@@ -20,9 +20,16 @@ def warnings(*sets):
     return [line.removeprefix("WARNING: ") for line in notes(*sets).splitlines() if line.startswith("WARNING: ")]
 
 
-POD, SERVICE, RULES, BOARDS = (
+POD, SERVICE, RULES_ALONE, BOARDS = (
     f"monitoring.{name}.enabled=true" for name in ("podMonitor", "serviceMonitor", "rules", "dashboards")
 )
+RULES = f"{RULES_ALONE},monitoring.rules.runbookUrl=https://docs.test/runbooks/{{alert}}/"
+POLICY = "networkPolicy.enabled=true,networkPolicy.rankNamespaces={a}"
+NOBODY = "networkPolicy.scrapers=null"
+
+
+def times(monitor, interval, timeout):
+    return f"monitoring.{monitor}.interval={interval},monitoring.{monitor}.scrapeTimeout={timeout}"
 
 
 @pytest.mark.parametrize(
@@ -35,6 +42,17 @@ POD, SERVICE, RULES, BOARDS = (
         ),
         ((RULES, POD), ["monitoring.rules.enabled without monitoring.serviceMonitor.enabled: HeteroTPOperatorAbsent"]),
         ((RULES, POD, SERVICE, BOARDS), []),
+        ((RULES_ALONE, POD, SERVICE), ["monitoring.rules.runbookUrl is no URL"]),
+        ((POD, times("podMonitor", "15s", "20s")), ["monitoring.podMonitor.scrapeTimeout is longer than its interval"]),
+        ((SERVICE, times("serviceMonitor", "1m", "1m1ms")), ["monitoring.serviceMonitor.scrapeTimeout is longer"]),
+        ((SERVICE, times("serviceMonitor", "1m", "60s")), []),
+        ((POD, times("podMonitor", "1h", "59m60s")), []),
+        ((POD, times("podMonitor", "", "20s")), []),
+        ((times("podMonitor", "15s", "20s"),), []),
+        ((POD, POLICY, NOBODY), ["networkPolicy.enabled with no networkPolicy.scrapers"]),
+        ((SERVICE, POLICY, NOBODY), ["networkPolicy.enabled with no networkPolicy.scrapers"]),
+        ((POLICY, NOBODY), []),
+        ((POD, POLICY), []),
         ((BOARDS,), ["monitoring.dashboards.enabled without monitoring.rules.enabled"]),
         (("networkPolicy.enabled=true",), ["networkPolicy.enabled covers the operator alone"]),
         (("networkPolicy.enabled=true", "namespaces={a}"), []),
@@ -63,7 +81,7 @@ def test_how_to_see_metrics():
 
 
 def test_which_labels_prometheus_needs():
-    text = notes(POD, RULES, "monitoring.podMonitor.labels.release=kps")
+    text = notes(POD, RULES_ALONE, "monitoring.podMonitor.labels.release=kps")
     assert "podMonitorSelector" in text
     lines = [line.strip() for line in text.splitlines()]
     assert "PodMonitor, labelled release=kps" in lines

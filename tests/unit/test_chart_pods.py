@@ -1,6 +1,9 @@
 """The pods of the chart: their security, where they run, what drains may take."""
 
+from dataclasses import fields
+
 import pytest
+from heterotp_operator.settings import Settings
 from reconcile_world import World, manifest
 from rendered_chart import of_kind, one, pod_of, render, selects
 
@@ -106,6 +109,20 @@ def test_volumes_and_environment_are_added():
     container = spec["containers"][0]
     assert (spec["volumes"][-1], container["volumeMounts"][-1], container["env"][-1]) == (volume, mount, variable)
     assert spec["volumes"][0] == {"name": "tmp", "emptyDir": {}}
+
+
+def test_metrics_and_probes_are_served_by_a_secret():
+    secured, plain = (pod_of(render(f"metrics.tlsSecretName={name}"))["spec"] for name in ("operator-tls", ""))
+    for spec, scheme in ((secured, "HTTPS"), (plain, "HTTP")):
+        probes = (spec["containers"][0][f"{probe}Probe"]["httpGet"]["scheme"] for probe in ("liveness", "readiness"))
+        assert set(probes) == {scheme}
+    (variable,) = [each for each in secured["containers"][0]["env"] if each not in plain["containers"][0]["env"]]
+    (mount,) = [m for m in secured["containers"][0]["volumeMounts"] if m not in plain["containers"][0]["volumeMounts"]]
+    (volume,) = [each for each in secured["volumes"] if each not in plain["volumes"]]
+    assert variable == {"name": "HETEROTP_METRICS_TLS_DIRECTORY", "value": mount["mountPath"]}
+    assert mount["readOnly"] is True and "subPath" not in mount  # a file by itself would never be renewed
+    assert volume == {"name": mount["name"], "secret": {"secretName": "operator-tls"}}
+    assert variable["name"].removeprefix("HETEROTP_").lower() in {each.name for each in fields(Settings)}
 
 
 def test_labels_that_are_given_never_replace_the_charts_own():

@@ -33,6 +33,7 @@ def test_numbers_of_rules_are_values():
         f"{P}stragglerKeepFiringFor=1m",
         f"{P}handlerErrorRatio=0.001",
         f"{P}stalledSeconds=86400",
+        f"{P}handlerSeconds=2.5",
         "monitoring.rules.runbookUrl=https://runbooks.test/{alert}/",
         "monitoring.rules.operatorJob=mine",
     )
@@ -40,6 +41,7 @@ def test_numbers_of_rules_are_values():
     assert "slowdown:ratio > 3.5\n" in straggler["expr"]
     assert (straggler["for"], straggler["keep_firing_for"]) == ("1h30m", "1m")
     assert changed["HeteroTPOperatorHandlerErrors"]["expr"].endswith("> 0.001")
+    assert changed["HeteroTPOperatorHandlerSlow"]["expr"].endswith(">= 2.5")
     assert "[86400s]" in changed["HeteroTPJobStalled"]["expr"]
     assert straggler["annotations"]["runbook_url"] == "https://runbooks.test/HeteroTPJobStragglerUnmitigated/"
     assert changed["HeteroTPOperatorAbsent"]["expr"] == 'absent(up{job="mine"} == 1)'
@@ -59,7 +61,16 @@ def test_rules_carry_the_labels_that_a_prometheus_selects_by():
 
 @pytest.mark.parametrize(
     "value",
-    ["slowdown=fast", "imbalance=0.9", "stragglerFor=10", "pendingFor=5m2h", "handlerSeconds=30", "stalledSeconds=0.5"],
+    [
+        "slowdown=fast",
+        "imbalance=0.9",
+        "stragglerFor=10",
+        "pendingFor=5m2h",
+        "handlerSeconds=30",
+        "handlerSeconds=10.5",
+        "handlerSeconds=0.0",
+        "stalledSeconds=0.5",
+    ],
 )
 def test_a_threshold_that_makes_no_rule_is_refused(value):
     done = helm(ON, P + value)

@@ -1,17 +1,31 @@
 """The pod of `helm test`: what it runs, with which rights, and what it finds wrong."""
 
 import asyncio
+import http.client
 import importlib.util
+import socket
 import urllib.error
 
 import pytest
+from heterotp_operator.certificate import Certificate
+from heterotp_operator.cluster import JOBS
 from heterotp_operator.metrics import Metrics
 from heterotp_operator.server import Server
+from made_certificate import made
 from rendered_chart import CHART, installed, of_kind, one, render
 
 SPEC = importlib.util.spec_from_file_location("smoke", CHART / "files" / "smoke.py")
 smoke = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(smoke)
+LAST_TRIES = 90  # two dry runs of 30 s each, and some replicas of 5 s each
+ENVIRONMENT = {
+    "KUBERNETES_SERVICE_HOST": "fd00::1",
+    "KUBERNETES_SERVICE_PORT": "443",
+    "NAMESPACE": "system",
+    "OPERATOR": "r-operator.system.svc",
+    "SCHEME": "http",
+    "REPLICAS": "2",
+}
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +67,15 @@ def test_it_runs_our_script_in_the_operators_image(hooks):
     assert {each["name"]: each["value"] for each in container["env"]} == {
         "NAMESPACE": "system",
         "OPERATOR": "r-operator.system.svc",
+        "SCHEME": "http",
         "REPLICAS": "2",
     }
+    assert one(hooks, "Pod")["spec"]["activeDeadlineSeconds"] >= smoke.PATIENCE_SECONDS + LAST_TRIES
+
+
+def test_it_asks_over_tls_where_the_operator_serves_so():
+    (container,) = one(render("metrics.tlsSecretName=operator-tls"), "Pod")["spec"]["containers"]
+    assert {"name": "SCHEME", "value": "https"} in container["env"]
 
 
 @pytest.mark.parametrize(
@@ -102,54 +123,142 @@ def test_kinds_that_are_right_pass(monkeypatch):
     smoke.check_kinds("https://server", "system", "token", None)
 
 
-def test_a_server_that_does_not_answer_is_named(monkeypatch):
+@pytest.mark.parametrize(
+    "error",
+    [urllib.error.URLError("connection refused"), http.client.IncompleteRead(b""), http.client.BadStatusLine("")],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_server_that_does_not_answer_is_named(monkeypatch, error):
     def refuse(*_, **__):
-        raise urllib.error.URLError("connection refused")
+        raise error
 
     monkeypatch.setattr(smoke.urllib.request, "urlopen", refuse)
-    with pytest.raises(smoke.Broken, match="https://server does not answer"):
+    with pytest.raises(smoke.Broken, match="https://server does not answer") as said:
         smoke.dry_run("https://server", "system", {}, "token", None)
+    assert "token" not in str(said.value)
+
+
+STANDBY, LEADER = "heterotp_operator_leader 0.0\n", "heterotp_operator_leader 1.0\n"
+REQUESTS = "heterotp_operator_api_requests_total"
+DENIED = f'{REQUESTS}{{code="403",resource="heterotpjobs",verb="list"}} 7.0\n'
+OTHERS = f'{REQUESTS}{{code="200",resource="pods",verb="list"}} 1.0\n'
+LISTED = f'{OTHERS}{REQUESTS}{{code="200",resource="heterotpjobs",verb="list"}} 2.0\n'
 
 
 @pytest.mark.parametrize(
-    ("leading", "passes"), [([0, 1], True), ([0, 0], False), ([1, 1], False), ([1], False), ([], False)]
+    ("shown", "wrong"),
+    [
+        ([STANDBY, LEADER + LISTED], None),
+        ([STANDBY, STANDBY], "2 operators are ready, 0 lead; wanted: 2, 1"),
+        ([LEADER + LISTED, LEADER + LISTED], "2 operators are ready, 2 lead; wanted: 2, 1"),
+        ([LEADER + LISTED], "1 operators are ready, 1 lead; wanted: 2, 1"),
+        ([], "0 operators are ready, 0 lead; wanted: 2, 1"),
+        (["", LEADER + LISTED], None),  # one that has only begun
+        ([STANDBY, LEADER], "the leader has not listed heterotpjobs"),
+        ([STANDBY, LEADER + OTHERS + DENIED], "the leader has not listed heterotpjobs"),
+        ([STANDBY + LISTED, LEADER + DENIED], "the leader has not listed heterotpjobs"),  # it led once
+    ],
+    ids=["right", "none leads", "two lead", "one is missing", "none", "new", "idle", "no rights", "standby listed"],
 )
-def test_exactly_one_of_all_replicas_leads(monkeypatch, leading, passes):
-    monkeypatch.setattr(smoke, "addresses", lambda host: range(len(leading)))
-    monkeypatch.setattr(smoke, "leader", leading.__getitem__)
-    if passes:
-        smoke.check_leader("operator", 2)
+def test_one_of_all_replicas_leads_and_may_list_jobs(monkeypatch, shown, wrong):
+    monkeypatch.setattr(smoke, "addresses", lambda host: range(len(shown)))
+    monkeypatch.setattr(smoke, "metrics", lambda scheme, address: shown[address])
+    if wrong is None:
+        smoke.check_operators("http", "operator", 2)
     else:
-        with pytest.raises(smoke.Broken, match="wanted: 2, 1"):
-            smoke.check_leader("operator", 2)
+        with pytest.raises(smoke.Broken, match=wrong):
+            smoke.check_operators("http", "operator", 2)
 
 
-@pytest.mark.parametrize("value", [0, 1])
-async def test_the_operators_own_metrics_are_understood(monkeypatch, unused_tcp_port, value):
+@pytest.fixture(params=["http", "https"])
+async def serving(request, monkeypatch, tmp_path, unused_tcp_port):
+    """The scheme and the metrics of an operator that serves on this machine."""
     metrics = Metrics()
-    metrics.leader.set(value)
     server = Server(metrics, {}, lambda: [], lambda: 0.0)
+    context = Certificate(made(tmp_path)).context if request.param == "https" else None
     monkeypatch.setattr(smoke, "METRICS_PORT", unused_tcp_port)
-    await server.start("127.0.0.1", unused_tcp_port)
-    try:
-        assert smoke.addresses("127.0.0.1") == ["127.0.0.1"]
-        assert await asyncio.to_thread(smoke.leader, "127.0.0.1") == value
-    finally:
-        await server.stop()
+    await server.start("127.0.0.1", unused_tcp_port, context)
+    yield request.param, metrics
+    await server.stop()
 
 
-def test_a_check_is_repeated_until_it_passes(monkeypatch):
-    now = iter(range(0, 1000, 10))
-    monkeypatch.setattr(smoke.time, "monotonic", lambda: next(now))
-    monkeypatch.setattr(smoke.time, "sleep", lambda seconds: None)
+async def test_the_operators_own_metrics_are_understood(serving):
+    scheme, metrics = serving
+    assert smoke.addresses("127.0.0.1") == ["127.0.0.1"]
+    metrics.leader.set(1)
+    with pytest.raises(smoke.Broken, match="has not listed heterotpjobs"):
+        await asyncio.to_thread(smoke.check_operators, scheme, "127.0.0.1", 1)
+    metrics.api_requests.labels("list", JOBS.plural, "200").inc()
+    await asyncio.to_thread(smoke.check_operators, scheme, "127.0.0.1", 1)
+    metrics.leader.set(0)
+    with pytest.raises(smoke.Broken, match="1 operators are ready, 0 lead"):
+        await asyncio.to_thread(smoke.check_operators, scheme, "127.0.0.1", 1)
+
+
+def test_operators_that_do_not_answer_are_named(unused_tcp_port, monkeypatch):
+    monkeypatch.setattr(smoke, "METRICS_PORT", unused_tcp_port)
+    with pytest.raises(smoke.Broken, match=f"http://127.0.0.1:{unused_tcp_port} does not answer"):
+        smoke.metrics("http", "127.0.0.1")
+
+    def unknown(*_, **__):
+        raise socket.gaierror("Name or service not known")
+
+    monkeypatch.setattr(smoke.socket, "getaddrinfo", unknown)
+    with pytest.raises(smoke.Broken, match=r"operator\.system\.svc has no address, so no operator is ready"):
+        smoke.addresses("operator.system.svc")
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that a pause moves on."""
+    now = [100.0]
+    monkeypatch.setattr(smoke.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(smoke.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    return now
+
+
+def test_a_check_is_repeated_until_it_passes(clock):
     tries = []
 
     def third_time(host):
         tries.append(host)
         if len(tries) < 3:
-            raise OSError("not yet")
+            raise smoke.Broken("not yet")
 
-    smoke.eventually(third_time, "operator")
+    smoke.eventually(clock[0] + 60, third_time, "operator")
     assert tries == ["operator"] * 3
-    with pytest.raises(smoke.Broken, match="operator: never"):
-        smoke.eventually(lambda host: (_ for _ in ()).throw(OSError("never")), "operator")
+
+
+def test_a_check_that_never_passes_ends_with_what_is_wrong(clock):
+    def never():
+        raise smoke.Broken("never")
+
+    deadline = clock[0] + 60
+    with pytest.raises(smoke.Broken, match="never"):
+        smoke.eventually(deadline, never)
+    assert deadline < clock[0] < deadline + 10
+
+
+@pytest.mark.parametrize(("slow", "code", "said"), [(0, 0, "ok: every operator"), (60, 1, "failed: none leads")])
+def test_both_checks_share_one_patience(clock, monkeypatch, tmp_path, capsys, slow, code, said):
+    """The first check takes its time; a leader comes after two thirds of the patience that there was in all."""
+    begun = clock[0]
+
+    def kinds(*_):
+        clock[0] += slow
+
+    def operators(*_):
+        clock[0] += 10 + slow
+        if clock[0] < begun + 80 or slow:
+            raise smoke.Broken("none leads")
+
+    monkeypatch.setattr(smoke, "check_kinds", kinds)
+    monkeypatch.setattr(smoke, "check_operators", operators)
+    monkeypatch.setattr(smoke, "ACCOUNT", tmp_path)
+    monkeypatch.setattr(smoke.ssl, "create_default_context", lambda cafile: None)
+    (tmp_path / "token").write_text("t")
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    assert smoke.main() == code
+    assert said in "".join(capsys.readouterr())
+    assert clock[0] - begun < smoke.PATIENCE_SECONDS + slow + 11

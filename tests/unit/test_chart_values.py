@@ -13,6 +13,10 @@ SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
 ALLOWED_BESIDES = {"global", "enabled"}  # of a chart that has this one as a dependency
 DIGEST = "sha256:" + "0" * 64
+EVERYTHING_ON = (
+    *(f"monitoring.{name}.enabled=true" for name in ("podMonitor", "serviceMonitor", "rules", "dashboards")),
+    "networkPolicy.enabled=true",
+)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +44,10 @@ DIGEST = "sha256:" + "0" * 64
         ("podDisruptionBudget.minAvailable=1", "minAvailable"),
         ("monitoring.enabled=true", "enabled"),
         ("monitoring.podMonitor.enabled=yes please", "/monitoring/podMonitor/enabled"),
+        ("metrics.tlsSecretName=My_Secret", "/metrics/tlsSecretName"),
         ("monitoring.podMonitor.interval=30 s", "/monitoring/podMonitor/interval"),
+        ("monitoring.podMonitor.interval=30s1m", "/monitoring/podMonitor/interval"),  # the CRDs want large units first
+        ("monitoring.serviceMonitor.scrapeTimeout=10ms1s", "/monitoring/serviceMonitor/scrapeTimeout"),
         ("monitoring.podMonitor.ranksPerPod=17", "/monitoring/podMonitor/ranksPerPod"),
         ("monitoring.podMonitor.honorLabels=true", "honorLabels"),
         ("monitoring.serviceMonitor.labels.release=1", "/monitoring/serviceMonitor/labels/release"),
@@ -50,13 +57,28 @@ DIGEST = "sha256:" + "0" * 64
         ("monitoring.rules.level=all", "/monitoring/rules/level"),
         ("monitoring.rules.thresholds.prunedRatio=50", "/monitoring/rules/thresholds/prunedRatio"),
         ("monitoring.rules.runbookUrl=runbooks", "/monitoring/rules/runbookUrl"),
+        ("monitoring.rules.operatorJob=a b", "/monitoring/rules/operatorJob"),
+        ('monitoring.rules.operatorJob=a"', "/monitoring/rules/operatorJob"),
         ("monitoring.dashboards.labelValue=1", "/monitoring/dashboards/labelValue"),
         ("networkPolicy.scrapers[0].podSelektor.a=b", "podSelektor"),
         ("networkPolicy.apiServerPorts={0}", "/networkPolicy/apiServerPorts/0"),
+        ("networkPolicy.hostNetworkRanks={10.0.0.1}", "/networkPolicy/hostNetworkRanks/0"),
         ("test.image=busybox", "image"),
         ("extraObjects[0]=7", "/extraObjects/0"),
         ("monitoring=null", "monitoring"),  # as `helm upgrade --reuse-values` leaves it, coming from an older chart
         ("monitoring.rules=null", "rules"),
+        ("metrics=null", "metrics"),
+        ("replicas=null", "replicas"),
+        ("image.repository=null", "repository"),
+        ("trainerImage.repository=null", "repository"),
+        ("crds.keep=null", "keep"),
+        ("podDisruptionBudget.maxUnavailable=null", "maxUnavailable"),
+        ("monitoring.podMonitor.ranksPerPod=null", "ranksPerPod"),
+        ("monitoring.serviceMonitor.sampleLimit=null", "sampleLimit"),
+        ("monitoring.rules.runbookUrl=null", "runbookUrl"),
+        ("monitoring.rules.thresholds.slowdown=null", "slowdown"),
+        ("monitoring.dashboards.label=null", "label"),
+        ("networkPolicy.apiServerPorts=null", "apiServerPorts"),  # without ports, a rule opens all of them
     ],
 )
 def test_an_unknown_or_wrong_value_is_refused_by_its_name(value, named):
@@ -92,6 +114,43 @@ def test_schema_and_defaults_know_the_same_values():
     for path, (known, given) in found.items():
         besides = {"": ALLOWED_BESIDES, ".affinity": known}.get(path, set())  # an affinity is Kubernetes' own object
         assert known - besides == given, path
+
+
+# what templates take as "not given", beside everything whose default is empty
+MAY_BE_NULL = {
+    "gangProviders",
+    "resources",
+    "topologySpreadConstraints",
+    "monitoring.podMonitor.interval",
+    "monitoring.serviceMonitor.interval",
+    "monitoring.dashboards.folder",
+    "networkPolicy.scrapers",
+}
+
+
+def leaves(schema, values, path=""):
+    """Yield path, default and whether the schema requires it, for every value."""
+    for key, value in values.items():
+        inner, here = schema["properties"][key], f"{path}{key}"
+        if value and inner.get("additionalProperties") is False:
+            assert key in schema["required"], here
+            yield from leaves(inner, value, f"{here}.")
+        else:
+            yield here, value, key in schema.get("required", ())
+
+
+def test_what_templates_cannot_do_without_is_required():
+    found = list(leaves(SCHEMA, DEFAULTS))
+    assert len(found) > 80
+    assert {path for path, default, required in found if default not in ("", [], {}) and not required} == MAY_BE_NULL
+    assert [path for path, default, required in found if default in ("", [], {}) and required] == []
+
+
+@pytest.mark.parametrize("on", [(), EVERYTHING_ON], ids=["default", "everything on"])
+def test_what_is_not_required_may_be_null(on):
+    optional = [path for path, _, required in leaves(SCHEMA, DEFAULTS) if not required]
+    assert len(optional) > 30
+    assert {each["kind"] for each in render(*on, *(f"{path}=null" for path in optional))} >= {"Deployment"}
 
 
 TEMPLATES = sorted(path for path in (CHART / "templates").rglob("*.*") if path.parent.name != "crds")

@@ -4,7 +4,7 @@
 
 {{- define "heterotp.commonLabels" -}}
 app.kubernetes.io/name: heterotp
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
@@ -17,14 +17,14 @@ app.kubernetes.io/component: operator
 {{/* What Deployment, Service and policies select: never changed, a Deployment's selector is immutable. */}}
 {{- define "heterotp.selector" -}}
 app.kubernetes.io/name: heterotp
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: operator
 {{- end -}}
 
 {{/* The pod of `helm test`: none of the operator's, but let into its metrics. */}}
 {{- define "heterotp.testSelector" -}}
 app.kubernetes.io/name: heterotp
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: test
 {{- end -}}
 
@@ -63,18 +63,38 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
+{{/* How the operator's port is spoken to. */}}
+{{- define "heterotp.scheme" -}}
+{{- .Values.metrics.tlsSecretName | empty | ternary "http" "https" -}}
+{{- end -}}
+
+{{/* The name of the operator's Service, as its certificate bears it. */}}
+{{- define "heterotp.host" -}}
+{{ include "heterotp.name" . }}-operator.{{ .Release.Namespace }}.svc
+{{- end -}}
+
 {{/* How often a monitor's endpoint is scraped. */}}
 {{- define "heterotp.scrape" -}}
 path: /metrics
 {{- with .interval }}
-interval: {{ . }}
+interval: {{ . | quote }}
 {{- end }}
 {{- with .scrapeTimeout }}
-scrapeTimeout: {{ . }}
+scrapeTimeout: {{ . | quote }}
 {{- end }}
 {{- with .metricRelabelings }}
 metricRelabelings: {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- end -}}
+
+{{/* A time such as 1h30m in milliseconds. */}}
+{{- define "heterotp.milliseconds" -}}
+{{- $text := . -}}
+{{- $sum := 0 -}}
+{{- range $unit, $of := dict "y" 31536000000 "w" 604800000 "d" 86400000 "h" 3600000 "m" 60000 "s" 1000 "ms" 1 -}}
+{{- $sum = regexFind (printf "[0-9]+%s([0-9]|$)" $unit) $text | regexFind "^[0-9]+" | int64 | mul $of | add $sum -}}
+{{- end -}}
+{{- $sum -}}
 {{- end -}}
 
 {{/* Limits of a monitor's scrapes; 0 is none. */}}

@@ -22,6 +22,25 @@
   monitoring.dashboards.enabled without monitoring.rules.enabled: panels that show recording rules stay empty (slow-down,
   imbalance, waiting).
 {{- end }}
+{{- if and $monitoring.rules.enabled (not (hasPrefix "http" $monitoring.rules.runbookUrl)) }}
+- >-
+  monitoring.rules.runbookUrl is no URL, so links of alerts lead nowhere: serve docs/ (`make docs`) and set it, with
+  {alert} for the alert's name.
+{{- end }}
+{{- range $name := list "podMonitor" "serviceMonitor" }}
+{{- with index $monitoring $name }}
+{{- $times := and .enabled .interval .scrapeTimeout }}
+{{- if and $times (gt (include "heterotp.milliseconds" .scrapeTimeout | int64) (include "heterotp.milliseconds" .interval | int64)) }}
+- >-
+  monitoring.{{ $name }}.scrapeTimeout is longer than its interval ({{ .scrapeTimeout }}, {{ .interval }}): the
+  Prometheus operator leaves such a monitor out.
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if and .Values.networkPolicy.enabled (or $ranks $operator) (not .Values.networkPolicy.scrapers) }}
+- >-
+  networkPolicy.enabled with no networkPolicy.scrapers: Prometheus cannot reach what the monitors name.
+{{- end }}
 {{- if and .Values.networkPolicy.enabled (not .Values.namespaces) (not .Values.networkPolicy.rankNamespaces) }}
 - >-
   networkPolicy.enabled covers the operator alone: name the namespaces of your jobs in networkPolicy.rankNamespaces.
