@@ -44,7 +44,6 @@ format: setup ## format the code
 generate: setup ## write what is made from code and comments: CRDs, boards, rules, the chart's tables, pages of the docs
 	@$(PY) -m heterotp_api.generate $(CRDS)
 	@$(PY) -m heterotp_dashboards.generate .
-	@$(PY) tools/chart_readme.py
 	@PYTHONPATH=tools $(PY) -m reference docs/reference
 
 docs: setup ## build the documentation into site/

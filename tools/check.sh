@@ -24,8 +24,6 @@ for part in charts/heterotp/templates/prometheusrule.yaml charts/heterotp/files/
   $(cd "$made" && ls dashboards/*); do
   same "$made/$part" "$part"
 done
-$bin/python tools/chart_readme.py --check
-PYTHONPATH=tools $bin/python -m reference "$made/reference"
-same "$made/reference" docs/reference
+PYTHONPATH=tools $bin/python -m reference --check docs/reference
 for script in tools/*.sh tools/cluster/*.sh tools/picture/*.sh .ci/run; do bash -n "$script"; done
 echo "check: all clean"

@@ -3,6 +3,7 @@
 #   ensure.sh programs     kubectl, helm, kind, etcd, kube-apiserver ... (Go; 8 minutes cold)
 #   ensure.sh kind         ... Docker, node image, cluster
 #   ensure.sh kubeconfig   print the cluster's kubeconfig path
+#   ensure.sh bin          print the folder of kubectl, helm, kind ..., for your PATH
 # With a Docker that answers and can pull images this needs no root; without, it needs root on Debian.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 config=$RUN/kind-$CLUSTER_NAME.kubeconfig
@@ -49,6 +50,7 @@ up() {
 case ${1:-kind} in
 programs) programs ;;
 kubeconfig) echo "$config" ;;
+bin) echo "$BIN" ;;
 kind)
   programs
   engine
@@ -57,5 +59,5 @@ kind)
   kind delete cluster --name "$CLUSTER_NAME" >/dev/null 2>&1 || true # of another image, or what a killed run left
   "$HERE/kind-up.sh" "$image"
   ;;
-*) die "usage: $0 programs|kind|kubeconfig" ;;
+*) die "usage: $0 programs|kind|kubeconfig|bin" ;;
 esac

@@ -1,1 +1,1 @@
-"""The pages of docs/reference, made from the code: fields of the kinds, metrics, commands."""
+"""What is generated for readers: fields of the kinds, metrics, commands, and the values of the chart."""

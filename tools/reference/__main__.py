@@ -1,19 +1,40 @@
-"""`PYTHONPATH=tools python -m reference DIRECTORY`: write the generated pages."""
+"""`PYTHONPATH=tools python -m reference [--check] DIRECTORY`: write what is generated for readers.
 
-import sys
+The pages go into the directory, the tables of the chart's values into its README.
+"""
+
 from pathlib import Path
 
-from reference import cli, kinds, metrics
+import click
+
+from reference import chart, cli, kinds, metrics
 
 PAGES = {"kinds.md": kinds.page, "metrics.md": metrics.page, "cli.md": cli.page}
 
 
-def main(directory: Path) -> None:
-    """Write one file per page."""
+@click.command()
+@click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--check", is_flag=True, help="Write nothing; exit with 1 where a file is out of date.")
+def main(directory: Path, check: bool) -> None:
+    """Write the pages of the reference into DIRECTORY, and the tables of the chart's README."""
+    try:
+        made = {chart.CHART / "README.md": chart.page(), **{directory / name: page() for name, page in PAGES.items()}}
+    except chart.Undocumented as error:
+        raise click.ClickException(str(error)) from None
+    if check:
+        _compare(directory, made)
+        return
     directory.mkdir(parents=True, exist_ok=True)
-    for name, page in PAGES.items():
-        (directory / name).write_text(page(), encoding="utf-8")
+    for path, text in made.items():
+        path.write_text(text, encoding="utf-8")
+
+
+def _compare(directory: Path, made: dict[Path, str]) -> None:
+    there = {*made, *directory.glob("*")}  # a page that nothing makes any more is left over
+    stale = [str(path) for path in sorted(there) if not path.is_file() or path.read_text("utf-8") != made.get(path)]
+    if stale:
+        raise click.ClickException(f"{', '.join(stale)}: out of date: run make generate")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main()

@@ -9,6 +9,7 @@ from heterotp_trainer.clock import PHASES
 from heterotp_trainer.telemetry import JobMetrics, RankMetrics
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import Enum, Histogram, Info, MetricWrapperBase
+from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Sample
 
 from reference.markdown import code, document, plain, table
@@ -23,7 +24,7 @@ How they get into a Prometheus, and the boards and alerts made of them: [monitor
 value that is known beforehand is there from the start at 0, so that `rate()` sees the first step."""
 RANKS = """\
 Every rank serves them on `metrics.port` + its number within the pod, at `/metrics`. A rank knows its `rank`; the labels
-`namespace`, `heterotpjob` and `node` come from the scrape. `metrics.level` of the job is `basic` or `full`.
+`namespace`, `heterotpjob`, `node` and `pod` come from the scrape. `metrics.level` of the job is `basic` or `full`.
 
 Seconds are counted by `phase`: `matmul` matrix products of the sharded layers (M), `unit` other work on owned units
 (U), `fixed` work that all ranks do alike (F), `wait` collectives, `data` loading, `migrate` what pruning and migration
@@ -34,7 +35,8 @@ OPERATOR = """\
 The operator serves them on port 8080 (`HETEROTP_METRICS_PORT`). `namespace` is that of the job: a scrape needs
 `honorLabels: true`, else Prometheus renames it to `exported_namespace`. Only the replica that leads has jobs to tell
 of. There is a series for each combination of labels, of a histogram as many as it has buckets and two more. Those of a
-job go away with the job; histograms and counters are by namespace, never by job."""
+job go away with the job; histograms and counters are by namespace, never by job. Names that begin with `process`
+are about the operator's own process."""
 
 
 def page() -> str:
@@ -105,6 +107,8 @@ def _job_rows(registry: CollectorRegistry) -> Iterator[tuple[str, ...]]:
 def _operator_rows(registry: CollectorRegistry) -> Iterator[tuple[str, ...]]:
     for metric in _metrics(registry):
         yield code(_name(metric)), _type(metric), ", ".join(map(code, _label_names(metric))), _meaning(metric)
+    for family in _others(registry):
+        yield code(_full(family)), family.type, "", plain(family.documentation)
 
 
 def _sizes(basic: int, full: int, rank_0: int, job: int) -> str:
@@ -131,6 +135,12 @@ def _metrics(registry: CollectorRegistry) -> list[MetricWrapperBase]:
     return [each for each in registry._collector_to_names if isinstance(each, MetricWrapperBase)]
 
 
+def _others(registry: CollectorRegistry) -> list[Metric]:
+    """Return what collectors of the library's make at each scrape, as of the process."""
+    own = {family.name for metric in _metrics(registry) for family in metric.describe()}
+    return [family for family in registry.collect() if family.name not in own]
+
+
 def _samples(metric: MetricWrapperBase) -> list[Sample]:
     return [sample for family in metric.collect() for sample in family.samples]
 
@@ -145,8 +155,12 @@ def _count_of_job(registry: CollectorRegistry) -> int:
 
 
 def _name(metric: MetricWrapperBase) -> str:
-    """Return the name as it stands in an exposition; a histogram's series end in _bucket, _sum and _count."""
     (family,) = metric.describe()
+    return _full(family)
+
+
+def _full(family: Metric) -> str:
+    """Return the name as it stands in an exposition; a histogram's series end in _bucket, _sum and _count."""
     return family.name + {"counter": "_total", "info": "_info"}.get(family.type, "")
 
 
