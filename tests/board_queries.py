@@ -101,7 +101,12 @@ def _first_or_all(variable: Json, url: str, window: Window, values: dict[str, st
     options = variable_options(variable, url, window, values)
     if not options:
         raise ValueError(f"variable {variable['name']}: Prometheus has no value for it")
-    return f"({'|'.join(map(re.escape, options))})" if variable.get("multi") else options[0]
+    return f"({'|'.join(map(escaped, options))})" if variable.get("multi") else options[0]
+
+
+def escaped(option: str) -> str:
+    """Return a value as Grafana puts it into a regular expression within a string."""
+    return re.sub(r"([\\^$*+?.()|\[\]{}])", r"\\\\\1", option)
 
 
 def variable_options(variable: Json, url: str, window: Window, values: dict[str, str]) -> list[str]:

@@ -35,7 +35,8 @@ class PrometheusServer:
             free.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{free.getsockname()[1]}"
         self.url = f"http://{address}"
-        flags = [f"--web.listen-address={address}", "--storage.tsdb.path=data", "--storage.tsdb.retention.time=100y"]
+        flags = ["--config.file=prometheus.yml", f"--web.listen-address={address}"]  # Debian's would take its own file
+        flags += ["--storage.tsdb.path=data", "--storage.tsdb.retention.time=100y"]
         with (self._directory / "prometheus.log").open("ab") as log:
             command = [_program("prometheus"), *flags]
             self._process = subprocess.Popen(command, cwd=self._directory, stdout=log, stderr=log)

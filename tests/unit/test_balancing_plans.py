@@ -5,7 +5,7 @@ from balancing_world import POLICIES, even_costs, history_of, seen, situations
 from heterotp_api.policy import BalancingSettings, Mig, Semi, Zero
 from heterotp_trainer.balancer import observation
 from heterotp_trainer.balancing.decide import decide
-from heterotp_trainer.balancing.effect import Effect, effects
+from heterotp_trainer.balancing.effect import effects
 from heterotp_trainer.balancing.history import Observation
 from heterotp_trainer.balancing.predict import iteration_seconds, pruned_share
 from heterotp_trainer.balancing.work import Piece, Taken, WorkPlan, grain_for
@@ -68,23 +68,6 @@ def check_feasible(plan, costs, settings):
         for rank, classes in plan.reliefs:
             ranges = [(piece.start, piece.stop) for piece in cut if piece.sender == rank]
             assert [column for start, stop in ranges for column in range(start, stop)] == [*range(classes[k].migrated)]
-
-
-@pytest.mark.parametrize(
-    ("effect", "share", "first", "work"),
-    [
-        (Effect(), 0.25, 0.25, 1),
-        (Effect(), 0.1, 0.1, 1),  # half as fast, half of the work: all that it should do
-        (Effect(pruned=0.3, migrated=0.2), 0.1, 0.1, 0.5),
-        (Effect(received=0.2), 0.25, 0.25, 1.2),
-        (Effect(received=0.2), 0.125, 0.125, 1.4),
-        (Effect(), 0.05, 0.2, 0.25),  # units moved away
-        (Effect(), 0.125, 0.0, 0.5),  # began with nothing: measured by an even share
-        (Effect(), 0.0, 0.25, 0),
-    ],
-)
-def test_work_is_measured_by_what_a_rank_began_with(effect, share, first, work):
-    assert effect.work(share, first, 4) == pytest.approx(work)
 
 
 def check_effects(plan, costs):

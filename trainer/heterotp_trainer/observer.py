@@ -11,7 +11,6 @@ from typing import Any
 from heterotp_api.control import ControlDocument
 from torch import Tensor
 
-from heterotp_trainer.balancing.effect import Effect
 from heterotp_trainer.balancing.injection import Injecting
 from heterotp_trainer.balancing.words import seconds_named, size_named
 from heterotp_trainer.balancing.work import Costs, WorkPlan
@@ -28,13 +27,25 @@ from heterotp_trainer.telemetry import JobMetrics, RankMetrics
 from heterotp_trainer.tensor_parallel.units import Plan
 
 
+def work_owned(plan: Plan, first: Plan, rank: int, costs: Costs | None) -> float:
+    """Return what a rank's units take over what those took that it began with: by the measured curves, where known.
+
+    That is the measure of its work since half of the work is all that a device of half the speed should do. A rank that
+    began with nothing is measured by an even share.
+    """
+    if not first.share(rank):
+        return plan.share(rank) * plan.ranks
+    now, then = (costs.owned_by(each).full_seconds(rank) if costs else each.share(rank) for each in (plan, first))
+    return now / then if then else plan.share(rank) / first.share(rank)
+
+
 class Observer:
     """One rank's window to the outside; status, history and control are rank 0's."""
 
     def __init__(self, environment: RankEnvironment, gang: Gang, plan: Plan) -> None:
         self._environment = environment
-        self._first = self._share = plan.share(environment.rank)
-        self._effect = Effect()
+        self._first, self._owned = plan, 1.0
+        self._costs: Costs | None = None
         self.metrics = RankMetrics(environment.rank, environment.spec.metrics.level)
         devices = [fact.device for fact in gang.facts]
         self.board = Board(
@@ -88,8 +99,8 @@ class Observer:
         self, own: Report, previous: tuple[Report, ...] | None, loss: Tensor | None, samples: int, epoch: int
     ) -> None:
         """Take the end of one iteration; a loss is read one iteration later, so that no device is waited for."""
-        work = self._effect.work(self._share, self._first, self._environment.ranks)
-        self.metrics.iteration(own.seconds, work, time.time())
+        done = own.seconds["matmul"] / own.full if own.full else 0.0
+        self.metrics.iteration(own.seconds, self._owned * done, time.time())
         if self.job is None:
             return
         self._advance(own.iteration, epoch, samples)
@@ -143,7 +154,7 @@ class Observer:
 
     def moved(self, plan: Plan, moved: Moved) -> None:
         """Take a move of units: who owns what from the next iteration on, and what it took."""
-        self._share, self._effect = plan.share(self._environment.rank), Effect()
+        self._owned = work_owned(plan, self._first, self._environment.rank, self._costs)
         self.board.moved(moved.seconds)
         if self.job is not None:
             self.job.moved(moved.seconds)
@@ -152,6 +163,7 @@ class Observer:
 
     def balanced(self, plan: WorkPlan, costs: Costs, injecting: Injecting) -> None:
         """Take what holds from the next iteration on: the plan, and the injections."""
+        self._costs = costs
         self.board.inject(injecting)
         self.metrics.injected(injecting.asked[self._environment.rank][0])
         if plan is self.board.work:
@@ -159,7 +171,6 @@ class Observer:
         news = plan.reason != self.board.work.reason
         self.board.decided(plan, costs)
         mine = self.board.effect(self._environment.rank)
-        self._effect = mine
         self.metrics.balance(mine)
         if self.job is not None:
             self.job.decided(plan)

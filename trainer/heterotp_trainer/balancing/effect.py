@@ -22,15 +22,6 @@ class Effect:
     bytes_out: float = 0.0
     bytes_in: float = 0.0
 
-    def work(self, share: float, first: float, ranks: int) -> float:
-        """Return a rank's work in an iteration; 1 is the share of all work that it began with (`first`), now `share`.
-
-        That is the measure since half of the work is all that a device of half the speed should do. A rank that began
-        with nothing is measured by an even share.
-        """
-        own = share * (1 - self.pruned - self.migrated)
-        return (own + self.received / ranks) / (first or 1 / ranks)
-
 
 def effects(plan: WorkPlan, costs: Costs) -> tuple[Effect, ...]:
     """Return every rank's part of the plan."""
