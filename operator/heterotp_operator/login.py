@@ -58,8 +58,7 @@ class WatchTrace:
         if params.url.query.get("watch") != "true":
             return
         resource = params.url.path.rpartition("/")[2]
-        if resource in self.opened:
-            self.metrics.watch_reconnects.labels(resource).inc()
+        self.metrics.watch_reconnects.labels(resource).inc(resource in self.opened)
         self.opened[resource] = datetime.now(UTC).timestamp()
 
 

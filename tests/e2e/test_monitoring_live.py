@@ -115,6 +115,8 @@ def example(name):
 @pytest.fixture(scope="module")
 def prometheus(kubeconfig, release, tmp_path_factory):
     prometheus = Prometheus(tmp_path_factory.mktemp("prometheus"), kubeconfig)
+    up = 'sum(up{job="heterotp-operator"})'
+    until("all operators are scraped", lambda: prometheus.value(up) == len(release.pods()), 60, 0.2)
     yield prometheus
     prometheus.stop()
 

@@ -45,6 +45,7 @@ class Observer:
     def __init__(self, environment: RankEnvironment, gang: Gang, plan: Plan) -> None:
         self._environment = environment
         self._first, self._owned = plan, 1.0
+        self._whole_seconds = 0.0  # of the products of the last plain iteration, with nothing taken from the rank
         self._costs: Costs | None = None
         self.metrics = RankMetrics(environment.rank, environment.spec.metrics.level)
         devices = [fact.device for fact in gang.facts]
@@ -99,8 +100,7 @@ class Observer:
         self, own: Report, previous: tuple[Report, ...] | None, loss: Tensor | None, samples: int, epoch: int
     ) -> None:
         """Take the end of one iteration; a loss is read one iteration later, so that no device is waited for."""
-        done = own.seconds["matmul"] / own.full if own.full else 0.0
-        self.metrics.iteration(own.seconds, self._owned * done, time.time())
+        self.metrics.iteration(own.seconds, self._work(own), time.time())
         if self.job is None:
             return
         self._advance(own.iteration, epoch, samples)
@@ -108,6 +108,15 @@ class Observer:
         self._loss = loss.detach() if loss is not None else None
         self.job.samples.inc(samples)
         self.job.epoch.set(epoch)
+
+    def _work(self, own: Report) -> float:
+        """Return the work of an iteration: its products' time over that of a plain one with nothing taken.
+
+        An evaluation in between computes with everything, whatever is pruned: it counts by its time.
+        """
+        if own.measured or not self._whole_seconds:
+            self._whole_seconds = own.full
+        return self._owned * own.seconds["matmul"] / self._whole_seconds if self._whole_seconds else 0.0
 
     def _advance(self, iteration: int, epoch: int, samples: int) -> None:
         """Show an iteration's number and the loss that was read then at once: others read them at any time."""
@@ -154,6 +163,7 @@ class Observer:
 
     def moved(self, plan: Plan, moved: Moved) -> None:
         """Take a move of units: who owns what from the next iteration on, and what it took."""
+        self._whole_seconds = 0.0
         self._owned = work_owned(plan, self._first, self._environment.rank, self._costs)
         self.board.moved(moved.seconds)
         if self.job is not None:
