@@ -142,7 +142,7 @@ def finished() -> Panel:
         "Jobs that ended in this time range; the others than Succeeded name the reason. Good: Succeeded alone.",
         "none",
     )
-    expr = f"sum by (result) ({added_up('heterotp_operator_jobs_finished_total', NAMESPACES)})"
+    expr = f"sum by (result) ({added_up('heterotp_operator_jobs_finished_total', NAMESPACES)}) > 0"
     panel = panels.bars(about, Ask(expr, "{{result}}", now=True), colors=steps(RED))
     return panels.color_fields(panel.decimals(0).no_value("none"), {"Succeeded": "green"})
 

@@ -183,7 +183,7 @@ def restarts() -> Panel:
     about = About(
         "Gang restarts, by reason", "Restarts in this time range. Good: none, or those of drained nodes.", "none"
     )
-    expr = f"sum by (reason) ({added_up(f'{P}rank_restarts_total', NAMESPACES)})"
+    expr = f"sum by (reason) ({added_up(f'{P}rank_restarts_total', NAMESPACES)}) > 0"
     return panels.bars(about, Ask(expr, "{{reason}}", now=True), colors=steps(ORANGE)).decimals(0).no_value("none")
 
 

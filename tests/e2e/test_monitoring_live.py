@@ -37,8 +37,8 @@ NO_GPU = {"GPU use", "GPU clock", "GPU power", "GPU temperature"}  # no dcgm-exp
 NO_LIMIT = {"CPU throttling, by pod"}  # cadvisor counts periods of containers with a CPU limit
 NO_ANSWER = {  # of what did not happen
     "heterotp-straggler": {*NO_GPU, *NO_LIMIT, "Restart"},
-    "heterotp-fleet": {"Gang restart"},
-    "heterotp-operator": {"Gang restart"},
+    "heterotp-fleet": {"Gang restart", "Finished jobs, by result"},
+    "heterotp-operator": {"Gang restart", "Gang restarts, by reason"},
 }
 RANK_SERIES, RANK_0_SERIES = 18, 62  # at most, at metrics.level full
 

@@ -60,7 +60,7 @@ def share_of_work() -> Panel:
     about = About(
         "Work per iteration, of what it began with",
         "What each rank computes: 1 is the share that it began with, below 1 work was taken from it, above it computes "
-        "for others. Good: above 1 on ranks that keep up, below on those that fall behind.",
+        "for others. Evaluations count, too. Good: above 1 on ranks that keep up, below on those that fall behind.",
         "short",
     )
     return panels.lines(about, Ask(Ranks(SOME_RANKS).work(), RANK_LEGEND)).min(0)
