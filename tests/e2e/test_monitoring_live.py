@@ -157,7 +157,7 @@ def play(prometheus, space):
     assert prometheus.firing() == set()
     story.ended("well")
 
-    injection = space.put(example("injection"))
+    space.put(example("injection"))
     until(lambda: prometheus.ask(chi), lambda: abs((prometheus.value(chi) or 0) - CHI) < 0.1 * CHI, 60, 0.3)
     prometheus.fires("HeteroTPJobStragglerUnmitigated")
     story.ended("slow")
