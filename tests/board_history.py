@@ -167,11 +167,11 @@ class OperatorTold:
         flagged = phase == "Running" and minute >= story.slow_from and not story.relieved(minute)
         status = {
             "phase": phase,
-            "attempt": 1,
+            "attempt": 1 + restarts,
             "restarts": restarts,
             "balancing": {"strategy": "SEMI" if story.relieved(minute) else "None", "generation": 1},
             "ranks": [{"straggler": flagged}],
-            "conditions": [{"type": "Restarting", "reason": "RankFailed"}],
+            "conditions": [{"type": "Restarting", "reason": "Error"}],
         }
         created = {"namespace": story.namespace, "name": story.job, "creationTimestamp": "2026-01-01T00:00:00Z"}
         old = self._status.get(key, {"attempt": 1})

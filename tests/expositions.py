@@ -55,7 +55,12 @@ def known_metrics() -> dict[str, Metric]:
 def _level(name: str) -> set[str]:
     """Return the labels that a recording rule's name promises."""
     level = name.partition(":")[0]
-    labels = {"namespace_heterotpjob_rank": RANK, "namespace_heterotpjob": JOB, "namespace": "cluster, namespace"}
+    labels = {
+        "namespace_heterotpjob_rank": RANK,
+        "namespace_heterotpjob_phase": f"{JOB}, phase",
+        "namespace_heterotpjob": JOB,
+        "namespace": "cluster, namespace",
+    }
     return set(labels[level].split(", "))
 
 

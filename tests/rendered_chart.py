@@ -12,7 +12,7 @@ CASES = yaml.safe_load((ROOT / "tests" / "data" / "chart_values.yaml").read_text
 MONITORS = ("ServiceMonitor", "PodMonitor", "PrometheusRule")
 
 
-class _Strict(yaml.SafeLoader):
+class _Strict(yaml.CSafeLoader):
     """Refuses a key that stands twice: of two labels of one name the API server would take the last."""
 
     def construct_mapping(self, node, deep=False):
@@ -25,8 +25,13 @@ def helm(*sets, values=None, chart=CHART, release="r", namespace="system", argum
     """Run `helm template` with --set SETS and a dict of values."""
     command = [BIN / "helm", "template", release, chart, "--namespace", namespace, *arguments]
     command += [part for each in sets for part in ("--set", each)]
-    command += ["--values", "-"]
-    return subprocess.run(command, input=yaml.safe_dump(values or {}), capture_output=True, text=True)
+    return _ran((*command, "--values", "-"), yaml.safe_dump(values or {}))
+
+
+@cache
+def _ran(command, values):
+    """Run helm; what many tests ask for is rendered once."""
+    return subprocess.run(command, input=values, capture_output=True, text=True)
 
 
 def render(*sets, **how):

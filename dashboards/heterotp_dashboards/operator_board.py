@@ -4,7 +4,7 @@ from grafana_foundation_sdk.builders import dashboard as build
 
 from heterotp_dashboards import frame, panels, variables
 from heterotp_dashboards.panels import GREEN, ORANGE, RED, YELLOW, About, Ask, Layout, Panel, steps
-from heterotp_dashboards.queries import NAMESPACES, OPERATOR, added_up, quantile, rate, series
+from heterotp_dashboards.queries import NAMESPACES, OPERATOR, PHASE_NOW, added_up, quantile, rate, series
 
 P = "heterotp_operator_"
 PHASES = {
@@ -168,11 +168,13 @@ def job_phases() -> Panel:
     """Return each job's phase over time."""
     about = About(
         "Phase of jobs",
-        "A row per job and phase, while it is in it. Good: a short Pending and Starting, then Running until Succeeded.",
+        "A row per job and phase, while it is in it. Good: a short Pending and Starting, then Running until Succeeded. "
+        "Needs the recording rules.",
         "none",
     )
-    expr = f"max by (cluster, namespace, heterotpjob, phase) ({series(f'{P}job_status_phase', NAMESPACES)}) == 1"
-    panel = panels.timeline(about, Ask(expr, "{{namespace}}/{{heterotpjob}} {{phase}}"), page=20)
+    panel = panels.timeline(
+        about, Ask(series(PHASE_NOW, NAMESPACES), "{{namespace}}/{{heterotpjob}} {{phase}}"), page=20
+    )
     for phase, color in PHASES.items():
         panel.override_by_regexp(f"/ {phase}$/", [panels.fixed(color)])
     return panel

@@ -19,6 +19,7 @@ SLOWDOWN = "namespace_heterotpjob_rank:heterotp_slowdown:ratio"
 SLOWDOWN_MAX = "namespace_heterotpjob:heterotp_slowdown:max"
 IMBALANCE = "namespace_heterotpjob:heterotp_imbalance:ratio"
 WAIT_SHARE = "namespace_heterotpjob:heterotp_wait_per_phase_seconds:ratio_rate5m"
+PHASE_NOW = "namespace_heterotpjob_phase:heterotp_operator_job_status_phase:max"
 WAIT_RATE = "namespace:heterotp_wait_seconds:sum_rate5m"
 
 # selectors of the boards

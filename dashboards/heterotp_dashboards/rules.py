@@ -72,6 +72,7 @@ def recording() -> tuple[Group, ...]:
         Record(queries.IMBALANCE, queries.imbalance()),
         Record(queries.WAIT_SHARE, queries.wait_share(WINDOW)),
         Record(queries.WAIT_RATE, f"sum by (cluster, namespace) ({waiting})"),
+        Record(queries.PHASE_NOW, f"max by ({JOB}, phase) (heterotp_operator_job_status_phase == 1)"),
     )
     details = (
         Record(queries.MATMUL, ranks.there(ranks.seconds("matmul"))),
