@@ -222,8 +222,9 @@ def write(out: TextIO, stories: list[Story], start: int, minutes: int) -> None:
                 gang = gangs[story.job]
                 gang.advance(minute, now)
                 lines += [*gang.samples(), *gang.machine_samples(step * STEP)]
-        if step == 40:
-            operator.see(Story("team-b", "done", slow_from=99), "Succeeded", minute, now)
+        if step in (20, 40):
+            phase = "Running" if step == 20 else "Succeeded"
+            operator.see(Story("team-b", "done", slow_from=99), phase, minute, now)
         lines += operator.samples(step * STEP)
         out.writelines(f"{text} {now}\n" for text in lines)
     out.write("# EOF\n")
