@@ -28,7 +28,8 @@ MINUTES = 10
 POINTS = 1000  # of a line, on a wide screen
 HOURS = {  # what is read over so many hours
     6: '{__name__=~"namespace(_heterotpjob)?:.*|heterotp_samples_total|heterotp_operator_(jobs|.*_startup_.*)"}',
-    1: '{__name__=~"heterotp_operator_.*|namespace_heterotpjob_phase:.*|process_.*|up",__name__!~"heterotp_operator_(jobs|.*_startup_.*)"}',
+    1: '{__name__=~"heterotp_operator_.*|namespace_heterotpjob_phase:.*|process_.*|up",'
+    '__name__!~"heterotp_operator_(jobs|.*_startup_.*)"}',
 }
 RANGES = {"now-6h": 6 * 3600, "now-1h": 3600, "now-30m": 1800}
 CHOSEN = {"heterotp-straggler": {"namespace": "team-7", "heterotpjob": "job-7"}}

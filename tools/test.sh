@@ -5,20 +5,31 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export CLUSTER_NAME=${CLUSTER_NAME:-heterotp-test} # never the one of `make cluster-up`
 python=.venv/bin/python
+log=$(mktemp)
 docker_was_up=
 tools/cluster/dockerd.sh running && docker_was_up=1
 
 finish() {
+  rm -f "$log"
   [ -z "${KEEP_CLUSTER:-}" ] || return
   tools/cluster/kind-down.sh || true
   [ -n "$docker_was_up" ] || tools/cluster/dockerd.sh stop || true
 }
 trap finish EXIT
 
+cluster() { # with our images in it
+  tools/cluster/ensure.sh kind && tools/cluster/build-images.sh && tools/cluster/load-images.sh
+}
+
 tools/prometheus.sh
-tools/cluster/ensure.sh kind
-tools/cluster/build-images.sh
-tools/cluster/load-images.sh
+echo "a cluster comes up beside the unit tests"
+cluster >"$log" 2>&1 &
+coming=$!
+failed=
+$python -m pytest -q --durations=10 tests/unit || failed=1
+wait "$coming" || { cat "$log"; echo "the cluster did not come up" >&2; exit 1; }
+tail -n 3 "$log"
 HETEROTP_KIND_KUBECONFIG=$(tools/cluster/ensure.sh kubeconfig)
 export HETEROTP_KIND_KUBECONFIG
-$python -m pytest -q --durations=10 tests
+$python -m pytest -q --durations=40 tests/distributed tests/integration tests/e2e || failed=1
+[ -z "$failed" ]
