@@ -21,15 +21,23 @@ cluster() { # with our images in it
   tools/cluster/ensure.sh kind && tools/cluster/build-images.sh && tools/cluster/load-images.sh
 }
 
+tests() { $python -m pytest -q --durations=15 "$@"; }
+
 tools/prometheus.sh
-echo "a cluster comes up beside the unit tests"
-cluster >"$log" 2>&1 &
-coming=$!
 failed=
-$python -m pytest -q --durations=10 tests/unit || failed=1
-wait "$coming" || { cat "$log"; echo "the cluster did not come up" >&2; exit 1; }
-tail -n 3 "$log"
+echo "unit tests; beside them a cluster comes up"
+cluster >"$log" 2>&1 &
+beside=$!
+tests tests/unit || failed=1
+wait "$beside" || { cat "$log"; echo "the cluster did not come up" >&2; exit 1; }
 HETEROTP_KIND_KUBECONFIG=$(tools/cluster/ensure.sh kubeconfig)
 export HETEROTP_KIND_KUBECONFIG
-$python -m pytest -q --durations=40 tests/distributed tests/integration tests/e2e || failed=1
+echo "distributed tests; beside them those on the bare API server, which mostly wait"
+tests tests/integration >"$log" 2>&1 &
+beside=$!
+tests tests/distributed || failed=1
+wait "$beside" || failed=1
+cat "$log"
+echo "tests on the cluster"
+tests tests/e2e || failed=1
 [ -z "$failed" ]
