@@ -58,7 +58,7 @@ def test_gradients_are_averaged_over_replicas_and_clipped_by_the_norm_of_the_who
 
 def test_a_probe_finds_the_slow_rank(launch):
     fast = {Env.DEVICE: json.dumps({"type": "emulated", "teraflops": 2e-5})}  # 20 ms a product, 80 on the slow rank
-    run = sabotaged(launch, "slow", spec(3, iterations=4, initialShares="probe"), **fast)
+    run = sabotaged(launch, "slow", spec(3, iterations=2, initialShares="probe"), **fast)
     assert run.wait() == 0, run.text()
     shares = [rank["share"] for rank in run.read("report.json")["ranks"]]
     assert shares[2] < 0.5 * min(shares[:2])

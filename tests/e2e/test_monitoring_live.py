@@ -280,6 +280,7 @@ def test_an_operator_that_is_gone_is_missed_and_one_that_is_back_is_not(story, r
     story.prometheus.fires("HeteroTPOperatorAbsent")
     release.scale(replicas)
     story.prometheus.resolves("HeteroTPOperatorAbsent")
+    assert "HeteroTPOperatorAbsent" not in story.prometheus.firing()
 
 
 def test_a_question_without_an_answer_would_be_seen(story):
