@@ -24,16 +24,30 @@ each_case = pytest.mark.parametrize("name", CASES)
 
 
 @cache  # most objects are the same in most cases
-def validate(text, version):
-    kubernetes_validate.validate(json.loads(text), version, strict=True)
+def complaint(text, version):
+    """Return what a version of Kubernetes has against an object, "" when it has nothing."""
+    try:
+        kubernetes_validate.validate(json.loads(text), version, strict=True)
+    except kubernetes_validate.ValidationError as error:
+        return f"{'.'.join(map(str, error.path))}: {error.message}"
+    return ""
 
 
 @each_case
 @pytest.mark.parametrize("version", VERSIONS)
 def test_objects_are_valid(name, version):
-    for each in case(name, version):
-        if each["kind"] not in MONITORS:
-            validate(json.dumps(each), version)
+    objects = [each for each in case(name, version) if each["kind"] not in MONITORS]
+    assert "Deployment" in {each["kind"] for each in objects}
+    found = {identity(each): complaint(json.dumps(each), version) for each in objects}
+    assert {which: words for which, words in found.items() if words} == {}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(("kind", "part"), [("Deployment", "spec"), ("Service", "spec"), ("ClusterRole", "metadata")])
+def test_an_unknown_field_of_an_object_is_complained_of(kind, part, version):
+    wrong = of_kind(case("default", version), kind)[0]
+    text = json.dumps({**wrong, part: {**wrong[part], "replicass": 2}})
+    assert "replicass" in complaint(text, version)
 
 
 @each_case
@@ -75,7 +89,7 @@ def test_names_that_look_like_numbers_stay_names():
             Draft202012Validator(MONITOR_SCHEMAS[each["apiVersion"], each["kind"]]).validate(each["spec"])
             assert all(isinstance(each["metadata"][name], str) for name in ("name", "namespace"))
         else:
-            validate(json.dumps(each), "1.34")
+            assert complaint(json.dumps(each), "1.34") == ""
     deployment = one(named, "Deployment")
     assert deployment["spec"]["selector"]["matchLabels"]["app.kubernetes.io/instance"] == "123"
     assert all(isinstance(value, str) for each in named for value in each["metadata"].get("labels", {}).values())

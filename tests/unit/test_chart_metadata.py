@@ -33,7 +33,7 @@ def test_every_crd_is_listed_as_it_is_installed():
 
 @pytest.mark.parametrize("example", HUB["crdsExamples"], ids=lambda each: each["kind"])
 def test_examples_are_valid(example):
-    parse_object(example, "Chart.yaml")
+    assert parse_object(example, "Chart.yaml").metadata.name == example["metadata"]["name"]
 
 
 def test_every_kind_has_an_example():
