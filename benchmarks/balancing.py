@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 import gang
 from gang import summary
-from heterotp_trainer.launch import ALLOCATOR
+from heterotp_trainer.launch.launcher import ALLOCATOR
 
 PORT = 29440
 ROWS, WIDTH, RANKS = 64 * 65, 2048, 8
@@ -59,14 +59,14 @@ def saved(plain: float, pruned: float, products: float) -> float:
 def measured(columns: int, outputs: int, grain: int, rounds: int, device) -> tuple[list, list, list]:  # type: ignore[no-untyped-def,type-arg]
     """Return seconds of the plain layer, the pruned one and the plain one's three products alone, round by round."""
     import torch
-    from heterotp_trainer.clock import NullClock
-    from heterotp_trainer.devices import Device
+    from heterotp_trainer.devices.device import Device
+    from heterotp_trainer.devices.phase_clock import NullClock
+    from heterotp_trainer.plans.unit_plan import Plan
+    from heterotp_trainer.tensor_parallel.column_partition import Lineage
     from heterotp_trainer.tensor_parallel.columns import ColumnSet
     from heterotp_trainer.tensor_parallel.context import TPContext
-    from heterotp_trainer.tensor_parallel.lineage import Lineage
     from heterotp_trainer.tensor_parallel.linear import ColumnParallelLinear
     from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec
-    from heterotp_trainer.tensor_parallel.units import Plan
 
     tp = TPContext(None, 0, 1, Device(device, device.type), NullClock(), Plan.even(1, 1, outputs))
     layer = ColumnParallelLinear(tp, ShardSpec("ffn", 0, 1, outputs), columns, name="l", seed=0, bias=False).to(device)
@@ -113,7 +113,7 @@ def decide_times(rounds: int) -> None:
     """Print how long decide() takes when it plans anew, and when nothing changed."""
     from heterotp_api.policy import BalancingSettings
     from heterotp_trainer.balancing.decide import decide
-    from heterotp_trainer.balancing.work import WorkPlan
+    from heterotp_trainer.plans.work_plan import WorkPlan
 
     for ranks in (8, 1024):
         costs, history = world(ranks)
@@ -138,7 +138,7 @@ def world(ranks: int):  # type: ignore[no-untyped-def]
     import random
 
     from heterotp_trainer.balancing.history import History, Observation
-    from heterotp_trainer.balancing.work import Costs, Curve, Line, LinearClass, Link
+    from heterotp_trainer.plans.work_plan import Costs, Curve, Line, LinearClass, Link
 
     draw = random.Random(0)
     classes = tuple(
@@ -186,11 +186,11 @@ def rank(part: str, iterations: int) -> None:
     """Be one rank of a gang; rank 0 says what was measured."""
     import torch
     import torch.distributed as dist
+    from heterotp import Session
     from heterotp_api.control import ControlDocument
     from heterotp_api.training import ModelShape
-    from heterotp_trainer import Session
     from heterotp_trainer.model.vit import Block
-    from heterotp_trainer.optimization import EagerAdamW
+    from heterotp_trainer.training.optimization import EagerAdamW
     from torch import nn
 
     torch.set_num_threads(1)

@@ -20,7 +20,7 @@ from board_queries import Query, Window, ask, board_queries, get, resolve_variab
 from heterotp_dashboards.alerts import Thresholds
 from heterotp_dashboards.boards import boards
 from heterotp_dashboards.rule_files import prometheus_rules
-from heterotp_trainer.telemetry import JobMetrics, RankMetrics
+from heterotp_trainer.reporting.metrics import JobMetrics, RankMetrics
 from prometheus_server import PrometheusServer
 
 BUDGET_SECONDS = 1.0  # of a panel

@@ -18,11 +18,11 @@ import torch.multiprocessing as mp
 import torch.nn.functional as F
 from gang import summary
 from heterotp_api.training import ModelShape
-from heterotp_trainer.clock import PhaseClock
-from heterotp_trainer.devices import Device
+from heterotp_trainer.devices.device import Device
+from heterotp_trainer.devices.phase_clock import PhaseClock
 from heterotp_trainer.model.vit import Block
+from heterotp_trainer.plans.unit_plan import Plan
 from heterotp_trainer.tensor_parallel.context import TPContext
-from heterotp_trainer.tensor_parallel.units import Plan
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module

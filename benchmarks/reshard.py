@@ -40,7 +40,7 @@ def phase(strategy: str, chis: Sequence[float], iterations: int, **policy: objec
 
 def limit(model: str, share: float, chis: Sequence[float], wait: float) -> tuple[float, float]:
     """Return the fluid limit and the one with whole heads, seconds."""
-    from heterotp_trainer.balancing.costs import whole_heads_penalty
+    from heterotp_trainer.balancing.limit import whole_heads_penalty
 
     speeds = [1 / chi for chi in chis] + [1.0] * (RANKS - len(chis))
     best = share * SECONDS * RANKS / sum(speeds)
@@ -200,7 +200,7 @@ def wander(rounds: int) -> list[dict]:
 def plan(rounds: int) -> list[dict]:
     """Print how long the planner takes."""
     import numpy as np
-    from heterotp_trainer.balancing.reshard import Times, balanced, bounds_of
+    from heterotp_trainer.balancing.strategies.reshard import Times, balanced, bounds_of
 
     print("plan: target counts of one family, a quarter of the ranks slow, ms (target <= 5 at 1,024: two families)")
     for ranks in (8, 1024):

@@ -52,12 +52,12 @@ def document(generation: int, policy: dict, chis: Sequence[float]) -> str:
 def rank(model: str, phases: list[dict]) -> None:
     """Be one rank: go through phases of (policy, chis, iterations); rank 0 says what every iteration took."""
     import torch
+    from heterotp import Session
     from heterotp_api.control import ControlDocument
     from heterotp_api.training import ModelShape
-    from heterotp_trainer import Session
     from heterotp_trainer.model.vit import Block
-    from heterotp_trainer.optimization import EagerAdamW
     from heterotp_trainer.tensor_parallel.mlp import ParallelMLP
+    from heterotp_trainer.training.optimization import EagerAdamW
     from torch import nn
 
     torch.set_num_threads(1)

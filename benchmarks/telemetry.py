@@ -20,9 +20,9 @@ PORT = 29470
 
 def rank(rounds: int, repeat: int) -> None:
     """Be one rank: train in turns with and without telemetry; rank 0 prints the seconds of both."""
-    from heterotp_trainer import Session
-    from heterotp_trainer.clock import NullClock
-    from heterotp_trainer.train import Trainer
+    from heterotp import Session
+    from heterotp_trainer.devices.phase_clock import NullClock
+    from heterotp_trainer.training.vision import Trainer
 
     session = Session.from_environment()
     training = session.environment.spec.training

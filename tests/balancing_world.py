@@ -2,7 +2,7 @@
 
 from heterotp_api.policy import BalancingSettings
 from heterotp_trainer.balancing.history import History, Observation
-from heterotp_trainer.balancing.work import Costs, Curve, Line, LinearClass, Link
+from heterotp_trainer.plans.work_plan import Costs, Curve, Line, LinearClass, Link
 from hypothesis import strategies as st
 
 

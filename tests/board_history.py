@@ -13,8 +13,8 @@ from typing import Any, TextIO
 from heterotp_api.policy import BalancingSettings
 from heterotp_operator.metrics import Metrics, QueueMetrics
 from heterotp_trainer.balancing.effect import Effect
-from heterotp_trainer.balancing.work import WorkPlan
-from heterotp_trainer.telemetry import JobMetrics, RankMetrics
+from heterotp_trainer.plans.work_plan import WorkPlan
+from heterotp_trainer.reporting.metrics import JobMetrics, RankMetrics
 from prometheus_client import CollectorRegistry
 
 STEP = 30  # seconds between scrapes

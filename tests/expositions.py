@@ -12,9 +12,9 @@ from heterotp_dashboards.rules import Record, recording
 from heterotp_operator.cluster import Conflict
 from heterotp_operator.metrics import Metrics, QueueMetrics
 from heterotp_operator.queue import WorkQueue
-from heterotp_operator.turns import Turns
-from heterotp_trainer.clock import PHASES as RANK_PHASES
-from heterotp_trainer.telemetry import JobMetrics, RankMetrics
+from heterotp_operator.queue_worker import Turns
+from heterotp_trainer.devices.phase_clock import PHASES as RANK_PHASES
+from heterotp_trainer.reporting.metrics import JobMetrics, RankMetrics
 from prometheus_client import CollectorRegistry
 
 TARGET = {"cluster", "namespace", "pod", "node", "container", "job", "instance"}

@@ -1,9 +1,9 @@
 """Machines to train on without training: eight equal ranks, say, of which some become slow."""
 
 from heterotp_api.policy import BalancingSettings
-from heterotp_trainer.balancing.simulate import Machine, Simulation
-from heterotp_trainer.balancing.work import Costs, Curve, Line, LinearClass, Link, Moving
-from heterotp_trainer.tensor_parallel.units import Plan
+from heterotp_trainer.balancing.simulation import Machine, Simulation
+from heterotp_trainer.plans.unit_plan import Plan
+from heterotp_trainer.plans.work_plan import Costs, Curve, Line, LinearClass, Link, Moving
 from hypothesis import strategies as st
 
 HEADS, UNITS, HEAD_SIZE = 32, 1024, 8

@@ -9,11 +9,14 @@ from heterotp_cli.lazy import LazyGroup, enter
 
 COMMANDS = {
     "run": ("heterotp_cli.run_command:command", "Train a HeteroTPJob manifest on this machine, without Kubernetes."),
-    "top": ("heterotp_cli.verbs.on_runs:top", "Show who slows a run, rank by rank; -w follows it."),
-    "explain": ("heterotp_cli.verbs.on_runs:explain", "Say in one paragraph what slows a run and what was done."),
-    "describe-ranks": ("heterotp_cli.verbs.on_runs:describe_ranks", "Show all that is known of every rank."),
-    "inject": ("heterotp_cli.verbs.on_runs:inject", "Slow ranks of a live run on purpose."),
-    "policy": ("heterotp_cli.verbs.on_runs:policy", "Change how a live run balances."),
+    "top": ("heterotp_cli.verbs.local_commands:top", "Show who slows a run, rank by rank; -w follows it."),
+    "explain": (
+        "heterotp_cli.verbs.local_commands:explain",
+        "Say in one paragraph what slows a run and what was done.",
+    ),
+    "describe-ranks": ("heterotp_cli.verbs.local_commands:describe_ranks", "Show all that is known of every rank."),
+    "inject": ("heterotp_cli.verbs.local_commands:inject", "Slow ranks of a live run on purpose."),
+    "policy": ("heterotp_cli.verbs.local_commands:policy", "Change how a live run balances."),
     "simulate": ("heterotp_cli.simulate_command:command", "Predict what every strategy would do, without training."),
     "bench": ("heterotp_cli.bench_command:command", "Redraw the paper's figures beside the paper's numbers."),
     "dashboards": ("heterotp_cli.dashboards_command:command", "Push the Grafana boards, or write them into files."),

@@ -235,7 +235,7 @@ def rank_title(rank: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-# -- the pretest: JSON of heterotp_trainer.balancing.work.Costs --------------------------------------------
+# -- the pretest: JSON of heterotp_trainer.plans.work_plan.Costs --------------------------------------------
 
 
 def full_seconds(pretest: dict[str, Any], rank: int, number: int) -> float:

@@ -6,14 +6,17 @@
 import click
 
 from heterotp_cli.lazy import LazyGroup, enter
-from heterotp_cli.verbs.where import WHERE
+from heterotp_cli.verbs.cluster_options import WHERE
 
 COMMANDS = {
-    "top": ("heterotp_cli.verbs.on_cluster:top", "Show who slows a job, rank by rank; -w follows it."),
-    "explain": ("heterotp_cli.verbs.on_cluster:explain", "Say in one paragraph what slows a job and what was done."),
-    "describe-ranks": ("heterotp_cli.verbs.on_cluster:describe_ranks", "Show all that is known of every rank."),
-    "inject": ("heterotp_cli.verbs.on_cluster:inject", "Slow ranks on purpose."),
-    "policy": ("heterotp_cli.verbs.on_cluster:policy", "Change how a running job balances."),
+    "top": ("heterotp_cli.verbs.kubectl_commands:top", "Show who slows a job, rank by rank; -w follows it."),
+    "explain": (
+        "heterotp_cli.verbs.kubectl_commands:explain",
+        "Say in one paragraph what slows a job and what was done.",
+    ),
+    "describe-ranks": ("heterotp_cli.verbs.kubectl_commands:describe_ranks", "Show all that is known of every rank."),
+    "inject": ("heterotp_cli.verbs.kubectl_commands:inject", "Slow ranks on purpose."),
+    "policy": ("heterotp_cli.verbs.kubectl_commands:policy", "Change how a running job balances."),
 }
 
 

@@ -16,7 +16,7 @@ from heterotp_cli.run_command import read_manifest, require_trainer
 
 if TYPE_CHECKING:
     from heterotp_api.policy import BalancingSettings
-    from heterotp_trainer.balancing.simulate import Machine
+    from heterotp_trainer.balancing.simulation import Machine
 
     from heterotp_cli.simulate.scenario import Outcome, Prospect
 

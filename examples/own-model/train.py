@@ -5,7 +5,7 @@ The rows of each 8x8 digit are eight tokens. Every line that differs from an ord
 
 import torch
 import torch.nn.functional as F
-from heterotp_trainer import Session, run_rank
+from heterotp import Session, run_rank
 from heterotp_trainer.data import batches, load_dataset
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.linear import ColumnParallelLinear, RowParallelLinear

@@ -18,19 +18,19 @@ from heterotp_operator.certificate import Certificate
 from heterotp_operator.cluster import INJECTIONS, JOBS, POLICIES, Cluster, Resource, connect
 from heterotp_operator.events import Recorder
 from heterotp_operator.handlers import build_registry, kopf_settings
-from heterotp_operator.intake import Intake
+from heterotp_operator.informers import Intake
+from heterotp_operator.job_reconciler import Reconciler
 from heterotp_operator.lease import LeaseGate, LeaseTimes
 from heterotp_operator.metrics import Metrics, QueueMetrics
 from heterotp_operator.queue import Key, WorkQueue
-from heterotp_operator.ranks import Poller
+from heterotp_operator.queue_worker import Reconcile, Turns
 from heterotp_operator.reconcile.control import Effective
-from heterotp_operator.reports import Reports, Views
 from heterotp_operator.resync import Resync
 from heterotp_operator.server import Server
 from heterotp_operator.settings import Settings, from_environment
+from heterotp_operator.status_reconciler import Reports, Views
 from heterotp_operator.store import Stores
-from heterotp_operator.turns import Reconcile, Turns
-from heterotp_operator.worker import Reconciler
+from heterotp_operator.trainer_poller import Poller
 
 KINDS = (JOBS, POLICIES, INJECTIONS)
 SETTLE_SECONDS = 1.0  # policies and injections tell of many jobs: what happens at once is told at once

@@ -6,7 +6,7 @@ from typing import Any
 import kopf
 
 from heterotp_operator.cluster import OWNED, Resource
-from heterotp_operator.intake import CHILDREN, WATCHED, Intake
+from heterotp_operator.informers import CHILDREN, WATCHED, Intake
 from heterotp_operator.metrics import Metrics
 from heterotp_operator.settings import Settings
 

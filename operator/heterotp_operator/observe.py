@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from heterotp_api import names
 
 from heterotp_operator.queue import Key
-from heterotp_operator.ranks import Poller
 from heterotp_operator.reconcile.control import Effective
 from heterotp_operator.reconcile.observed import Observed
 from heterotp_operator.settings import Settings
 from heterotp_operator.store import Json, Stores
+from heterotp_operator.trainer_poller import Poller
 
 
 def observe(

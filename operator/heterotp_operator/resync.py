@@ -17,7 +17,7 @@ from heterotp_operator.cluster import (
     Cluster,
     Resource,
 )
-from heterotp_operator.intake import Intake
+from heterotp_operator.informers import Intake
 from heterotp_operator.settings import Settings
 from heterotp_operator.store import Stores
 

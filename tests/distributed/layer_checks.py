@@ -13,14 +13,14 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from heterotp_api.training import ModelShape
-from heterotp_trainer.clock import NullClock, PhaseClock
-from heterotp_trainer.devices import Device
+from heterotp_trainer.devices.device import Device
+from heterotp_trainer.devices.phase_clock import NullClock, PhaseClock
 from heterotp_trainer.model.vit import VisionTransformer
+from heterotp_trainer.plans.unit_plan import Plan
 from heterotp_trainer.tensor_parallel.attention import ParallelAttention
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.mlp import ParallelMLP
 from heterotp_trainer.tensor_parallel.unit_spec import shard_spec
-from heterotp_trainer.tensor_parallel.units import Plan
 from torch import Tensor, nn
 
 SHAPE = ModelShape(hidden_size=24, depth=2, heads=6, patch_size=2, ffn_ratio=2)

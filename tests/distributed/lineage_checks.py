@@ -11,11 +11,11 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from heterotp_api.policy import BalancingSettings, Semi, Zero
-from heterotp_trainer.balancing.work import Costs, Taken, WorkPlan
-from heterotp_trainer.lineages import Lineages
+from heterotp_trainer.plans.unit_plan import Plan
+from heterotp_trainer.plans.work_plan import Costs, Taken, WorkPlan
+from heterotp_trainer.rebalancing.column_assigner import Lineages
 from heterotp_trainer.tensor_parallel.attention import ParallelAttention
 from heterotp_trainer.tensor_parallel.mlp import ParallelMLP
-from heterotp_trainer.tensor_parallel.units import Plan
 from layer_checks import context
 from torch import nn
 

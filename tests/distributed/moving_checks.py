@@ -15,14 +15,14 @@ import torch.nn.functional as F
 from heterotp_api.policy import BalancingSettings
 from heterotp_api.training import Training
 from heterotp_trainer.checkpoint import stream
-from heterotp_trainer.lineages import Lineages
 from heterotp_trainer.model.vit import VisionTransformer
-from heterotp_trainer.moving.mover import Mover
-from heterotp_trainer.optimization import adamw, clip_gradients
+from heterotp_trainer.plans.unit_plan import Plan
+from heterotp_trainer.rebalancing.column_assigner import Lineages
+from heterotp_trainer.resharding.unit_mover import Mover
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.linear import ColumnParallelLinear, RowParallelLinear
 from heterotp_trainer.tensor_parallel.unit_spec import gated_ffn, grouped_heads
-from heterotp_trainer.tensor_parallel.units import Plan
+from heterotp_trainer.training.optimization import adamw, clip_gradients
 from layer_checks import HEADS, SEED, SHAPE, UNITS, context, error, scattered
 from torch import nn
 

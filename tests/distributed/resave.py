@@ -4,9 +4,9 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from heterotp_trainer import Session
+from heterotp import Session
 from heterotp_trainer.checkpoint.keeper import CheckpointKeeper
-from heterotp_trainer.train import Trainer
+from heterotp_trainer.training.vision import Trainer
 
 session = Session.from_environment()
 trainer = Trainer(session, session.environment.spec.training)

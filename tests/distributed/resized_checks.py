@@ -11,16 +11,16 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from heterotp_api.policy import BalancingSettings
-from heterotp_trainer.balancing.work import Costs, Taken, WorkPlan, pieces
-from heterotp_trainer.lineages import Lineages
-from heterotp_trainer.optimization import EagerAdamW
+from heterotp_trainer.plans.unit_plan import Plan
+from heterotp_trainer.plans.work_plan import Costs, Taken, WorkPlan, pieces
+from heterotp_trainer.rebalancing.column_assigner import Lineages
 from heterotp_trainer.tensor_parallel.attention import ParallelAttention
+from heterotp_trainer.tensor_parallel.column_partition import Lineage, Memory, Migration
 from heterotp_trainer.tensor_parallel.columns import ColumnSet
-from heterotp_trainer.tensor_parallel.lineage import Lineage, Memory, Migration
 from heterotp_trainer.tensor_parallel.linear import ColumnParallelLinear, RowParallelLinear
 from heterotp_trainer.tensor_parallel.mlp import ParallelMLP
 from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec
-from heterotp_trainer.tensor_parallel.units import Plan
+from heterotp_trainer.training.optimization import EagerAdamW
 from layer_checks import context, error
 from torch import Tensor, nn
 

@@ -7,14 +7,24 @@ import sys
 from dataclasses import replace
 
 import torch
+from heterotp import run_rank
 from heterotp_api.names import Env
-from heterotp_trainer import balancer, devices, exchange, lineages, optimization, owner, run_rank, train
 from heterotp_trainer import session as sessions
-from heterotp_trainer.balancing.work import Taken
+from heterotp_trainer.boundary import exchange
 from heterotp_trainer.checkpoint import files
-from heterotp_trainer.moving import memory, mover, slots
-from heterotp_trainer.tensor_parallel import couriers, resized
+from heterotp_trainer.devices import device as devices
+from heterotp_trainer.plans.work_plan import Taken
+from heterotp_trainer.rebalancing import balancer
+from heterotp_trainer.rebalancing import column_assigner as lineages
+from heterotp_trainer.resharding import memory
+from heterotp_trainer.resharding import resharder as owner
+from heterotp_trainer.resharding import sharded_state as slots
+from heterotp_trainer.resharding import unit_mover as mover
+from heterotp_trainer.tensor_parallel import column_transport as couriers
+from heterotp_trainer.tensor_parallel import resized
 from heterotp_trainer.tensor_parallel.unit_spec import shard_spec
+from heterotp_trainer.training import optimization
+from heterotp_trainer.training import vision as train
 
 WHAT, RANK = sys.argv[1], int(os.environ[Env.RANK])
 LAST = int(os.environ[Env.WORLD_SIZE]) - 1 == RANK

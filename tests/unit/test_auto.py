@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 from heterotp_api.policy import Reshard
-from heterotp_trainer.balancing.auto import RECENT
 from heterotp_trainer.balancing.decide import decide
 from heterotp_trainer.balancing.history import Observation
-from heterotp_trainer.balancing.work import Line, Link
-from heterotp_trainer.tensor_parallel.units import Plan
+from heterotp_trainer.balancing.strategies.auto import RECENT
+from heterotp_trainer.plans.unit_plan import Plan
+from heterotp_trainer.plans.work_plan import Line, Link
 from moving_world import HEADS, UNITS, machine, one, simulation, train
 
 FLUID = {2.0: 8 / 7.5, 4.0: 8 / 7.25, 8.0: 8 / 7.125}

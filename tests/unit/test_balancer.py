@@ -6,17 +6,17 @@ from dataclasses import asdict
 import pytest
 import torch
 from heterotp_api.policy import BalancingSettings, Mig, Semi, Zero
-from heterotp_trainer import balancer as balancers
-from heterotp_trainer.balancer import Balancer
-from heterotp_trainer.balancing.predict import kept_seconds, transfer_seconds
-from heterotp_trainer.balancing.work import Costs, Curve, Line, Link
-from heterotp_trainer.clock import PHASES, NullClock
-from heterotp_trainer.devices import Device
-from heterotp_trainer.exchange import Report
-from heterotp_trainer.optimization import EagerAdamW
+from heterotp_trainer.balancing.prediction import kept_seconds, transfer_seconds
+from heterotp_trainer.boundary.exchange import Report
+from heterotp_trainer.devices.device import Device
+from heterotp_trainer.devices.phase_clock import PHASES, NullClock
+from heterotp_trainer.plans.unit_plan import Plan
+from heterotp_trainer.plans.work_plan import Costs, Curve, Line, Link
+from heterotp_trainer.rebalancing import balancer as balancers
+from heterotp_trainer.rebalancing.balancer import Balancer
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.mlp import ParallelMLP
-from heterotp_trainer.tensor_parallel.units import Plan
+from heterotp_trainer.training.optimization import EagerAdamW
 
 RANKS, WIDTH, UNITS, ROWS = 3, 8, 48, 5
 LINK = Link(Line(0.0, 2e-4), Line(0.0, 3e-4), Line(1e-2, 4e-4))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from balancing_world import history_of, seen
 from heterotp_api.policy import BalancingSettings
-from heterotp_trainer.balancing.detect import detect, slowdowns
+from heterotp_trainer.balancing.detection import detect, slowdowns
 from heterotp_trainer.balancing.history import History, Observation
 
 NOISE = 0.05

@@ -3,14 +3,14 @@
 import pytest
 from balancing_world import POLICIES, even_costs, history_of, seen, situations
 from heterotp_api.policy import BalancingSettings, Mig, Semi, Zero
-from heterotp_trainer.balancer import observation
 from heterotp_trainer.balancing.decide import decide
 from heterotp_trainer.balancing.effect import effects
 from heterotp_trainer.balancing.history import Observation
-from heterotp_trainer.balancing.predict import iteration_seconds, pruned_share
-from heterotp_trainer.balancing.work import Piece, Taken, WorkPlan, grain_for
-from heterotp_trainer.clock import PHASES
-from heterotp_trainer.exchange import Report
+from heterotp_trainer.balancing.prediction import iteration_seconds, pruned_share
+from heterotp_trainer.boundary.exchange import Report
+from heterotp_trainer.devices.phase_clock import PHASES
+from heterotp_trainer.plans.work_plan import Piece, Taken, WorkPlan, grain_for
+from heterotp_trainer.rebalancing.balancer import observation
 from hypothesis import given, settings
 
 THOROUGH = settings(max_examples=150, deadline=None)

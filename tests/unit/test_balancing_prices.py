@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from balancing_world import all_costs, even_costs, seen
 from heterotp_api.policy import BalancingSettings
-from heterotp_trainer.balancing.arrays import interpolated
-from heterotp_trainer.balancing.migration import receivers_of
-from heterotp_trainer.balancing.predict import iteration_seconds, transfer_seconds
-from heterotp_trainer.balancing.work import Curve, Line, Link, Piece, Taken, WorkPlan, pieces
+from heterotp_trainer.balancing.prediction import iteration_seconds, transfer_seconds
+from heterotp_trainer.balancing.strategies.mig import receivers_of
+from heterotp_trainer.plans.cost_tables import interpolated
+from heterotp_trainer.plans.work_plan import Curve, Line, Link, Piece, Taken, WorkPlan, pieces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

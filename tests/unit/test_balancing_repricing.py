@@ -6,7 +6,7 @@ import pytest
 from balancing_world import even_costs, history_of, seen
 from heterotp_api.policy import BalancingSettings, Semi
 from heterotp_trainer.balancing.decide import MOST_REPRICINGS, decide
-from heterotp_trainer.balancing.work import Line, Link, WorkPlan
+from heterotp_trainer.plans.work_plan import Line, Link, WorkPlan
 
 SLOW = [8.0] + [1.0] * 7
 LINK = Link(*[Line(1e-4, 5e-7)] * 3)

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from balancing_world import all_costs, even_costs, observations, seen
 from heterotp_api.policy import Mig, Semi, Zero
-from heterotp_trainer.balancing.migration import Priced, receivers_of
-from heterotp_trainer.balancing.predict import iteration_seconds, pruned_share
-from heterotp_trainer.balancing.semi import Case, balanced_beta, least_deletion, semi
-from heterotp_trainer.balancing.work import Line, Link, Taken, grain_for
-from heterotp_trainer.balancing.zero import prune, reference_seconds
+from heterotp_trainer.balancing.prediction import iteration_seconds, pruned_share
+from heterotp_trainer.balancing.strategies.mig import Priced, receivers_of
+from heterotp_trainer.balancing.strategies.semi import Case, balanced_beta, least_deletion, semi
+from heterotp_trainer.balancing.strategies.zero import prune, reference_seconds
+from heterotp_trainer.plans.work_plan import Line, Link, Taken, grain_for
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 

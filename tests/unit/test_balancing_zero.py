@@ -8,11 +8,18 @@ import numpy as np
 import pytest
 from balancing_world import all_costs, even_costs, history_of, observations, seen
 from heterotp_api.policy import BalancingSettings, Zero
-from heterotp_trainer.balancing.arrays import grains_of
 from heterotp_trainer.balancing.decide import decide
-from heterotp_trainer.balancing.predict import iteration_seconds, pruned_share
-from heterotp_trainer.balancing.work import Costs, Curve, LinearClass, Taken, WorkPlan, blocks, grain_for
-from heterotp_trainer.balancing.zero import by_layer, columns_for, fixed, prune, reference_seconds, reliefs_to
+from heterotp_trainer.balancing.prediction import iteration_seconds, pruned_share
+from heterotp_trainer.balancing.strategies.zero import (
+    by_layer,
+    columns_for,
+    fixed,
+    prune,
+    reference_seconds,
+    reliefs_to,
+)
+from heterotp_trainer.plans.cost_tables import grains_of
+from heterotp_trainer.plans.work_plan import Costs, Curve, LinearClass, Taken, WorkPlan, blocks, grain_for
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

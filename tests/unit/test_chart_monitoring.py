@@ -7,7 +7,7 @@ import shutil
 import pytest
 from heterotp_api import names
 from heterotp_api.job import WorkerGroup
-from heterotp_trainer.telemetry import JobMetrics, RankMetrics
+from heterotp_trainer.reporting.metrics import JobMetrics, RankMetrics
 from prometheus_client.parser import text_string_to_metric_families
 from reconcile_world import World, manifest
 from rendered_chart import CHART, of_kind, one, pod_of, render, selects

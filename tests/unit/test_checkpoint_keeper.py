@@ -8,7 +8,7 @@ import torch.distributed as dist
 from heterotp_api.job import HeteroTPJobSpec
 from heterotp_trainer.checkpoint import files, stream
 from heterotp_trainer.checkpoint.keeper import CheckpointKeeper
-from heterotp_trainer.environment import read_environment
+from heterotp_trainer.launch.environment import read_environment
 
 
 class Clock:

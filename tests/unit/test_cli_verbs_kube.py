@@ -6,9 +6,9 @@ import re
 import pytest
 from cli_views import job_body, job_status, rank
 from heterotp_cli.errors import BadInput, Failed
+from heterotp_cli.verbs.change_requests import Aim, Slow
 from heterotp_cli.verbs.cluster import ClusterTarget, open_job
 from heterotp_cli.verbs.kube import Kube, Missing, failure, unreachable
-from heterotp_cli.verbs.orders import Aim, Slow
 from kubernetes import config
 from urllib3.connection import HTTPSConnection
 from urllib3.exceptions import MaxRetryError, NewConnectionError

@@ -12,7 +12,7 @@ from heterotp_api.control import ControlDocument
 from heterotp_api.trainer_status import TrainerRank
 from heterotp_cli.errors import BadInput, Failed
 from heterotp_cli.main import group
-from heterotp_cli.verbs import orders
+from heterotp_cli.verbs import change_requests as orders
 from heterotp_cli.verbs.local import open_run
 from heterotp_cli.workdir import alive, lock, prepare, read_json, write_json
 

@@ -5,7 +5,7 @@ import shlex
 import pytest
 from heterotp_api.policy import BalancingSettings
 from heterotp_cli.errors import BadInput
-from heterotp_cli.verbs import orders
+from heterotp_cli.verbs import change_requests as orders
 from heterotp_cli.verbs.view import places_of
 
 PLACES = places_of([{"name": "fast", "processesPerPod": 3}, {"name": "slow"}])

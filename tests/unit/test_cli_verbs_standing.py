@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from cli_views import balancing, job_body, job_status, run_status
-from heterotp_cli.verbs import standing
+from heterotp_cli.verbs import change_status as standing
 from heterotp_cli.verbs.target import STALE_SECONDS, WAIT_SECONDS, Change, Standing, await_change
 from heterotp_cli.verbs.view import JobView, of_job, of_run
 

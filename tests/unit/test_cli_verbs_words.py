@@ -1,7 +1,7 @@
 """Durations, ratios and ranks as people write and read them."""
 
 import pytest
-from heterotp_cli.verbs.words import duration, listed, parse_duration, ranks_text, ratio, seconds_since, times
+from heterotp_cli.verbs.formatting import duration, listed, parse_duration, ranks_text, ratio, seconds_since, times
 
 
 @pytest.mark.parametrize(

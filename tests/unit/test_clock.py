@@ -3,9 +3,9 @@
 import pytest
 import torch
 from heterotp_api.job import Device as DeviceSpec
-from heterotp_trainer.circumstances import LATEST, Circumstances, Recent
-from heterotp_trainer.clock import BOOKED, CudaPhaseClock, NullClock, PhaseClock, phase
-from heterotp_trainer.devices import Device, EmulatedDevice, settled
+from heterotp_trainer.boundary.iteration_context import LATEST, Circumstances, Recent
+from heterotp_trainer.devices.device import Device, EmulatedDevice, settled
+from heterotp_trainer.devices.phase_clock import BOOKED, CudaPhaseClock, NullClock, PhaseClock, phase
 
 
 class Time:

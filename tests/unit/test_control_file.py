@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from heterotp_trainer.control import ControlError, ControlFile, parse_document
+from heterotp_trainer.boundary.control_channel import ControlError, ControlFile, parse_document
 
 INJECTION = {"uid": "u1", "ranks": [3], "slowdown": 4}
 

@@ -1,7 +1,7 @@
 """The limits that benchmarks are held against: the table of the algorithms page, section 5."""
 
 import pytest
-from heterotp_trainer.balancing.costs import RankCost, fluid_limit, speeds, whole_heads_penalty
+from heterotp_trainer.balancing.limit import RankCost, fluid_limit, speeds, whole_heads_penalty
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from heterotp_api.job import Device as DeviceSpec
-from heterotp_trainer.devices import MAX_DEBT_SECONDS, EmulatedDevice, check_precision, resolve_device
+from heterotp_trainer.devices.device import MAX_DEBT_SECONDS, EmulatedDevice, check_precision, resolve_device
 
 
 class Host:

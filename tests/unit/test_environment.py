@@ -4,7 +4,7 @@ import json
 
 import pytest
 from heterotp_api.names import Env
-from heterotp_trainer.environment import read_environment
+from heterotp_trainer.launch.environment import read_environment
 
 TORCHRUN = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "host", "MASTER_PORT": "1234"}
 SPEC = {

@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from heterotp_trainer.clock import PHASES
-from heterotp_trainer.exchange import (
+from heterotp_trainer.boundary.exchange import (
     CHECKPOINT,
     EVALUATE,
     STOP,
@@ -14,6 +13,7 @@ from heterotp_trainer.exchange import (
     decide,
     hash_number,
 )
+from heterotp_trainer.devices.phase_clock import PHASES
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 from heterotp_api.control import ControlInjection
-from heterotp_trainer.balancing.injection import Age, is_active, older, slowdowns, struck
-from heterotp_trainer.devices import Device
-from heterotp_trainer.injector import Injector
+from heterotp_trainer.boundary.injection_schedule import Age, is_active, older, slowdowns, struck
+from heterotp_trainer.boundary.injector import Injector
+from heterotp_trainer.devices.device import Device
 
 RANKS = [4, 5, 6]
 TURNS = {"roundRobin": {"every": {"iterations": 10}}}

@@ -3,11 +3,11 @@
 import pytest
 import torch
 from heterotp_api.control import ControlInjection
-from heterotp_trainer.balancing.injection import Age, Injecting, slowdowns
-from heterotp_trainer.devices import Device
-from heterotp_trainer.exchange import CHECKPOINT, EVALUATE, LEASE_OVER, STOP, Report, decide
-from heterotp_trainer.injector import Injector
-from heterotp_trainer.lease import Lease
+from heterotp_trainer.boundary.exchange import CHECKPOINT, EVALUATE, LEASE_OVER, STOP, Report, decide
+from heterotp_trainer.boundary.injection_schedule import Age, Injecting, slowdowns
+from heterotp_trainer.boundary.injector import Injector
+from heterotp_trainer.boundary.lease import Lease
+from heterotp_trainer.devices.device import Device
 
 
 class Clock:

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from heterotp_api.names import EXIT_PEER_LOST, Env
-from heterotp_trainer.launch import ALLOCATOR, rank_environments, root_cause
+from heterotp_trainer.launch.launcher import ALLOCATOR, rank_environments, root_cause
 
 
 @pytest.mark.parametrize(

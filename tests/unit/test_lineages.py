@@ -5,14 +5,14 @@ import torch
 from heterotp_api.policy import BalancingSettings, Mig, Semi, Zero
 from heterotp_trainer.balancing.decide import decide
 from heterotp_trainer.balancing.history import History
-from heterotp_trainer.balancing.work import Costs, Curve, Taken, WorkPlan
-from heterotp_trainer.clock import NullClock
-from heterotp_trainer.devices import Device
-from heterotp_trainer.lineages import Lineages
+from heterotp_trainer.devices.device import Device
+from heterotp_trainer.devices.phase_clock import NullClock
+from heterotp_trainer.plans.unit_plan import Plan
+from heterotp_trainer.plans.work_plan import Costs, Curve, Taken, WorkPlan
+from heterotp_trainer.rebalancing.column_assigner import Lineages
 from heterotp_trainer.tensor_parallel.attention import ParallelAttention
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.mlp import ParallelMLP
-from heterotp_trainer.tensor_parallel.units import Plan
 from torch import nn
 
 RANKS, WIDTH, UNITS, DEPTH = 2, 16, 24, 3  # units of one rank

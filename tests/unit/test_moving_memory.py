@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from heterotp_trainer.moving import memory
-from heterotp_trainer.moving.memory import Need
+from heterotp_trainer.resharding import memory
+from heterotp_trainer.resharding.memory import Need
 
 CPU = torch.device("cpu")
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from heterotp_trainer.moving.messages import kept, messages, place
-from heterotp_trainer.tensor_parallel.units import FAMILIES, Plan, transfers
+from heterotp_trainer.plans.unit_plan import FAMILIES, Plan, transfers
+from heterotp_trainer.resharding.messages import kept, messages, place
 from hypothesis import given
 from hypothesis import strategies as st
 from moving_world import partitions

@@ -1,9 +1,9 @@
 """What a rank's work is measured by."""
 
 import pytest
-from heterotp_trainer.exchange import Report
-from heterotp_trainer.observer import Observer, work_owned
-from heterotp_trainer.tensor_parallel.units import Plan
+from heterotp_trainer.boundary.exchange import Report
+from heterotp_trainer.plans.unit_plan import Plan
+from heterotp_trainer.reporting.reporter import Observer, work_owned
 from moving_world import HEADS, UNITS, machine
 
 

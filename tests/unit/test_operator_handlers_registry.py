@@ -5,7 +5,7 @@ import pytest
 from heterotp_api import names
 from heterotp_operator.cluster import CONFIGMAPS, JOBS, PODS, SERVICES
 from heterotp_operator.handlers import build_registry, kopf_settings
-from heterotp_operator.intake import Intake
+from heterotp_operator.informers import Intake
 from heterotp_operator.metrics import Metrics
 from heterotp_operator.settings import Settings
 from heterotp_operator.store import Stores

@@ -2,7 +2,7 @@
 
 import pytest
 from heterotp_operator.cluster import INJECTIONS, JOBS, PODS, POLICIES
-from heterotp_operator.intake import Intake
+from heterotp_operator.informers import Intake
 from heterotp_operator.store import Stores
 from reconcile_world import injection, labelled, manifest, policy
 

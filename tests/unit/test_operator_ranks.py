@@ -9,11 +9,11 @@ import pytest
 from aiohttp import web
 from heterotp_api import names
 from heterotp_api.control import ControlDocument
-from heterotp_operator.ranks import Poller, ask, target
 from heterotp_operator.reconcile.control import Effective
 from heterotp_operator.reconcile.injections import Listed
 from heterotp_operator.reconcile.policies import Governing
 from heterotp_operator.store import Stores
+from heterotp_operator.trainer_poller import Poller, ask, target
 
 KEY = ("ns", "j")
 DOCUMENT = json.dumps(
@@ -130,7 +130,7 @@ async def test_a_document_that_comes_in_pieces_is_put_together(rank0):
 
 
 async def test_an_endless_document_is_cut_off(rank0, monkeypatch):
-    monkeypatch.setattr("heterotp_operator.ranks.MAX_DOCUMENT_BYTES", 50)
+    monkeypatch.setattr("heterotp_operator.trainer_poller.MAX_DOCUMENT_BYTES", 50)
     async with aiohttp.ClientSession() as http:
         status, why = await ask(http, rank0.url)
     assert (status, why) == (None, "status document of more than 50 bytes")

@@ -2,13 +2,13 @@
 
 import pytest
 from heterotp_operator.cluster import JOBS, POLICIES, STATUS_MANAGER, ApiError, NotFound
-from heterotp_operator.intake import Intake
+from heterotp_operator.informers import Intake
 from heterotp_operator.queue import WorkQueue
-from heterotp_operator.ranks import Poller
 from heterotp_operator.reconcile.actions import Event
-from heterotp_operator.reports import Reports, Views
 from heterotp_operator.settings import Settings
+from heterotp_operator.status_reconciler import Reports, Views
 from heterotp_operator.store import Stores
+from heterotp_operator.trainer_poller import Poller
 from reconcile_world import EPOCH, injection, labelled, manifest, policy
 
 KEY = ("team", "p")

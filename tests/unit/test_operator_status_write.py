@@ -1,7 +1,7 @@
 """The write rule: facts at once, numbers when they moved by 5 % or after 30 s."""
 
 import pytest
-from heterotp_operator.status_write import awaits_ranks, due
+from heterotp_operator.status_throttle import awaits_ranks, due
 
 BASE = {
     "phase": "Running",

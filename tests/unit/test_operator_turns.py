@@ -4,7 +4,7 @@ import pytest
 from heterotp_operator.cluster import ApiError, Conflict
 from heterotp_operator.metrics import Metrics
 from heterotp_operator.queue import WorkQueue
-from heterotp_operator.turns import Turns
+from heterotp_operator.queue_worker import Turns
 
 KEY = ("ns", "j")
 

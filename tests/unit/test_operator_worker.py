@@ -5,13 +5,13 @@ import copy
 import pytest
 from heterotp_api.trainer_status import TrainerStatus
 from heterotp_operator.cluster import INJECTIONS, JOBS, POLICIES
-from heterotp_operator.intake import Intake
+from heterotp_operator.informers import Intake
+from heterotp_operator.job_reconciler import ANSWER_SECONDS, Reconciler
 from heterotp_operator.metrics import Metrics
 from heterotp_operator.queue import WorkQueue
 from heterotp_operator.reconcile.observed import TrainerReport
 from heterotp_operator.settings import Settings
 from heterotp_operator.store import Stores, key_of
-from heterotp_operator.worker import ANSWER_SECONDS, Reconciler
 from reconcile_world import EPOCH, World, injection, labelled, manifest, policy
 
 KEY = ("team", "job")

@@ -5,12 +5,12 @@ import math
 import pytest
 import torch
 from heterotp_api.training import Training
-from heterotp_trainer.clock import NullClock
-from heterotp_trainer.devices import Device
-from heterotp_trainer.optimization import adamw, clip_gradients, learning_rate, step_around
-from heterotp_trainer.probe import probe_speed, quantized
+from heterotp_trainer.devices.device import Device
+from heterotp_trainer.devices.phase_clock import NullClock
+from heterotp_trainer.plans.unit_plan import Plan
+from heterotp_trainer.rebalancing.speed_probe import probe_speed, quantized
 from heterotp_trainer.tensor_parallel.context import TPContext
-from heterotp_trainer.tensor_parallel.units import Plan
+from heterotp_trainer.training.optimization import adamw, clip_gradients, learning_rate, step_around
 from torch import nn
 
 TP = TPContext(None, 0, 1, Device(torch.device("cpu"), "cpu"), NullClock(), Plan.even(1, 1, 1))

@@ -4,20 +4,20 @@ from dataclasses import replace
 
 import pytest
 import torch
-from heterotp_trainer.balancing.ownership import Proposal
-from heterotp_trainer.balancing.work import Costs, Curve, Line, LinearClass, Link, Moving
-from heterotp_trainer.clock import NullClock
-from heterotp_trainer.devices import Device
-from heterotp_trainer.moving import memory
-from heterotp_trainer.moving.mover import CHUNK_BYTES
-from heterotp_trainer.optimization import EagerAdamW
-from heterotp_trainer.owner import PROBE_EVERY, Owner, _corrected
-from heterotp_trainer.probe import CALLS, PaceProbe
+from heterotp_trainer.devices.device import Device
+from heterotp_trainer.devices.phase_clock import NullClock
+from heterotp_trainer.devices.slowdown import Slowdown
+from heterotp_trainer.plans.ownership import Proposal
+from heterotp_trainer.plans.unit_plan import Plan
+from heterotp_trainer.plans.work_plan import Costs, Curve, Line, LinearClass, Link, Moving
+from heterotp_trainer.rebalancing.speed_probe import CALLS, PaceProbe
+from heterotp_trainer.resharding import memory
+from heterotp_trainer.resharding.resharder import PROBE_EVERY, Owner, _corrected
+from heterotp_trainer.resharding.unit_mover import CHUNK_BYTES
 from heterotp_trainer.session import refuse_dropout
-from heterotp_trainer.slowdown import Slowdown
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.mlp import ParallelMLP
-from heterotp_trainer.tensor_parallel.units import Plan
+from heterotp_trainer.training.optimization import EagerAdamW
 from torch import nn
 
 WIDTH, UNITS, RANKS = 8, 48, 3

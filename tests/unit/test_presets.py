@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 from heterotp_api.training import PRESETS
-from heterotp_trainer.clock import NullClock
-from heterotp_trainer.devices import Device
+from heterotp_trainer.devices.device import Device
+from heterotp_trainer.devices.phase_clock import NullClock
 from heterotp_trainer.model.vit import VisionTransformer
+from heterotp_trainer.plans.unit_plan import Plan
 from heterotp_trainer.tensor_parallel.context import TPContext
-from heterotp_trainer.tensor_parallel.units import Plan
 
 
 def block(preset):

@@ -4,13 +4,13 @@ import pytest
 import torch
 import torch.distributed as dist
 from heterotp_api.job import Device as DeviceSpec
-from heterotp_trainer import pretest as pretests
-from heterotp_trainer.balancing.work import Curve, Line, LinearClass, Link
-from heterotp_trainer.clock import NullClock
-from heterotp_trainer.devices import Device, EmulatedDevice
-from heterotp_trainer.pretest import Measured, fit, pretest, rising
+from heterotp_trainer.devices.device import Device, EmulatedDevice
+from heterotp_trainer.devices.phase_clock import NullClock
+from heterotp_trainer.plans.unit_plan import Plan
+from heterotp_trainer.plans.work_plan import Curve, Line, LinearClass, Link
+from heterotp_trainer.rebalancing import cost_calibration as pretests
+from heterotp_trainer.rebalancing.cost_calibration import Measured, fit, pretest, rising
 from heterotp_trainer.tensor_parallel.context import TPContext
-from heterotp_trainer.tensor_parallel.units import Plan
 from hypothesis import given
 from hypothesis import strategies as st
 

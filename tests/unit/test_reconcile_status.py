@@ -10,7 +10,7 @@ from heterotp_api.control import ControlDocument
 from heterotp_api.job import HeteroTPJob
 from heterotp_api.trainer_status import TrainerRank, TrainerStatus
 from heterotp_operator.reconcile.observed import TrainerReport, stamp
-from heterotp_operator.reconcile.told import rounded
+from heterotp_operator.reconcile.training_status import rounded
 from reconcile_world import EPOCH, World, manifest
 
 

@@ -3,7 +3,7 @@
 import pytest
 from heterotp_api.trainer_status import TrainerRank, TrainerStatus
 from heterotp_operator.reconcile.observed import TrainerReport, stamp
-from heterotp_operator.status_write import due
+from heterotp_operator.status_throttle import due
 from reconcile_world import EPOCH, World, labelled, manifest, policy
 
 

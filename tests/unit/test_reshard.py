@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from heterotp_api.policy import Reshard
 from heterotp_trainer.balancing.history import Observation
-from heterotp_trainer.balancing.reshard import (
+from heterotp_trainer.balancing.strategies.reshard import (
     NEAR,
     PRECISION,
     Case,
@@ -20,7 +20,7 @@ from heterotp_trainer.balancing.reshard import (
     move_seconds,
     target,
 )
-from heterotp_trainer.tensor_parallel.units import Plan
+from heterotp_trainer.plans.unit_plan import Plan
 from hypothesis import given
 from hypothesis import strategies as st
 from moving_world import HEADS, UNITS, machine, one

@@ -3,16 +3,16 @@
 import pytest
 import torch
 from heterotp_api.policy import BalancingSettings, Zero
-from heterotp_trainer.balancing.work import Costs, Curve, Taken, WorkPlan
-from heterotp_trainer.clock import NullClock
-from heterotp_trainer.devices import Device
-from heterotp_trainer.lineages import Lineages
+from heterotp_trainer.devices.device import Device
+from heterotp_trainer.devices.phase_clock import NullClock
+from heterotp_trainer.plans.unit_plan import Plan
+from heterotp_trainer.plans.work_plan import Costs, Curve, Taken, WorkPlan
+from heterotp_trainer.rebalancing.column_assigner import Lineages
+from heterotp_trainer.rebalancing.column_selection import Importance, block_order, counts_by_layer
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.linear import ColumnParallelLinear
 from heterotp_trainer.tensor_parallel.mlp import ParallelMLP
-from heterotp_trainer.tensor_parallel.selection import Importance, block_order, counts_by_layer
 from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec
-from heterotp_trainer.tensor_parallel.units import Plan
 from torch import nn
 
 WIDTH, UNITS = 8, 16

@@ -3,12 +3,12 @@
 import pytest
 import torch
 from heterotp_api.job import Device as DeviceSpec
-from heterotp_trainer.clock import NullClock
-from heterotp_trainer.devices import Device, EmulatedDevice
-from heterotp_trainer.slowdown import CudaSlowdown, Slowdown, make_slowdown
+from heterotp_trainer.devices.device import Device, EmulatedDevice
+from heterotp_trainer.devices.phase_clock import NullClock
+from heterotp_trainer.devices.slowdown import CudaSlowdown, Slowdown, make_slowdown
+from heterotp_trainer.plans.unit_plan import Plan
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.product import product
-from heterotp_trainer.tensor_parallel.units import Plan
 
 
 class Host:

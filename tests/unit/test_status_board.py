@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 from heterotp_api.trainer_status import TrainerStatus
-from heterotp_trainer.balancing.injection import Injecting
-from heterotp_trainer.balancing.ownership import Ownership
-from heterotp_trainer.balancing.work import Costs, Curve, LinearClass, WorkPlan
-from heterotp_trainer.board import Board, shares_of
-from heterotp_trainer.clock import PHASES
-from heterotp_trainer.exchange import Report
-from heterotp_trainer.rundir import last_words
-from heterotp_trainer.tensor_parallel.units import Plan
+from heterotp_trainer.boundary.exchange import Report
+from heterotp_trainer.boundary.injection_schedule import Injecting
+from heterotp_trainer.devices.phase_clock import PHASES
+from heterotp_trainer.plans.ownership import Ownership
+from heterotp_trainer.plans.unit_plan import Plan
+from heterotp_trainer.plans.work_plan import Costs, Curve, LinearClass, WorkPlan
+from heterotp_trainer.reporting.run_directory import last_words
+from heterotp_trainer.reporting.run_status import Board, shares_of
 
 
 def board(shares=(0.6, 0.4), window=3):
@@ -97,7 +97,7 @@ def test_what_balancing_saves_is_counted_by_each_iterations_own_times():
 
 
 def test_the_last_iteration_of_a_plan_counts_though_it_is_told_after_the_next_one(monkeypatch):
-    monkeypatch.setattr("heterotp_trainer.board.effects", lambda plan, costs: ())
+    monkeypatch.setattr("heterotp_trainer.reporting.run_status.effects", lambda plan, costs: ())
     shown = board()
     first = WorkPlan(serial=7, reliefs=((1, ()),), base_wait=0.5)
     shown.work = first

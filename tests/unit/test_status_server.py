@@ -6,7 +6,7 @@ import urllib.request
 
 import pytest
 from heterotp_api.names import LEASE_HEADER
-from heterotp_trainer.server import StatusServer
+from heterotp_trainer.reporting.http_server import StatusServer
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ import math
 
 import pytest
 from heterotp_api.policy import BalancingSettings
-from heterotp_trainer.balancing.work import WorkPlan
-from heterotp_trainer.clock import PHASES
-from heterotp_trainer.telemetry import JobMetrics, RankMetrics
+from heterotp_trainer.devices.phase_clock import PHASES
+from heterotp_trainer.plans.work_plan import WorkPlan
+from heterotp_trainer.reporting.metrics import JobMetrics, RankMetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 SECONDS = {phase: 0.5 for phase in PHASES}

@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from heterotp_trainer.tensor_parallel.units import FAMILIES, Plan, balanced_counts, transfers
+from heterotp_trainer.plans.unit_plan import FAMILIES, Plan, balanced_counts, transfers
 from hypothesis import given
 from hypothesis import strategies as st
 from moving_world import partitions

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 from heterotp_operator.metrics import PHASES as JOB_PHASES
 from heterotp_operator.metrics import Metrics
 from heterotp_trainer.balancing.effect import Effect
-from heterotp_trainer.clock import PHASES
-from heterotp_trainer.telemetry import JobMetrics, RankMetrics
+from heterotp_trainer.devices.phase_clock import PHASES
+from heterotp_trainer.reporting.metrics import JobMetrics, RankMetrics
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import Enum, Histogram, Info, MetricWrapperBase
 from prometheus_client.metrics_core import Metric

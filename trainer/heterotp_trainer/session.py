@@ -27,16 +27,8 @@ import torch.distributed as dist
 from heterotp_api.control import ControlDocument
 from torch import Tensor, nn
 
-from heterotp_trainer import optimization
-from heterotp_trainer.balancer import Balancer
-from heterotp_trainer.checkpoint.files import WriteError
-from heterotp_trainer.checkpoint.keeper import CheckpointKeeper
-from heterotp_trainer.circumstances import Circumstances, Recent
-from heterotp_trainer.clock import ATTENTION, Clock, CudaPhaseClock, NullClock, PhaseClock, phase
-from heterotp_trainer.control import parse_document
-from heterotp_trainer.devices import Device, check_precision, resolve_device, settled
-from heterotp_trainer.environment import RankEnvironment, read_environment
-from heterotp_trainer.exchange import (
+from heterotp_trainer.boundary.control_channel import parse_document
+from heterotp_trainer.boundary.exchange import (
     CHECKPOINT,
     EVALUATE,
     LEASE_OVER,
@@ -47,13 +39,21 @@ from heterotp_trainer.exchange import (
     decide,
     hash_number,
 )
-from heterotp_trainer.gang import Gang, leave, meet
-from heterotp_trainer.injector import Injector
-from heterotp_trainer.observer import Observer
-from heterotp_trainer.probe import probe_speed, quantized
+from heterotp_trainer.boundary.injector import Injector
+from heterotp_trainer.boundary.iteration_context import Circumstances, Recent
+from heterotp_trainer.checkpoint.files import WriteError
+from heterotp_trainer.checkpoint.keeper import CheckpointKeeper
+from heterotp_trainer.devices.device import Device, check_precision, resolve_device, settled
+from heterotp_trainer.devices.phase_clock import ATTENTION, Clock, CudaPhaseClock, NullClock, PhaseClock, phase
+from heterotp_trainer.launch.environment import RankEnvironment, read_environment
+from heterotp_trainer.launch.rendezvous import Gang, leave, meet
+from heterotp_trainer.plans.unit_plan import Plan
+from heterotp_trainer.rebalancing.balancer import Balancer
+from heterotp_trainer.rebalancing.speed_probe import probe_speed, quantized
+from heterotp_trainer.reporting.reporter import Observer
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.unit_spec import shard_spec
-from heterotp_trainer.tensor_parallel.units import Plan
+from heterotp_trainer.training import optimization
 
 WARM_UP_ITERATIONS = 2  # left out of every statistic
 CHECKSUM_EVERY = 100

@@ -8,15 +8,15 @@ import time
 
 import torch
 import torch.distributed as dist
+from heterotp import Session, run_rank
 from heterotp_api.training import ModelShape
-from heterotp_trainer import Session, run_rank
-from heterotp_trainer.balancer import Balancer
 from heterotp_trainer.balancing.effect import effects
-from heterotp_trainer.devices import Device, EmulatedDevice
+from heterotp_trainer.devices.device import Device, EmulatedDevice
 from heterotp_trainer.model.vit import Block
-from heterotp_trainer.optimization import EagerAdamW
+from heterotp_trainer.plans.unit_plan import Family
+from heterotp_trainer.rebalancing.balancer import Balancer
 from heterotp_trainer.tensor_parallel.context import TPContext
-from heterotp_trainer.tensor_parallel.units import Family
+from heterotp_trainer.training.optimization import EagerAdamW
 from torch import nn
 
 from heterotp_cli.bench.emulation import DEPTH, FFN_RATIO, SIZES

@@ -22,8 +22,8 @@ GRAIN = 64  # hidden units that stay together, as on CUDA
 
 def machine_of(model: PaperModel) -> Any:
     """Return the paper's machine as a pretest would find it: straight lines, even shares."""
-    from heterotp_trainer.balancing.simulate import Machine
-    from heterotp_trainer.tensor_parallel.units import Plan
+    from heterotp_trainer.balancing.simulation import Machine
+    from heterotp_trainer.plans.unit_plan import Plan
 
     from heterotp_cli.simulate.blocks import Blocks, costs_of, link_of
 
@@ -40,7 +40,7 @@ def machine_of(model: PaperModel) -> Any:
 def mean_seconds(model: PaperModel, policy: dict[str, Any], chi: float, period: int) -> float:
     """Return the mean seconds of an iteration when the straggler moves on every `period` iterations."""
     from heterotp_api.policy import BalancingSettings
-    from heterotp_trainer.balancing.simulate import Simulation
+    from heterotp_trainer.balancing.simulation import Simulation
 
     run = Simulation(machine_of(model), BalancingSettings.model_validate(policy))
     turns = max(STEPS, -(-LEAST_ITERATIONS // period))

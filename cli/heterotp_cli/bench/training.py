@@ -11,18 +11,18 @@ import torch
 import torch.nn.functional as F
 from heterotp_api.policy import BalancingSettings
 from heterotp_api.training import ModelShape, Training
-from heterotp_trainer.balancing.work import Costs, Taken, WorkPlan, blocks, grain_for
-from heterotp_trainer.clock import NullClock
 from heterotp_trainer.data import Dataset, batches, load_dataset
-from heterotp_trainer.devices import Device
-from heterotp_trainer.lineages import Lineages
+from heterotp_trainer.devices.device import Device
+from heterotp_trainer.devices.phase_clock import NullClock
 from heterotp_trainer.model.vit import Block, VisionTransformer
-from heterotp_trainer.optimization import EagerAdamW, learning_rate, set_learning_rate
+from heterotp_trainer.plans.unit_plan import Plan
+from heterotp_trainer.plans.work_plan import Costs, Taken, WorkPlan, blocks, grain_for
+from heterotp_trainer.rebalancing.column_assigner import Lineages
 from heterotp_trainer.tensor_parallel.attention import ParallelAttention
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.linear import RowParallelLinear
 from heterotp_trainer.tensor_parallel.mlp import ParallelMLP
-from heterotp_trainer.tensor_parallel.units import Plan
+from heterotp_trainer.training.optimization import EagerAdamW, learning_rate, set_learning_rate
 from torch import Tensor, nn
 
 from heterotp_cli.bench.emulation import RANKS

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from heterotp_trainer.balancing.work import Costs, Curve, Line, LinearClass, Link, Moving
-from heterotp_trainer.tensor_parallel.units import Plan
+from heterotp_trainer.plans.unit_plan import Plan
+from heterotp_trainer.plans.work_plan import Costs, Curve, Line, LinearClass, Link, Moving
 
 PARTS = (("qkv", "column", "heads"), ("proj", "row", "heads"), ("fc1", "column", "ffn"), ("fc2", "row", "ffn"))
 

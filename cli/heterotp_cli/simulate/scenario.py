@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from heterotp_api.policy import BalancingSettings
-from heterotp_trainer.balancing.reshard import Case
-from heterotp_trainer.balancing.simulate import Iteration, Machine, Simulation
+from heterotp_trainer.balancing.simulation import Iteration, Machine, Simulation
+from heterotp_trainer.balancing.strategies.reshard import Case
 
 BEFORE, AFTER = 15, 60  # iterations before and after the onset
 EVICT = "evict"

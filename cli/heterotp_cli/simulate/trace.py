@@ -14,7 +14,7 @@ from itertools import repeat
 from pathlib import Path
 
 from heterotp_api.policy import BalancingSettings
-from heterotp_trainer.balancing.simulate import Machine, Simulation
+from heterotp_trainer.balancing.simulation import Machine, Simulation
 
 from heterotp_cli.errors import BadInput
 

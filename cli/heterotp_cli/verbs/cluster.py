@@ -11,9 +11,10 @@ from heterotp_api.policy import BalancingSettings
 from pydantic import ValidationError
 
 from heterotp_cli.errors import BadInput
-from heterotp_cli.verbs import orders, standing
+from heterotp_cli.verbs import change_requests as orders
+from heterotp_cli.verbs import change_status as standing
+from heterotp_cli.verbs.change_requests import CREATED_BY, Aim, Slow
 from heterotp_cli.verbs.kube import INJECTIONS, JOBS, Body, Kube
-from heterotp_cli.verbs.orders import CREATED_BY, Aim, Slow
 from heterotp_cli.verbs.target import Change, Standing
 from heterotp_cli.verbs.view import JobView, of_job, places_of
 

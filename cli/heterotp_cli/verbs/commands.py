@@ -131,7 +131,7 @@ def _inject(surface: Surface) -> click.Command:
         nodes: tuple[str, ...] = (),
         **where: Any,
     ) -> None:
-        from heterotp_cli.verbs import orders
+        from heterotp_cli.verbs import change_requests as orders
 
         aimed = orders.aim(ranks, groups, nodes)
         if off:
@@ -168,7 +168,7 @@ def _policy(surface: Surface) -> click.Command:
         no_wait: bool,
         **where: Any,
     ) -> None:
-        from heterotp_cli.verbs import orders
+        from heterotp_cli.verbs import change_requests as orders
 
         if default:
             given = {"--strategy": strategy, "--max-pruned-share": max_pruned_share, "--set": sets or None}

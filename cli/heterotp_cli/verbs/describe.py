@@ -7,8 +7,8 @@ from typing import Any
 from pydantic.alias_generators import to_camel
 
 from heterotp_cli.rows import percent, seconds
+from heterotp_cli.verbs.formatting import duration, listed, ratio, seconds_since
 from heterotp_cli.verbs.view import JobView, RankView
-from heterotp_cli.verbs.words import duration, listed, ratio, seconds_since
 
 
 def describe(view: JobView, now: float) -> list[str]:

@@ -6,8 +6,8 @@ Every sentence is a function from the view to text, empty where it has nothing t
 from collections.abc import Sequence
 
 from heterotp_cli.rows import percent, seconds
+from heterotp_cli.verbs.formatting import duration, listed, ranks_text, ratio, seconds_since, times
 from heterotp_cli.verbs.view import JobView, RankView
-from heterotp_cli.verbs.words import duration, listed, ranks_text, ratio, seconds_since, times
 
 WAITS = {
     "Unschedulable": "for nodes on which its pods fit",

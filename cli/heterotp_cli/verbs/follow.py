@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from heterotp_cli.errors import Failed
-from heterotp_cli.verbs.words import duration
+from heterotp_cli.verbs.formatting import duration
 
 EVERY_SECONDS = 1.0
 PATIENCE_SECONDS = 60.0  # with an API server that does not answer

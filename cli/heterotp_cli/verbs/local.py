@@ -20,8 +20,9 @@ from pydantic import ValidationError
 from heterotp_cli import workdir
 from heterotp_cli.errors import BadInput, Failed
 from heterotp_cli.follow import read_status
-from heterotp_cli.verbs import orders, standing
-from heterotp_cli.verbs.orders import Aim, Slow
+from heterotp_cli.verbs import change_requests as orders
+from heterotp_cli.verbs import change_status as standing
+from heterotp_cli.verbs.change_requests import Aim, Slow
 from heterotp_cli.verbs.target import Change, Standing
 from heterotp_cli.verbs.view import JobView, of_run, places_of
 

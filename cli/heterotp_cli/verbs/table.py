@@ -10,8 +10,8 @@ from rich.text import Text
 
 from heterotp_cli.colours import BAD, BUSY, GOOD, STRAGGLER, WAIT
 from heterotp_cli.rows import clock, percent, seconds
+from heterotp_cli.verbs.formatting import ABSENT, duration, ratio
 from heterotp_cli.verbs.view import JobView, RankView
-from heterotp_cli.verbs.words import ABSENT, duration, ratio
 
 ROOMY = 110  # columns from which on the table is set wide
 LEAST_ROWS = 4

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from heterotp_cli.verbs.orders import Aim, Slow
+from heterotp_cli.verbs.change_requests import Aim, Slow
 from heterotp_cli.verbs.view import JobView
 
 WAIT_SECONDS, POLL_SECONDS = 15.0, 0.25

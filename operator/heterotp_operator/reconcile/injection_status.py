@@ -13,10 +13,10 @@ from pydantic import ValidationError
 from heterotp_operator.reconcile.actions import Event
 from heterotp_operator.reconcile.conditions import Conditions
 from heterotp_operator.reconcile.deadlines import SILENCE_SECONDS
+from heterotp_operator.reconcile.formatting import some
 from heterotp_operator.reconcile.objects import Body, injection_spec, name_of
 from heterotp_operator.reconcile.observed import Observed, ended, phase, stamp
-from heterotp_operator.reconcile.told import rounded
-from heterotp_operator.reconcile.words import some
+from heterotp_operator.reconcile.training_status import rounded
 
 NAMED = 5  # jobs that a message names one by one
 NOTHING_LEFT = 0.99  # a rank from whom so much of its columns was taken has no products to slow

@@ -12,9 +12,9 @@ from pydantic import ValidationError
 
 from heterotp_operator.reconcile.actions import Action, BumpAttempt, CreatePod, Decision, DryRunPod, Event
 from heterotp_operator.reconcile.children import heal
+from heterotp_operator.reconcile.completion import delete, fail, finished, force_later, invalid, succeed
 from heterotp_operator.reconcile.conditions import AT_WORK, Conditions, created_message, was_complete
 from heterotp_operator.reconcile.deadlines import RANKS_TRAINING, expired, next_deadline, ran, soonest
-from heterotp_operator.reconcile.ends import delete, fail, finished, force_later, invalid, succeed
 from heterotp_operator.reconcile.failure import Cause, earlier_cause, find_cause, judge
 from heterotp_operator.reconcile.objects import is_ours
 from heterotp_operator.reconcile.observed import Observed, first_rank_of, phase

@@ -8,9 +8,9 @@ from heterotp_api.policy import policy_problem
 
 from heterotp_operator.reconcile.actions import Event
 from heterotp_operator.reconcile.conditions import Conditions
+from heterotp_operator.reconcile.formatting import some
 from heterotp_operator.reconcile.objects import Body, balancing_of, name_of, policy_spec, policy_wants
 from heterotp_operator.reconcile.policies import claimant
-from heterotp_operator.reconcile.words import some
 
 MAX_LAGGARDS = 64
 NAMED = 5  # jobs that a message names one by one

@@ -3,7 +3,7 @@
 from heterotp_operator.reconcile.conditions import Conditions
 from heterotp_operator.reconcile.deadlines import RANKS_TRAINING, SILENCE_SECONDS
 from heterotp_operator.reconcile.observed import Body, Observed, ended, phase, stamp
-from heterotp_operator.reconcile.told import told
+from heterotp_operator.reconcile.training_status import told
 
 UNRESOLVED = "does not resolve"  # a rank's last words when the gang's name is not in the DNS
 IMAGE_REASONS = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"}

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from heterotp_operator.reconcile.actions import Event
 from heterotp_operator.reconcile.conditions import Conditions
+from heterotp_operator.reconcile.formatting import some
 from heterotp_operator.reconcile.observed import Body, Observed, seconds
-from heterotp_operator.reconcile.told import rank_rows
-from heterotp_operator.reconcile.words import some
+from heterotp_operator.reconcile.training_status import rank_rows
 
 STRAGGLING, REPLACEMENT = "Straggling", "ReplacementAdvised"
 NAMED = 8  # ranks that a message names one by one

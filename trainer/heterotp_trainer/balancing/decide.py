@@ -9,17 +9,17 @@ from dataclasses import replace
 
 from heterotp_api.policy import BalancingSettings, Mig, Semi, Zero
 
-from heterotp_trainer.balancing.arrays import Relieved
-from heterotp_trainer.balancing.auto import case_of, moves_units, owned, stragglers
-from heterotp_trainer.balancing.detect import slowdowns
+from heterotp_trainer.balancing.detection import slowdowns
+from heterotp_trainer.balancing.explanations import NAMED, ranks_named
 from heterotp_trainer.balancing.history import History, Observation
-from heterotp_trainer.balancing.migration import migrate, receivers_of
-from heterotp_trainer.balancing.predict import iteration_seconds, pruned_share, shares, transfer_seconds
-from heterotp_trainer.balancing.reshard import Case
-from heterotp_trainer.balancing.semi import semi
-from heterotp_trainer.balancing.words import NAMED, ranks_named
-from heterotp_trainer.balancing.work import Costs, Reliefs, WorkPlan
-from heterotp_trainer.balancing.zero import fixed, prune, reference_seconds
+from heterotp_trainer.balancing.prediction import iteration_seconds, pruned_share, shares, transfer_seconds
+from heterotp_trainer.balancing.strategies.auto import case_of, moves_units, owned, stragglers
+from heterotp_trainer.balancing.strategies.mig import migrate, receivers_of
+from heterotp_trainer.balancing.strategies.reshard import Case
+from heterotp_trainer.balancing.strategies.semi import semi
+from heterotp_trainer.balancing.strategies.zero import fixed, prune, reference_seconds
+from heterotp_trainer.plans.cost_tables import Relieved
+from heterotp_trainer.plans.work_plan import Costs, Reliefs, WorkPlan
 
 MOST_REPRICINGS = 2  # of one set of stragglers: two plans, each dear when it is tried, must not take turns for ever
 

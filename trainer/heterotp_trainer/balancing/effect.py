@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from heterotp_trainer.balancing.arrays import Relieved, added, total
-from heterotp_trainer.balancing.predict import shares, transfers, weights_of
-from heterotp_trainer.balancing.work import Costs, Piece, WorkPlan
+from heterotp_trainer.balancing.prediction import shares, transfers, weights_of
+from heterotp_trainer.plans.cost_tables import Relieved, added, total
+from heterotp_trainer.plans.work_plan import Costs, Piece, WorkPlan
 
 
 @dataclass(frozen=True)

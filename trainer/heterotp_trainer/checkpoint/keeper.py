@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from heterotp_trainer.checkpoint import files, stream
-from heterotp_trainer.environment import RankEnvironment
+from heterotp_trainer.launch.environment import RankEnvironment
 from heterotp_trainer.tensor_parallel.context import TPContext
 
 EVERY_SECONDS = 600.0

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from heterotp_trainer.clock import phase
+from heterotp_trainer.devices.phase_clock import phase
 from heterotp_trainer.tensor_parallel.context import TPContext
 
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from heterotp_trainer.clock import Clock
-from heterotp_trainer.devices import Device
-from heterotp_trainer.tensor_parallel.units import Family, Plan
+from heterotp_trainer.devices.device import Device
+from heterotp_trainer.devices.phase_clock import Clock
+from heterotp_trainer.plans.unit_plan import Family, Plan
 
 
 @dataclass

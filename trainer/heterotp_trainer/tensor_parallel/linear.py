@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from heterotp_trainer.balancing.work import Parallel
+from heterotp_trainer.plans.work_plan import Parallel
 from heterotp_trainer.tensor_parallel.collectives import start_sum
+from heterotp_trainer.tensor_parallel.column_partition import Lineage
 from heterotp_trainer.tensor_parallel.context import TPContext
-from heterotp_trainer.tensor_parallel.lineage import Lineage
 from heterotp_trainer.tensor_parallel.product import multiply, rows_of
 from heterotp_trainer.tensor_parallel.regions import enter_unit, leave_unit
 from heterotp_trainer.tensor_parallel.resized import ResizedColumn, ResizedRow

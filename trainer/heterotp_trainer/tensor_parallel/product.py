@@ -4,7 +4,7 @@ import time
 
 from torch import Tensor
 
-from heterotp_trainer.clock import phase
+from heterotp_trainer.devices.phase_clock import phase
 from heterotp_trainer.tensor_parallel.context import TPContext
 
 

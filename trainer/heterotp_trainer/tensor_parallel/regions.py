@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from heterotp_trainer.clock import ATTENTION, Clock
-from heterotp_trainer.tensor_parallel.units import Family
+from heterotp_trainer.devices.phase_clock import ATTENTION, Clock
+from heterotp_trainer.plans.unit_plan import Family
 
 PHASE: dict[Family, str] = {"heads": ATTENTION, "ffn": "unit"}
 

@@ -21,12 +21,12 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from heterotp_trainer.clock import phase
+from heterotp_trainer.devices.phase_clock import phase
 from heterotp_trainer.tensor_parallel.collectives import start_sum
+from heterotp_trainer.tensor_parallel.column_partition import Lineage
+from heterotp_trainer.tensor_parallel.column_transport import Courier, courier
 from heterotp_trainer.tensor_parallel.columns import ColumnSet
 from heterotp_trainer.tensor_parallel.context import TPContext
-from heterotp_trainer.tensor_parallel.couriers import Courier, courier
-from heterotp_trainer.tensor_parallel.lineage import Lineage
 from heterotp_trainer.tensor_parallel.product import multiply, rows_of
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from heterotp_trainer.tensor_parallel.units import Family
+from heterotp_trainer.plans.unit_plan import Family
 
 
 @dataclass(frozen=True)

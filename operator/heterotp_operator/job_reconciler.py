@@ -1,0 +1,157 @@
+"""One reconcile of a job: observe the stores, ask the plan, carry it out. What decides is in reconcile/."""
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pydantic import ValidationError
+
+from heterotp_operator.apply import Applier, Refusals
+from heterotp_operator.cluster import COSCHEDULING, VOLCANO, Cluster, NotFound, Refused
+from heterotp_operator.events import Recorder
+from heterotp_operator.informers import Intake
+from heterotp_operator.metrics import Metrics
+from heterotp_operator.observe import observe
+from heterotp_operator.queue import Key, WorkQueue
+from heterotp_operator.reconcile.actions import ApplyConfigMap, Decision, TouchPod
+from heterotp_operator.reconcile.control import Effective
+from heterotp_operator.reconcile.observed import Observed
+from heterotp_operator.reconcile.plan import plan
+from heterotp_operator.settings import Settings
+from heterotp_operator.status_throttle import awaits_ranks, due
+from heterotp_operator.store import Json, Stores
+from heterotp_operator.trainer_poller import Poller
+
+REFRESH_SECONDS = 1.0  # in which a kubelet that was woken hands the control document to rank 0
+ANSWER_SECONDS = 3.0  # in which running ranks take a control document
+PODGROUPS = {"volcano": VOLCANO, "coscheduling": COSCHEDULING}
+
+
+@dataclass
+class _Memory:
+    """What is kept between reconciles of one job; losing it costs one more call and nothing else."""
+
+    uid: str
+    attempt: int = -1
+    refusals: Refusals = field(default_factory=dict)
+    written_at: float = float("-inf")
+    waiting_since: float | None = None  # that the status tells less than the ranks were told
+
+
+class Reconciler:
+    """Brings one job after the other to what its plan says."""
+
+    def __init__(
+        self,
+        stores: Stores,
+        intake: Intake,
+        cluster: Cluster,
+        queue: WorkQueue,
+        poller: Poller,
+        recorder: Recorder,
+        metrics: Metrics,
+        settings: Settings,
+        published: dict[Key, Effective],
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._stores, self._intake, self._cluster, self._queue = stores, intake, cluster, queue
+        self._poller = poller
+        self._recorder, self._metrics, self._settings, self._now = recorder, metrics, settings, now
+        self._memories: dict[Key, _Memory] = {}
+        self._published = published
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Observe, plan and apply one job; return the seconds after which to look again. Raises ApiError."""
+        for _ in range(2):  # a refusal changes what is observed, and the status should say so at once
+            job = self._stores.jobs.get(key)
+            if job is None:
+                self._forget(key)
+                return None
+            memory = self._memory(key, job)
+            observed = await self._observe(key, job, memory)
+            decision = plan(observed)
+            applier = Applier(self._cluster, self._stores, job, memory.refusals)
+            try:
+                accepted = await applier.run(decision.actions)
+            finally:
+                if applier.changed:
+                    self._queue.add(key)
+            if accepted:
+                break
+        self._tell(key, observed, decision)
+        await self._report(key, applier, decision, memory)
+        # an answer may be the first to show another label: then whom it left must hear of it, too
+        self._intake.enqueue_dependents(job, self._stores.jobs.get(key))
+        return decision.requeue_after
+
+    async def _observe(self, key: Key, job: Json, memory: _Memory) -> Observed:
+        podgroup = await self._podgroup(key, job)
+        return observe(self._stores, self._poller, self._settings, key, job, self._now(), podgroup, memory.refusals)
+
+    def _tell(self, key: Key, observed: Observed, decision: Decision) -> None:
+        """Remember and count what was published, and ask rank 0 for it as soon as it can have it."""
+        with contextlib.suppress(ValidationError):  # of a job that was refused nothing is published
+            self._published[key] = observed.effective
+        if any(isinstance(action, ApplyConfigMap) for action in decision.actions):
+            strategy = ((decision.status or {}).get("balancing") or {}).get("strategy", "None")
+            self._metrics.published.labels(key[0], strategy).inc()
+        if any(isinstance(action, TouchPod) for action in decision.actions):
+            self._poller.queue.add_after(key, REFRESH_SECONDS)
+
+    async def _report(self, key: Key, applier: Applier, decision: Decision, memory: _Memory) -> None:
+        """Write the status if it is worth a write, then the events."""
+        job = self._stores.jobs.get(key) or applier.job
+        if decision.status is not None and self._is_due(key, job["status"], decision.status, memory):
+            await applier.write_status(decision.status)
+            self._metrics.observe_transition(applier.job, {**job["status"], **decision.status}, self._now())
+            memory.written_at, memory.waiting_since = self._now(), None
+            if applier.changed:
+                self._queue.add(key)
+        self._metrics.observe_job(key, job["spec"], decision.status or job["status"])
+        for event in decision.events:
+            await self._recorder.record(applier.job, event)
+
+    def _is_due(self, key: Key, written: Json, wanted: Json, memory: _Memory) -> bool:
+        """Return whether to write the status now; what ranks are being told waits a moment for their answer."""
+        now = self._now()
+        if not due(written, wanted, now - memory.written_at):
+            return False
+        if not awaits_ranks(written, wanted):
+            return True
+        if memory.waiting_since is None:
+            memory.waiting_since = now
+        left = memory.waiting_since + ANSWER_SECONDS - now
+        if left > 0:
+            self._queue.add_after(key, left)
+        return left <= 0
+
+    def _memory(self, key: Key, job: Json) -> _Memory:
+        uid, attempt = job["metadata"]["uid"], job["status"].get("attempt", -1)
+        memory = self._memories.get(key)
+        if memory is None or memory.uid != uid:
+            memory = self._memories[key] = _Memory(uid, attempt)
+        if memory.attempt != attempt:
+            memory.attempt = attempt
+            memory.refusals.clear()
+        return memory
+
+    async def _podgroup(self, key: Key, job: Json) -> Json | None:
+        provider = ((job["spec"].get("runPolicy") or {}).get("gang") or {}).get("provider")
+        if provider not in PODGROUPS:
+            return None
+        known = self._stores.podgroups.get(key)
+        if known is not None:
+            return known
+        try:
+            self._stores.podgroups.upsert(await self._cluster.get(PODGROUPS[provider], *key))
+        except (NotFound, Refused):  # making it will tell why
+            return None
+        return self._stores.podgroups.get(key)
+
+    def _forget(self, key: Key) -> None:
+        self._memories.pop(key, None)
+        self._published.pop(key, None)
+        self._poller.forget(key)
+        self._queue.discard(key)
+        self._metrics.forget_job(key)

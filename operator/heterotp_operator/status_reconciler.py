@@ -1,0 +1,103 @@
+"""Reconciles of policies and injections: they own nothing, so all there is to do is to keep their status true."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from heterotp_operator.cluster import STATUS_MANAGER, Cluster, NotFound, Resource
+from heterotp_operator.events import Recorder
+from heterotp_operator.informers import Intake
+from heterotp_operator.observe import observe
+from heterotp_operator.queue import Key
+from heterotp_operator.reconcile.actions import Event
+from heterotp_operator.reconcile.control import Effective
+from heterotp_operator.reconcile.injection_status import InjectionSeen, injection_status
+from heterotp_operator.reconcile.objects import injection_wants, is_ours
+from heterotp_operator.reconcile.observed import Observed
+from heterotp_operator.reconcile.policy_status import PolicySeen, policy_status
+from heterotp_operator.settings import Settings
+from heterotp_operator.status_throttle import due
+from heterotp_operator.store import Json, Stores, key_of
+from heterotp_operator.trainer_poller import Poller
+
+Decide = Callable[[Key, Json, float], tuple[Json, tuple[Event, ...]]]
+
+
+class Views:
+    """What the two kinds' decisions look at, taken from the stores; `published` is of each job's last reconcile."""
+
+    def __init__(self, stores: Stores, poller: Poller, settings: Settings, published: Mapping[Key, Effective]) -> None:
+        self._stores, self._poller, self._settings, self._published = stores, poller, settings, published
+
+    def policy(self, key: Key, body: Json, now: float) -> tuple[Json, tuple[Event, ...]]:
+        """Return a policy's status and news."""
+        return policy_status(PolicySeen(body, self._stores.policies.in_namespace(key[0]), self._jobs(key[0]), now))
+
+    def injection(self, key: Key, body: Json, now: float) -> tuple[Json, tuple[Event, ...]]:
+        """Return an injection's status and news."""
+        jobs = [job for job in self._jobs(key[0]) if injection_wants(body, job)]
+        return injection_status(InjectionSeen(body, tuple(self._job(key_of(job), job, now) for job in jobs), now))
+
+    def _jobs(self, namespace: str) -> tuple[Json, ...]:
+        return tuple(job for job in self._stores.jobs.in_namespace(namespace) if is_ours(job))
+
+    def _job(self, key: Key, job: Json, now: float) -> Observed:
+        published = self._published.get(key)
+        return observe(self._stores, self._poller, self._settings, key, job, now, published=published)
+
+
+@dataclass
+class _Memory:
+    uid: str
+    written_at: float = float("-inf")
+
+
+class Reports:
+    """Keeps the status of one kind's objects true."""
+
+    def __init__(
+        self,
+        resource: Resource,
+        intake: Intake,
+        decide: Decide,
+        cluster: Cluster,
+        recorder: Recorder,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._resource, self._intake, self._decide = resource, intake, decide
+        self._store = intake.store_of(resource)
+        self._cluster, self._recorder, self._now = cluster, recorder, now
+        self._memories: dict[Key, _Memory] = {}
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Decide on one object's status and write it if it is worth a write. Raises ApiError."""
+        body = self._store.get(key)
+        if body is None:
+            self._memories.pop(key, None)
+            return None
+        memory = self._memory(key, body["metadata"]["uid"])
+        now = self._now()
+        status, events = self._decide(key, body, now)
+        if due(body["status"], status, now - memory.written_at):
+            await self._write(body, status)
+            memory.written_at = now
+        for event in events:
+            await self._recorder.record(body, event)
+        return None
+
+    def _memory(self, key: Key, uid: str) -> _Memory:
+        memory = self._memories.get(key)
+        if memory is None or memory.uid != uid:
+            memory = self._memories[key] = _Memory(uid)
+        return memory
+
+    async def _write(self, body: Json, status: Json) -> None:
+        metadata = {field: body["metadata"][field] for field in ("name", "namespace", "uid")}
+        head = {"apiVersion": self._resource.api_version, "kind": self._resource.kind}
+        try:
+            answer = await self._cluster.apply(
+                {**head, "metadata": metadata, "status": status}, STATUS_MANAGER, "status"
+            )
+        except NotFound:
+            return  # it went away meanwhile; its event does the rest
+        self._intake.upsert(self._resource, answer)  # it may be the first to show an edit

@@ -1,0 +1,169 @@
+"""What an iteration would take under a plan: the price by which plans are compared (eq. 2 and 3 of the paper)."""
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from heterotp_trainer.balancing.history import Observation
+from heterotp_trainer.plans.cost_tables import Array, Relieved, added, at, total
+from heterotp_trainer.plans.work_plan import Costs, Line, Primitive, Reliefs, WorkPlan
+
+MOST_CORRECTION = 2.0  # of the price of transfers by one live sample
+Amount = TypeVar("Amount", float, Array)
+Receivers = Sequence[tuple[int, float]]
+
+
+@dataclass(frozen=True)
+class Transfer(Generic[Amount]):
+    """Elements that one sender's migration moves in one call, in `pieces` transfers, one after the other."""
+
+    how: str  # broadcast, reduce (summed on the way back) or piece
+    elements: Amount
+    pieces: Amount | int = 1
+
+
+def transfers(
+    parallel: str, rows: int, outputs: Amount, columns: Amount, receivers: Amount, primitive: Primitive
+) -> Iterator[Transfer[Amount]]:
+    """Yield the transfers of one forward and one backward call that migrates columns to so many receivers.
+
+    Column-parallel: W[:, C] and dY go out, Y and dW[:, C] come back. Row-parallel: X[:, C] and W[:, C] go out,
+    dX[:, C] and dW[:, C] come back. What flows into an all-reduce anyway is merged there by broadcastReduce and
+    comes back by itself in scatterGather (dX of a column-parallel, Y of a row-parallel linear).
+    """
+    merged = primitive == "broadcastReduce"
+    out, times = ("broadcast", 1) if merged else ("piece", receivers)
+    if parallel == "column":
+        yield Transfer(out, outputs * columns, times)
+        yield Transfer("reduce" if merged else "piece", rows * outputs * times, times)  # Y back
+        yield Transfer(out, rows * outputs * times, times)  # dY out
+        yield Transfer("piece", outputs * columns, receivers)
+        if not merged:
+            yield Transfer("piece", rows * columns, receivers)
+        return
+    yield Transfer(out, (rows + outputs) * columns, times)
+    yield Transfer("piece", (rows + outputs) * columns, receivers)
+    if not merged:
+        yield Transfer("piece", rows * outputs * receivers, receivers)
+
+
+def transfer_seconds(costs: Costs, reliefs: Reliefs, receivers: int, primitive: Primitive) -> float:
+    """Return Phi1: the seconds an iteration that the transfers of all senders take."""
+    relieved = Relieved.of(reliefs, len(costs.classes), costs.ranks)
+    seconds = 0.0
+    for k, linears in enumerate(costs.classes):
+        senders = np.flatnonzero(relieved.migrated[k])
+        columns, outputs = relieved.migrated[k, senders], costs.tables.outputs[k, senders]
+        count, moved = np.minimum(float(receivers), columns), np.zeros(len(senders))
+        for each in transfers(linears.parallel, linears.rows, outputs, columns, count, primitive):
+            line: Line = getattr(costs.link, each.how)
+            moved += line.fixed * each.pieces + line.slope * each.elements * costs.item_bytes
+        seconds += linears.calls * total(moved)
+    return seconds
+
+
+def received_columns(costs: Costs, reliefs: Reliefs, receivers: Receivers) -> Array:
+    """Return the columns that each rank computes for others, scaled to its own outputs (the most, if it has none).
+
+    By weight, not yet rounded to whole columns: [K, e].
+    """
+    relieved = Relieved.of(reliefs, len(costs.classes), costs.ranks)
+    outputs, taking, senders = costs.tables.outputs, costs.tables.taking, relieved.ranks
+    work = [total(row) for row in relieved.migrated[:, senders] * outputs[:, senders]]
+    parts = np.array(work).reshape(-1, 1) * weights_of(tuple(receivers), costs.ranks)
+    return np.divide(parts, taking, out=np.zeros_like(parts), where=taking > 0)
+
+
+@functools.lru_cache(maxsize=4)  # one decision prices many plans with the same receivers
+def weights_of(receivers: tuple[tuple[int, float], ...], ranks: int) -> Array:
+    """Return each rank's share, 0..1, of what migrates: [e]."""
+    weights = np.zeros(ranks)
+    weights[[rank for rank, _ in receivers]] = [weight for _, weight in receivers]
+    whole = total(weights)
+    return weights / whole if whole else weights
+
+
+def kept_seconds(costs: Costs, reliefs: Reliefs) -> Array:
+    """Return what the products that each rank keeps of its own take by its curves: [e]."""
+    relieved = Relieved.of(reliefs, len(costs.classes), costs.ranks)
+    tables = costs.tables
+    kept = tables.seconds(tables.columns - relieved.pruned - relieved.migrated)
+    return added(tables.calls * kept, costs.ranks)
+
+
+def received_seconds(costs: Costs, reliefs: Reliefs, receivers: Receivers) -> Array:
+    """Return what the products that each rank does for others take by its curves: [e]."""
+    tables, received = costs.tables, received_columns(costs, reliefs, receivers)
+    theirs = tables.seconds(received)
+    strange = (tables.outputs == 0) | (tables.columns == 0)  # a rank without such work goes by the slowest other
+    for k, rank in zip(*np.nonzero(strange & (received > 0)), strict=True):
+        theirs[k, rank] = at(tables.xs[k], tables.ys[k], np.full(costs.ranks, received[k, rank])).max()
+    return added(tables.calls * theirs, costs.ranks)
+
+
+def own_seconds(costs: Costs, seen: Observation, relieved: Relieved) -> Array:
+    """Return T of each rank without what is taken from it, and without what it does for others: [e].
+
+    M_i = M^_i t(kept) / t(full); a relieved rank pays allocation and extraction (Omega1, Omega2) on top.
+    """
+    less = kept_seconds(costs, relieved) * slower(costs, seen) - seen.full
+    gone = shares(costs, relieved.pruned + relieved.migrated)
+    line = costs.extraction
+    return seen.total + np.where(gone > 0, less + costs.allocation + line.fixed + line.slope * gone, 0.0)
+
+
+def slower(costs: Costs, seen: Observation) -> Array:
+    """Return how many times as long each rank's products take as they did in the pretest: [e]."""
+    whole = costs.tables.full
+    return np.divide(seen.full, whole, out=np.ones(costs.ranks), where=whole > 0)
+
+
+def iteration_seconds(
+    costs: Costs,
+    seen: Observation,
+    reliefs: Reliefs,
+    receivers: Receivers = (),
+    primitive: Primitive = "broadcastReduce",
+    base_wait: float = 0.0,
+    own: Array | None = None,
+) -> float:
+    """Return max_i T_i under the plan + transfers + the least that an iteration waits in its own collectives.
+
+    own: what own_seconds found, where many plans take the same from everybody.
+    """
+    relieved = Relieved.of(reliefs, len(costs.classes), costs.ranks)
+    if not relieved:
+        return float(seen.total.max()) + base_wait
+    totals = own_seconds(costs, seen, relieved) if own is None else own
+    if not relieved.migrates:
+        return float(totals.max()) + base_wait
+    totals = totals + received_seconds(costs, relieved, receivers) * slower(costs, seen)
+    return float(totals.max()) + transfer_seconds(costs, relieved, len(receivers), primitive) + base_wait
+
+
+def refreshed(costs: Costs, plan: WorkPlan, measured_seconds: float) -> Costs:
+    """Return costs whose transfers explain what an iteration under the plan took; at most MOST_CORRECTION at once."""
+    moved = transfer_seconds(costs, plan.taken, len(plan.receivers), plan.primitive)
+    if not moved or plan.predicted_seconds is None:
+        return costs
+    factor = 1 + (measured_seconds - plan.predicted_seconds) / moved
+    factor = min(MOST_CORRECTION, max(1 / MOST_CORRECTION, factor))
+    return replace(costs, link=costs.link.scaled(factor))
+
+
+def shares(costs: Costs, columns: Array) -> Array:
+    """Return which share of each rank's work, by operations, these columns [K, e] are: [e]."""
+    tables = costs.tables
+    gone, whole = (added(tables.operations * each, costs.ranks) for each in (columns, tables.columns))
+    return np.divide(gone, whole, out=np.zeros(costs.ranks), where=whole > 0)
+
+
+def pruned_share(costs: Costs, reliefs: Reliefs) -> float:
+    """Return the share, 0..1, of all ranks' work that is deleted."""
+    relieved = Relieved.of(reliefs, len(costs.classes), costs.ranks)
+    operations = costs.tables.operations
+    gone, whole = (total(operations * each) for each in (relieved.pruned, costs.tables.columns))
+    return gone / whole if whole else 0.0

@@ -1,0 +1,136 @@
+"""Training without training: the trainer's own decisions on computed times, iteration by iteration.
+
+An iteration takes what the plan in force costs at the true speeds. A decision sees it one boundary later, and ranks
+answer a proposal two boundaries after it, as in the trainer; what a plan or a move changes is not measured.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from heterotp_api.policy import BalancingSettings
+
+from heterotp_trainer.balancing.decide import decide
+from heterotp_trainer.balancing.history import History, Observation
+from heterotp_trainer.balancing.prediction import iteration_seconds, pruned_share
+from heterotp_trainer.balancing.strategies.reshard import Case, move_seconds
+from heterotp_trainer.plans.ownership import Ownership
+from heterotp_trainer.plans.unit_plan import FAMILIES, Plan
+from heterotp_trainer.plans.work_plan import Costs, WorkPlan
+
+ANSWER_BOUNDARIES = 2  # from a proposal to the ranks' answers
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Ranks to train on: costs and first shares; seconds an iteration of all else.
+
+    unit_seconds: what moves with the units, attention's and the network's, of a rank with an even share; wait: what an
+    iteration waits at least in its collectives.
+    """
+
+    costs: Costs
+    shards: Plan
+    fixed: float = 0.0
+    unit_seconds: tuple[float, float] = (0.0, 0.0)
+    wait: float = 0.0
+    slowness: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """What one iteration took, the move after it included; deleted: share of all work that nobody did."""
+
+    seconds: float
+    moved: bool
+    moved_seconds: float
+    deleted: float
+    plan: WorkPlan
+
+
+class Simulation:
+    """One job under a policy; the policy may change between iterations."""
+
+    def __init__(self, machine: Machine, policy: BalancingSettings) -> None:
+        self.machine, self.policy = machine, policy
+        self.plan = WorkPlan(ownership=Ownership(machine.shards, machine.slowness))
+        self._shards, self._history = machine.shards, History(policy.window)
+        self._newest: tuple[Observation, Plan] | None = None
+        self._answers = deque([0] * ANSWER_BOUNDARIES, maxlen=ANSWER_BOUNDARIES)
+        self._fresh = True
+        self._unchanged, self._chis = 0, list[float]()
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing changes any more as long as the slow-downs stay as they are."""
+        return self._unchanged > 2 * self.policy.window + ANSWER_BOUNDARIES
+
+    def run(self, chis: Sequence[float], count: int) -> list[tuple[int, Iteration]]:
+        """Train `count` iterations at these slow-downs; return stretches of alike iterations and their lengths."""
+        stretches: list[tuple[int, Iteration]] = []
+        for done in range(count):
+            stretches.append((1, self.step(chis)))
+            if self.quiet and count - done > 1:
+                return [*stretches, (count - done - 1, stretches[-1][1])]
+        return stretches
+
+    @property
+    def _costs(self) -> Costs:
+        return self.machine.costs.owned_by(self._shards)
+
+    def step(self, chis: Sequence[float]) -> Iteration:
+        """Train one iteration in which rank i's products take chis[i] times as long."""
+        seen, plan = self.seen(chis), self.plan
+        seconds = self._seconds(seen, plan)
+        deleted = pruned_share(self._costs, plan.taken) if plan.reliefs else 0.0
+        moved = self._boundary(None if self._fresh else (seen, self._shards))
+        same = self.plan is plan and moved is None and list(chis) == self._chis
+        self._unchanged, self._chis = self._unchanged + 1 if same else 0, list(chis)
+        return Iteration(seconds + (moved or 0.0), moved is not None, moved or 0.0, deleted, plan)
+
+    def seen(self, slowdowns: Sequence[float]) -> Observation:
+        """Return what an iteration under these slow-downs looks like."""
+        chis, machine, ranks = np.asarray(slowdowns, dtype=np.float64), self.machine, len(slowdowns)
+        attention, network = (
+            np.asarray(self._shards.counts(f)) * each * ranks / self._shards.total(f)
+            for f, each in zip(FAMILIES, machine.unit_seconds, strict=True)
+        )
+        flat = np.ones(ranks)
+        rows = [self._costs.tables.full * chis, attention + network, flat * machine.fixed, flat * machine.wait]
+        probed = np.where(self._costs.idle, chis, 0.0)
+        return Observation.from_rows([*rows, attention, probed], self.plan.migrates)
+
+    def _seconds(self, seen: Observation, plan: WorkPlan) -> float:
+        if plan.reliefs:
+            wait = self.machine.wait
+            return iteration_seconds(self._costs, seen, plan.taken, plan.receivers, plan.primitive, wait)
+        counts = {family: self._shards.counts(family) for family in FAMILIES}
+        return Case(self._costs, seen, self._shards).seconds(counts) + self.machine.wait
+
+    def _boundary(self, newest: tuple[Observation, Plan] | None) -> float | None:
+        """Decide on what was seen one iteration ago; return the seconds of a move, None where none is made."""
+        if self._history.window != self.policy.window:
+            self._history = self._history.resized(self.policy.window)
+        if self._newest is not None:
+            seen, shards = self._newest
+            same = shards == self._shards
+            costs = self.machine.costs.owned_by(shards)
+            self._history.add(seen if same else Case(costs, seen, shards).seen_under(self._shards))
+        self._newest = newest
+        ranks = self._shards.ranks
+        decided = decide(self._history, self.policy, self.plan, self._costs, [self._answers[0]] * ranks)
+        proposal = decided.ownership.proposal
+        self._answers.append(proposal.number if proposal is not None else 0)
+        self._fresh, before, self.plan = decided.work != self.plan.work, self._shards, decided
+        after = decided.ownership.shards
+        if after is None or after == before:
+            return None
+        return self._move(before, after)
+
+    def _move(self, before: Plan, after: Plan) -> float:
+        costs = self._costs
+        self._history = self._history.rebased(lambda seen: Case(costs, seen, before).seen_under(after))
+        self._shards, self._fresh = after, True
+        counts = ({family: plan.counts(family) for family in FAMILIES} for plan in (before, after))
+        return move_seconds(costs, *counts)

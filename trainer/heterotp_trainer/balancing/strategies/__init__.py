@@ -1,0 +1,1 @@
+"""The balancing strategies, one file each."""

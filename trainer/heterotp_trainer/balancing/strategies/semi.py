@@ -1,0 +1,217 @@
+"""SEMI: migrate what time allows, prune the rest (algorithms, section 4; the paper's eq. 2 and 3)."""
+
+import bisect
+import functools
+import math
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from heterotp_api.policy import Semi
+
+from heterotp_trainer.balancing.history import Observation
+from heterotp_trainer.balancing.prediction import (
+    iteration_seconds,
+    own_seconds,
+    pruned_share,
+    received_seconds,
+    shares,
+    slower,
+    transfer_seconds,
+)
+from heterotp_trainer.balancing.strategies.mig import Priced, receivers_of, slowest_first
+from heterotp_trainer.balancing.strategies.zero import prune, reference_seconds
+from heterotp_trainer.plans.cost_tables import Array, Relieved, total
+from heterotp_trainer.plans.work_plan import Costs, blocks, grain_for
+
+BETAS = [step / 32 for step in range(33)]  # a straggler has hardly more blocks of columns
+BISECTIONS = 40
+
+
+@dataclass(frozen=True)
+class Case:
+    """What all plans for some stragglers, the slowest first, have in common."""
+
+    costs: Costs
+    seen: Observation
+    order: Sequence[int]
+    settings: Semi
+    base_wait: float
+
+    @cached_property
+    def wanted(self) -> Relieved:
+        """What is pruned when all of them prune, down to T_min."""
+        least = reference_seconds(self.costs, self.seen, "minimum")
+        return prune(self.costs, self.seen, self.order, self.settings.zero, least, 1.0)
+
+    @cached_property
+    def receivers(self) -> tuple[tuple[int, float], ...]:
+        """Who takes what migrates."""
+        return receivers_of(self.costs, self.seen, self.order)
+
+    @cached_property
+    def own(self) -> Array:
+        """T of each rank without what it does for others: the same whether the wanted columns migrate or not."""
+        return own_seconds(self.costs, self.seen, self.wanted)
+
+    def split(self, x: int, rows_only: bool = False) -> Priced:
+        """Return the plan in which the x slowest migrate and the others prune, and its price (eq. 3).
+
+        rows_only: they migrate columns of row-parallel linears alone, and prune the others.
+        """
+        senders = np.zeros(self.costs.ranks, dtype=bool)
+        senders[list(self.order[:x])] = True
+        moves = senders & (self.costs.tables.rows | (not rows_only))
+        return self._moving(np.where(moves, self.wanted.pruned, 0.0))
+
+    def with_beta(self, beta: float) -> Priced:
+        """Return the plan in which the only straggler migrates beta of the work it gives up and prunes the rest.
+
+        Row-parallel linears migrate first: of those only columns travel, while a column-parallel linear sends its
+        whole dY and gets back its whole Y, however few columns migrate.
+        """
+        rank, wanted, costs = self.order[0], self.wanted.pruned, self.costs
+        moved = np.zeros_like(wanted)
+        for k, share in enumerate(_by_parallel(costs, wanted[:, rank] * costs.tables.operations[:, rank], beta)):
+            # of both grains, so that what is left to prune is whole blocks again
+            grains = (self.settings.zero.grain, self.settings.mig.grain)
+            step = math.lcm(*(grain_for(g, costs.grains[rank], costs.classes[k].columns[rank]) for g in grains))
+            moved[k, rank] = wanted[k, rank] if share >= 1 else blocks(float(wanted[k, rank]) * share, step)
+        return self._moving(moved)
+
+    def bounded(self, limit: float) -> Priced:
+        """Return the plan that prunes as far down as the limit allows and migrates nothing."""
+        least = reference_seconds(self.costs, self.seen, "minimum")
+        reliefs = prune(self.costs, self.seen, self.order, self.settings.zero, least, limit)
+        seconds = iteration_seconds(self.costs, self.seen, reliefs, base_wait=self.base_wait)
+        return Priced(reliefs, self.receivers, seconds)
+
+    def _moving(self, moved: Array) -> Priced:
+        """Return the plan in which these of the wanted columns migrate; nobody is left to take them: all prune."""
+        moved = moved if self.receivers else np.zeros_like(moved)
+        reliefs, primitive = Relieved(self.wanted.pruned - moved, moved), self.settings.mig.primitive
+        seconds = iteration_seconds(self.costs, self.seen, reliefs, self.receivers, primitive, self.base_wait, self.own)
+        return Priced(reliefs, self.receivers, seconds)
+
+
+def semi(
+    costs: Costs, seen: Observation, stragglers: Collection[int], settings: Semi, limit: float, base_wait: float
+) -> Priced:
+    """Return the plan that deletes least among those within timeTolerance of the fastest, at most `limit` deleted."""
+    order = slowest_first(seen, stragglers)
+    case = Case(costs, seen, order, settings, base_wait)
+    if settings.migrating_stragglers is not None:
+        least = min(settings.migrating_stragglers, len(order))
+        return _first_allowed(costs, (case.split(x) for x in range(least, len(order) + 1)), limit)
+    if len(order) == 1 and settings.beta_rule == "costBalance":
+        balanced = balanced_beta(case)
+        betas = [balanced, *(beta for beta in BETAS if beta > balanced)]
+        return _first_allowed(costs, (case.with_beta(beta) for beta in betas), limit)
+    bounded = [case.bounded(limit)] if limit < 1 else []
+    plans = [case.with_beta(beta) for beta in BETAS] if len(order) == 1 else of_several(case, limit, bounded)
+    return least_deletion(costs, [*plans, *bounded], settings.time_tolerance, limit)
+
+
+def _first_allowed(costs: Costs, plans: Iterable[Priced], limit: float) -> Priced:
+    """Return the first plan that deletes no more than allowed; they delete less and less, the last one least."""
+    plan = None
+    for plan in plans:
+        if pruned_share(costs, plan.reliefs) <= limit:
+            break
+    assert plan is not None
+    return plan
+
+
+def of_several(case: Case, limit: float, others: Sequence[Priced]) -> list[Priced]:
+    """Return which of all plans in which the x slowest migrate may be the best: per kind the fastest and the last.
+
+    Kinds: all of a rank's columns, or of row-parallel linears only. With x time never falls and deletion never grows,
+    so that the fastest allowed has the least x allowed, and halving finds the largest x within timeTolerance of it.
+    """
+    most = len(case.order)
+    every, rows = (functools.cache(functools.partial(case.split, rows_only=rows_only)) for rows_only in (False, True))
+    first = [(plan, _least_allowed(case.costs, plan, most, limit)) for plan in (every, rows)]
+    fastest = [plan(x) for plan, x in first if x or plan is every]  # at 0 they are the same
+    allowed = [plan for plan in [*others, *fastest] if pruned_share(case.costs, plan.reliefs) <= limit]
+    in_time = (1 + case.settings.time_tolerance) * min(plan.seconds for plan in allowed or fastest)
+    x = _most(every, first[0][1], most, in_time)
+    y = _most(rows, max(first[1][1], x), most, in_time)  # with fewer senders than x it would delete more
+    return [*fastest, every(x), rows(y)]
+
+
+def _least_allowed(costs: Costs, plan: Callable[[int], Priced], most: int, limit: float) -> int:
+    """Return the least x whose plan deletes no more than allowed, the largest where none does."""
+    if limit >= 1:
+        return 0
+    return bisect.bisect_left(range(most), True, key=lambda x: pruned_share(costs, plan(x).reliefs) <= limit)
+
+
+def _most(plan: Callable[[int], Priced], least: int, most: int, seconds: float) -> int:
+    """Return the largest x, from `least` on, whose plan takes no longer."""
+    found = bisect.bisect_right(range(least, most + 1), seconds, key=lambda x: plan(x).seconds)
+    return least + max(0, found - 1)
+
+
+def least_deletion(costs: Costs, plans: Sequence[Priced], tolerance: float, limit: float) -> Priced:
+    """Return, of the plans within tolerance of the fastest, the one that deletes least; of equals the faster.
+
+    `limit` is a hard bound of the deleted share: plans above it count for nothing, unless there are no others.
+    """
+    allowed = [plan for plan in plans if pruned_share(costs, plan.reliefs) <= limit] or [
+        min(plans, key=lambda plan: pruned_share(costs, plan.reliefs))
+    ]
+    fastest = min(plan.seconds for plan in allowed)
+    near = [plan for plan in allowed if plan.seconds <= (1 + tolerance) * fastest]
+    return min(near, key=lambda plan: (pruned_share(costs, plan.reliefs), plan.seconds))
+
+
+def _by_parallel(costs: Costs, work: Array, beta: float) -> list[float]:
+    """Return per class the share of its columns that migrates, so that in all beta of the work [K] does."""
+    rows = total(work[costs.tables.rows[:, 0]])
+    columns = total(work) - rows
+    moving = beta * (rows + columns)
+    row_share = min(1.0, moving / rows) if rows else 0.0
+    column_share = max(0.0, moving - rows) / columns if columns else 0.0
+    if beta >= 1:
+        row_share = column_share = 1.0
+    return [row_share if linears.parallel == "row" else column_share for linears in costs.classes]
+
+
+def balanced_beta(case: Case) -> float:
+    """Return the paper's beta: Omega1 + Omega2(L g (1-b)) = Phi1(L g b) + Phi2(L g b / (e-1)) (eq. 2).
+
+    By bisection, clamped to [0, 1]: the root need not exist, for Phi1 has a fixed part.
+    """
+
+    def surplus(beta: float) -> float:
+        plan = case.with_beta(beta)
+        return _migration_cost(case, plan) - _resizing_cost(case, plan)
+
+    least = case.costs.allocation + case.costs.extraction.fixed  # however little is pruned
+    if surplus(1.0) <= least:
+        return 1.0
+    low, high = 0.0, 1.0
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if surplus(middle) <= 0 else (low, middle)
+    return low
+
+
+def _resizing_cost(case: Case, plan: Priced) -> float:
+    share = _share(case, plan, "pruned")
+    return case.costs.allocation + case.costs.extraction.at(share) if share else 0.0
+
+
+def _share(case: Case, plan: Priced, what: str) -> float:
+    columns = getattr(Relieved.of(plan.reliefs, len(case.costs.classes), case.costs.ranks), what)
+    return float(shares(case.costs, columns)[case.order[0]])
+
+
+def _migration_cost(case: Case, plan: Priced) -> float:
+    """Return sendCost + Phi1 + the longest Phi2 over the receivers, seconds an iteration."""
+    costs = case.costs
+    more = received_seconds(costs, plan.reliefs, plan.receivers) * slower(costs, case.seen)
+    packing = costs.extraction.at(_share(case, plan, "migrated"))
+    moved = transfer_seconds(costs, plan.reliefs, len(plan.receivers), case.settings.mig.primitive)
+    return packing + moved + float(more.max())

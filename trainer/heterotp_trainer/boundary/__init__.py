@@ -1,0 +1,1 @@
+"""What happens between two iterations: the exchange of reports, control documents, injections."""

@@ -1,0 +1,61 @@
+"""Slows this rank's device as the control document's injections say."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from heterotp_api.control import ControlInjection
+
+from heterotp_trainer.boundary.injection_schedule import Age, Ages, Injecting, Mode, older, slowdowns
+from heterotp_trainer.devices.device import Device
+from heterotp_trainer.devices.slowdown import make_slowdown
+
+
+class Injector:
+    """One rank's part in injections; `now` is what holds in the coming iteration, on all ranks."""
+
+    def __init__(self, device: Device, rank: int, ranks: int) -> None:
+        self._device, self._rank = device, rank
+        self.injections: Sequence[ControlInjection] | None = None  # before the first document nothing ages or ends
+        self.lapsed = False  # their lease is over: none holds and none ages, until it is renewed
+        self.ages: Ages = {}
+        self._nothing: tuple[tuple[float, Mode | None], ...] = ((1.0, None),) * ranks
+        self._made: tuple[float, Mode | None] = (1.0, None)  # what the device's slow-down was made for
+        self.now = Injecting(self._nothing)
+
+    def state(self) -> dict[str, Any]:
+        """Return how long each injection has been in effect, JSON-ready."""
+        return {uid: [age.iterations, age.seconds] for uid, age in self.ages.items()}
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Take what `state` returned in an earlier attempt."""
+        self.ages = {uid: Age(iterations, seconds) for uid, (iterations, seconds) in state.items()}
+
+    def boundary(self, iteration: int, epoch: int, seconds: float) -> None:
+        """Set the slow-down of iteration `iteration`; seconds: rank 0's of the last iteration that is known of."""
+        if self.injections is None or not (self.injections or self.ages):
+            return
+        asked, ages = self._nothing, self.ages
+        if not self.lapsed:
+            asked = tuple(slowdowns(self.injections, ages, iteration, epoch, len(asked)))
+            self.ages = older(ages, self.injections, seconds)
+        self.now = Injecting(asked, self.injections, ages, iteration, epoch, self.lapsed)
+        self._set(*asked[self._rank])
+
+    def _set(self, chi: float, mode: Mode | None) -> None:
+        """Slow the device by chi; one that stays the same keeps its object, and a refusal is said once."""
+        if (chi, mode) == self._made:
+            return
+        self._made = (chi, mode)
+        try:
+            self._device.slowdown = make_slowdown(chi, mode, self._device.kind) if chi > 1 else None
+        except ValueError as error:  # the status of the injection says so, too
+            self._device.slowdown = None
+            print(f"injection refused on rank {self._rank}: {error}", flush=True)
+
+    def unslowed(self) -> float:
+        """Return what products would have taken without the slow-down since it was last asked; 0: there is none."""
+        now = self._device.slowdown
+        if now is None:
+            return 0.0
+        own, now.own_seconds = now.own_seconds, 0.0
+        return own

@@ -1,0 +1,169 @@
+"""What a rank computes on: a real device, timed as it is, or an emulated one of chosen speed."""
+
+import math
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from heterotp_api.job import Device as DeviceSpec
+
+from heterotp_trainer.devices.phase_clock import Clock
+from heterotp_trainer.devices.slowdown import Shape, Slowdown
+
+Again = Callable[[float], object]  # runs a part (0..1) of a matrix product once more
+MAX_DEBT_SECONDS = 0.05  # an over-run (the cores are shared) is made up for in later sleeps, up to here
+
+
+class Device:
+    """A real device: settling costs nothing, unless a slow-down is injected."""
+
+    emulated = False
+
+    def __init__(self, torch_device: torch.device, name: str) -> None:
+        self.torch_device = torch_device
+        self.name = name
+        self.slowdown: Slowdown | None = None
+
+    @property
+    def kind(self) -> str:
+        """What injections go by: cpu, cuda or emulated."""
+        return "emulated" if self.emulated else self.torch_device.type
+
+    @property
+    def arithmetic(self) -> str:
+        """What decides how numbers round; ranks that are equal in this compute the same from the same."""
+        if self.torch_device.type == "cuda":
+            return self.name
+        threads = torch.get_num_threads()  # how a sum is split decides how it rounds
+        return f"{_cpu_model()} {torch.backends.cpu.get_cpu_capability()} {threads}"
+
+    def supports(self, precision: str) -> bool:
+        """Return whether matrix products of this precision (fp32, bf16) run here."""
+        if precision != "bf16" or self.torch_device.type != "cuda":
+            return True
+        return torch.cuda.get_device_capability(self.torch_device) >= (8, 0)
+
+    def settle_gemm(self, shape: Shape, started: float, again: Again = lambda part: None) -> None:
+        """Let a matrix product [m, k] x [k, n], shape (m, k, n), begun at `started`, take its time."""
+        if self.slowdown is not None:
+            self.slowdown.after(shape, started, again)
+
+    def settle_fixed(self, spent_seconds: float) -> None:
+        """Let the fixed part of an iteration take its time."""
+
+    def settle_collective(self, nbytes: int, ranks: int) -> None:
+        """Let a finished all-reduce of `nbytes` over `ranks` take its time on the link."""
+
+    def settle_copy(self, started: float) -> None:
+        """Let copies in the device's memory, begun at `started`, take their time."""
+
+    def settle_transfer(self, nbytes: float, steps: int) -> None:
+        """Let finished transfers of `nbytes` in all, `steps` of them one after the other, take their time."""
+
+    def forget_debt(self) -> None:
+        """Let what follows be timed by itself: nothing before it is made up for."""
+
+
+class EmulatedDevice(Device):
+    """The real, small product runs, then the rank sleeps out what the emulated device would still need."""
+
+    emulated = True
+
+    def __init__(
+        self,
+        spec: DeviceSpec,
+        clock: Callable[[], float] = time.perf_counter,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        super().__init__(torch.device("cpu"), "emulated")
+        assert spec.teraflops is not None
+        self.operations_per_second = spec.teraflops * 1e12
+        self.fixed_seconds = spec.fixed_seconds or 0.0
+        self.link_latency_seconds = spec.link_latency_seconds or 0.0
+        self.link_bytes_per_second = spec.link_bytes_per_second
+        self.real_transfer_seconds = 0.0  # what a transfer really takes here, which the emulated one includes
+        self._clock = clock
+        self._sleep = sleep
+        self._debt = 0.0
+
+    def settle_gemm(self, shape: Shape, started: float, again: Again = lambda part: None) -> None:
+        """Sleep until 2 m k n / speed, chi times under an injection, have passed since `started`."""
+        seconds = 2 * math.prod(shape) / self.operations_per_second
+        if self.slowdown is not None:
+            self.slowdown.own_seconds += seconds
+            seconds *= self.slowdown.chi
+        self._settle(seconds, started)
+
+    def settle_fixed(self, spent_seconds: float) -> None:
+        """Sleep out the rest of the fixed part, of which `spent_seconds` were real."""
+        if self.fixed_seconds:
+            self._settle(self.fixed_seconds, self._clock() - spent_seconds)
+
+    def settle_collective(self, nbytes: int, ranks: int) -> None:
+        """Sleep latency + 2 (e - 1) / e x bytes / bandwidth, the ring all-reduce's transfer."""
+        self.settle_transfer(2 * (ranks - 1) / ranks * nbytes, 1)
+
+    def settle_copy(self, started: float) -> None:
+        """Book what copies really took on the coming products: an accelerator's memory is fast beside its products."""
+        self._debt = min(self._debt + self._clock() - started, MAX_DEBT_SECONDS)
+
+    def settle_transfer(self, nbytes: float, steps: int) -> None:
+        """Sleep steps x latency + bytes / bandwidth."""
+        seconds = steps * self.link_latency_seconds
+        if self.link_bytes_per_second:
+            seconds += nbytes / self.link_bytes_per_second
+        if seconds > self.real_transfer_seconds:
+            self._sleep(seconds - self.real_transfer_seconds)
+
+    def forget_debt(self) -> None:
+        """See Device.forget_debt."""
+        self._debt = 0.0
+
+    def _settle(self, wanted: float, started: float) -> None:
+        rest = wanted - (self._clock() - started) - self._debt
+        if rest > 0:
+            self._sleep(rest)
+        late = self._debt + (self._clock() - started) - wanted
+        self._debt = min(max(late, 0.0), MAX_DEBT_SECONDS)
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.machine()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def resolve_device(spec: DeviceSpec, local_rank: int) -> Device:
+    """Return the device of a rank; raises ValueError where the type asked for is not there."""
+    if spec.type == "emulated":
+        return EmulatedDevice(spec)
+    wants_cuda = spec.type == "cuda" or (spec.type == "auto" and torch.cuda.is_available())
+    if not wants_cuda:
+        return Device(torch.device("cpu"), "cpu")
+    count = torch.cuda.device_count()
+    if local_rank >= count:
+        raise ValueError(
+            f"device.type {spec.type}: local rank {local_rank} needs CUDA device {local_rank}, this machine has {count}"
+        )
+    device = torch.device("cuda", local_rank)
+    return Device(device, f"cuda:{torch.cuda.get_device_name(device)}")
+
+
+def settled(clock: Clock, device: Device) -> dict[str, float]:
+    """Return the seconds by phase of the iteration that ends, after the device took its time for the fixed part."""
+    seconds = clock.take()
+    if device.emulated:  # a real device's clock must be asked once per iteration
+        device.settle_fixed(seconds["fixed"])
+        for name, rest in clock.take().items():
+            seconds[name] += rest
+    return seconds
+
+
+def check_precision(device: Device, precision: str, rank: int) -> None:
+    """Raise ValueError naming rank and device where the device lacks the precision."""
+    if not device.supports(precision):
+        raise ValueError(f"training.precision {precision}: rank {rank} on {device.name} has none; use fp32")

@@ -1,0 +1,106 @@
+"""A slow-down on purpose: what makes a rank's matrix products take chi times as long (algorithms, section 7)."""
+
+import functools
+import math
+import time
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+
+from heterotp_trainer.boundary.injection_schedule import Mode
+
+Shape = tuple[int, int, int]  # m, k, n of [m, k] x [k, n]
+CALIBRATION_CYCLES = 20_000_000
+
+
+class Slowdown:
+    """One rank's slow-down; `own_seconds` is what products would have taken without it, since it was last taken.
+
+    Time goes by the shape that was executed, so a rank that computes less is slowed less.
+    """
+
+    def __init__(
+        self,
+        chi: float,
+        mode: Mode,
+        now: Callable[[], float] = time.perf_counter,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.chi, self.mode = chi, mode
+        self.own_seconds = 0.0
+        self._now, self._sleep = now, sleep
+
+    def after(self, shape: Shape, started: float, again: Callable[[float], object]) -> None:
+        """Add (chi - 1) times what the product, begun at `started`, took until now."""
+        own = self._now() - started
+        self.own_seconds += own
+        if self.mode == "sleep":
+            self._sleep((self.chi - 1) * own)
+        else:
+            self._repeat(again)
+
+    def _repeat(self, again: Callable[[float], object]) -> None:
+        extra = self.chi - 1
+        for _ in range(math.floor(extra)):
+            again(1.0)
+        if extra % 1:
+            again(extra % 1)
+
+
+class CudaSlowdown(Slowdown):
+    """Works in the stream: the host runs ahead, so that its sleep would hide behind the kernels."""
+
+    seconds: ClassVar[dict[Shape, float]] = {}  # of each shape, whatever the slow-down: a new one waits for the device
+
+    def __init__(
+        self, chi: float, mode: Mode, cycles_per_second: float, timed: Callable[[Callable[[], object]], float]
+    ) -> None:
+        super().__init__(chi, mode)
+        self._cycles_per_second, self._timed = cycles_per_second, timed
+
+    def after(self, shape: Shape, started: float, again: Callable[[float], object]) -> None:
+        """Add (chi - 1) times what a product of this shape takes; a new shape is timed once, by the device."""
+        if shape not in self.seconds:
+            self.seconds[shape] = self._timed(lambda: again(1.0))
+        own = self.seconds[shape]
+        self.own_seconds += own
+        if self.mode == "repeat":
+            self._repeat(again)
+        else:
+            torch.cuda._sleep(int((self.chi - 1) * own * self._cycles_per_second))
+
+
+def _device_seconds(work: Callable[[], object]) -> float:
+    """Return the seconds between two events around the work; waits for the device."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    work()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) * 1e-3
+
+
+@functools.cache
+def _cycles_per_second() -> float:
+    torch.cuda._sleep(CALIBRATION_CYCLES)  # the first one wakes the device
+    return CALIBRATION_CYCLES / _device_seconds(lambda: torch.cuda._sleep(CALIBRATION_CYCLES))
+
+
+def refusal(mode: Mode | None, kind: str) -> str:
+    """Return why a mode does nothing on a device of this kind; empty: it does."""
+    if kind == "cuda" and mode == "sleep":
+        return "mode sleep: has no effect on cuda, where the host runs ahead: use spin or repeat"
+    if kind != "cuda" and mode == "spin":
+        return f"mode spin: needs cuda, this rank computes on {kind}: use sleep or repeat"
+    return ""
+
+
+def make_slowdown(chi: float, mode: Mode | None, kind: str) -> Slowdown:
+    """Return the slow-down of a device's kind; raises ValueError for a mode that does nothing there."""
+    chosen = mode or ("spin" if kind == "cuda" else "sleep")
+    if problem := refusal(chosen, kind):
+        raise ValueError(problem)
+    if kind != "cuda":
+        return Slowdown(chi, chosen)
+    return CudaSlowdown(chi, chosen, _cycles_per_second() if chosen == "spin" else 0.0, _device_seconds)

@@ -1,0 +1,1 @@
+"""Starts the ranks of one pod and forms their process groups."""

@@ -1,0 +1,151 @@
+"""The per-pod launcher: `python -m heterotp_trainer.launch [-- COMMAND ...]`.
+
+Starts this pod's ranks (the built-in trainer, or the command given), each with torchrun's variables, passes
+signals on, marks every line of output with its rank, and ends with the exit code of the root cause. No torch.
+"""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from types import FrameType
+from typing import IO
+
+from heterotp_api.names import EXIT_BAD_INPUT, EXIT_PEER_LOST, Env
+
+PEER_GRACE_SECONDS = 10.0  # how long the others may take to notice that a rank died
+KILL_GRACE_SECONDS = 5.0
+POLL_SECONDS = 0.05
+PR_SET_PDEATHSIG = 1
+# glibc: keep freed memory. Every iteration needs the same again, and zeroed pages cost as much as copying columns.
+ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**33)}
+BUILT_IN = [sys.executable, "-P", "-m", "heterotp_trainer"]  # -P: not from the current directory
+
+
+def rank_environments(environ: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return the environment of each local rank; raises ValueError naming a variable that is missing or wrong."""
+    first, count = _whole(environ, Env.FIRST_RANK, 0), _whole(environ, Env.PROCESSES, 1)
+    threads = max(1, len(os.sched_getaffinity(0)) // max(1, count))
+    return [
+        {
+            "OMP_NUM_THREADS": str(threads),  # else every rank takes all cores
+            **ALLOCATOR,
+            **environ,
+            Env.RANK: str(first + local),
+            Env.LOCAL_RANK: str(local),
+            Env.LOCAL_WORLD_SIZE: str(count),
+            Env.TP_RANK: str(first + local),  # one TP group: rank and tpRank are the same
+            Env.TP_GROUP: "0",
+        }
+        for local in range(count)
+    ]
+
+
+def _whole(environ: Mapping[str, str], name: str, default: int) -> int:
+    text = environ.get(name, str(default))
+    if not text.isdigit():
+        raise ValueError(f"{name}: {text!r} must be a whole number")
+    return int(text)
+
+
+def root_cause(ends: Sequence[tuple[str, int]]) -> tuple[str, int]:
+    """Return rank and exit code that explain a pod's end, of those in the order in which the ranks ended.
+
+    A signal's -N becomes 128 + N. Victims of a lost peer explain nothing unless there is nothing else.
+    """
+    bad = [(rank, 128 - code if code < 0 else code) for rank, code in ends if code]
+    return next((end for end in bad if end[1] != EXIT_PEER_LOST), bad[0] if bad else ("", 0))
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Launcher:
+    """The local ranks of one pod."""
+
+    def __init__(self, command: Sequence[str], environments: Sequence[Mapping[str, str]]) -> None:
+        self._stopping = False
+        self._children: list[subprocess.Popen[str]] = []
+        self._ranks = [environment[Env.RANK] for environment in environments]
+        self._last_lines: dict[str, str] = {}
+        self._readers: list[threading.Thread] = []
+        for environment in environments:
+            child = subprocess.Popen(
+                command,
+                env=dict(environment),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                preexec_fn=_die_with_parent,  # no orphans, however the launcher ends
+            )
+            self._children.append(child)
+            assert child.stdout is not None
+            reader = threading.Thread(target=self._forward, args=(child.stdout, environment[Env.RANK]), daemon=True)
+            reader.start()
+            self._readers.append(reader)
+
+    def signal(self, number: int, frame: FrameType | None = None) -> None:
+        """Pass a signal on to all ranks."""
+        self._stopping = True
+        for child in self._children:
+            if child.poll() is None:
+                child.send_signal(number)
+
+    def wait(self) -> int:
+        """Return the exit code once all ranks have ended; a failed one gives the others a grace, then ends them."""
+        ends: list[tuple[str, int]] = []
+        running = set(range(len(self._children)))
+        deadline: float | None = None
+        while running:
+            ended = [index for index in running if self._children[index].poll() is not None]
+            ends += [(self._ranks[index], self._children[index].returncode) for index in ended]
+            running -= set(ended)
+            if deadline is None and any(code for _, code in ends) and not self._stopping:
+                deadline = time.monotonic() + PEER_GRACE_SECONDS
+            if deadline is not None and time.monotonic() > deadline:
+                self._end([self._children[index] for index in running])
+            time.sleep(POLL_SECONDS)
+        for reader in self._readers:
+            reader.join(timeout=KILL_GRACE_SECONDS)
+        rank, code = root_cause(ends)
+        if code:  # the last line of a pod's log is what its status says of it
+            words = f"rank {rank} ended with exit code {code}: {self._last_lines.get(rank, 'it said nothing')}"
+            print(f"heterotp launcher: {words}", file=sys.stderr)
+        return code
+
+    def _end(self, children: Sequence["subprocess.Popen[str]"]) -> None:
+        for child in children:
+            child.terminate()
+        limit = time.monotonic() + KILL_GRACE_SECONDS
+        for child in children:
+            try:
+                child.wait(max(0.0, limit - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                child.kill()
+
+    def _forward(self, stream: IO[str], rank: str) -> None:
+        for line in stream:
+            sys.stdout.write(f"[rank {rank}] {line}")
+            sys.stdout.flush()
+            if line.strip():
+                self._last_lines[rank] = line.strip()
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Start the ranks and wait for them; return the pod's exit code."""
+    command = list(arguments[1:] if arguments[:1] == ["--"] else arguments)
+    try:
+        environments = rank_environments(os.environ)
+        launcher = Launcher(command or BUILT_IN, environments)
+    except (ValueError, OSError) as error:
+        print(f"heterotp launcher: {error}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda received, frame: launcher.signal(signal.SIGTERM))
+    return launcher.wait()

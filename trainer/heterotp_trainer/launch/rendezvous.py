@@ -1,0 +1,124 @@
+"""How the ranks of one attempt meet: rendezvous, process groups, and the facts that they tell each other."""
+
+import socket
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
+
+from heterotp_trainer.devices.device import Device
+from heterotp_trainer.launch.environment import RankEnvironment
+
+NAME_POLL_SECONDS = 0.2
+
+
+class PeerLostError(RuntimeError):
+    """A peer died or hangs: this rank is a victim, not the cause."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What one rank tells all others at the start."""
+
+    device: str
+    arithmetic: str  # Device.arithmetic
+    torch_device: str
+    complaint: str  # why this rank cannot run; empty: it can
+
+
+@dataclass(frozen=True)
+class Gang:
+    """The groups of one attempt; the default group is gloo, for control and checkpoints."""
+
+    tp_group: dist.ProcessGroup
+    exchange_group: dist.ProcessGroup
+    facts: tuple[Facts, ...]
+    backend: str
+
+    @property
+    def unlike(self) -> bool:
+        """Whether replicated parameters may drift apart: the ranks compute on unlike devices."""
+        return len({fact.arithmetic for fact in self.facts}) > 1
+
+
+def meet(environment: RankEnvironment, device: Device, complaint: str) -> Gang:
+    """Form the process groups of this attempt and exchange facts.
+
+    Raises ValueError with every rank's complaint, or naming a rendezvous port that is taken; an error that is
+    `lost_peer` when a rank does not come within the collective timeout.
+    """
+    training = environment.spec.training
+    timeout = timedelta(seconds=training.collective_timeout_seconds if training else 300)
+    store = PrefixStore(f"heterotp/{environment.job}/{environment.attempt}", _open_store(environment, timeout))
+    dist.init_process_group("gloo", store=store, rank=environment.rank, world_size=environment.ranks, timeout=timeout)
+    facts = _exchange(Facts(device.name, device.arithmetic, device.torch_device.type, complaint), environment.ranks)
+    complaints = [f"rank {rank}: {fact.complaint}" for rank, fact in enumerate(facts) if fact.complaint]
+    if complaints:
+        raise ValueError("; ".join(complaints))
+    backend = "nccl" if all(fact.torch_device == "cuda" for fact in facts) else "gloo"
+    tp_group = dist.new_group(backend=backend, timeout=timeout)
+    exchange_group = dist.new_group(backend="gloo", timeout=timeout)
+    assert isinstance(tp_group, dist.ProcessGroup) and isinstance(exchange_group, dist.ProcessGroup)
+    return Gang(tp_group, exchange_group, facts, backend)
+
+
+def _open_store(environment: RankEnvironment, timeout: timedelta) -> TCPStore:
+    """Return the store that rank 0 serves; a name that does not resolve yet is waited for."""
+    address, port = environment.master_address, environment.master_port
+    if environment.rank != 0:
+        _wait_for_name(address, timeout.total_seconds())
+    try:
+        return TCPStore(
+            "localhost" if environment.rank == 0 else address,
+            port,
+            environment.ranks,
+            is_master=environment.rank == 0,
+            timeout=timeout,
+            wait_for_workers=False,
+            use_libuv=False,  # Debian's torch is built without it
+        )
+    except RuntimeError as error:
+        cause = str(error).partition("\n")[0]
+        if environment.rank == 0:
+            raise ValueError(f"rendezvous.port: {port}: rank 0 cannot listen on it: {cause}") from error
+        limit = timeout.total_seconds()
+        raise PeerLostError(f"rank 0 is not at {address}:{port}, waited up to {limit:.0f} s: {cause}") from error
+
+
+def _wait_for_name(address: str, seconds: float) -> None:
+    """Wait until a host name resolves; raise PeerLostError when it does not in time."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            socket.getaddrinfo(address, None)
+            return
+        except socket.gaierror:
+            if time.monotonic() > deadline:
+                raise PeerLostError(f"{address} does not resolve; is rank 0's pod running?") from None
+            time.sleep(NAME_POLL_SECONDS)
+
+
+def _exchange(facts: Facts, ranks: int) -> tuple[Facts, ...]:
+    gathered: list[Any] = [None] * ranks
+    dist.all_gather_object(gathered, facts)
+    return tuple(gathered)
+
+
+def lost_peer(error: BaseException) -> bool:
+    """Return whether an error of a collective says that a peer is gone or hangs."""
+    if isinstance(error, (PeerLostError, dist.DistError)):  # a store that waited in vain is one of the latter
+        return True
+    if not isinstance(error, RuntimeError):
+        return False
+    text = str(error).lower()
+    signs = ("gloo", "connection closed by peer", "connection reset by peer", "timed out", "nccl", "broken pipe")
+    return any(sign in text for sign in signs)
+
+
+def leave() -> None:
+    """Wait for all ranks and dissolve the groups."""
+    dist.barrier()
+    dist.destroy_process_group()

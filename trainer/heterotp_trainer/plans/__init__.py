@@ -1,0 +1,1 @@
+"""Plans as data, without torch: who owns which units, who computes what, and what that costs."""

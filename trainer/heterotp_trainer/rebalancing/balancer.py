@@ -1,0 +1,194 @@
+"""Balances one rank: hands what was measured to the one decision, and does what it says.
+
+Everything in here happens at a boundary, on all ranks at the same one, and follows from the exchange alone.
+"""
+
+import json
+import statistics
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import torch
+from heterotp_api.control import LOSSLESS_AUTO
+from heterotp_api.policy import BalancingSettings
+from torch import nn
+
+from heterotp_trainer.balancing.decide import decide
+from heterotp_trainer.balancing.history import History, Observation
+from heterotp_trainer.balancing.prediction import kept_seconds, received_seconds, refreshed
+from heterotp_trainer.balancing.strategies.reshard import Case
+from heterotp_trainer.boundary.exchange import Report, comparable
+from heterotp_trainer.devices.phase_clock import COMPUTE
+from heterotp_trainer.plans.ownership import Ownership
+from heterotp_trainer.plans.work_plan import Costs, WorkPlan
+from heterotp_trainer.rebalancing.column_assigner import Lineages, zero_settings
+from heterotp_trainer.rebalancing.cost_calibration import pretest
+from heterotp_trainer.resharding.resharder import Moved, Owner
+from heterotp_trainer.tensor_parallel.context import TPContext
+from heterotp_trainer.training.optimization import step_around
+
+PREDICTED = (*COMPUTE, "wait", "migrate")  # phases that a predicted iteration is made of
+
+
+def needs_costs(policy: BalancingSettings) -> bool:
+    """Return whether a policy may take work away or move it, so that curves are needed."""
+    return policy.strategy != "None"
+
+
+class Balancer:
+    """One rank's part in balancing; every method is called by all ranks at the same iteration."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        tp: TPContext,
+        workdir: Path | None = None,
+        optimizer: torch.optim.Optimizer | None = None,
+    ) -> None:
+        self.tp, self._workdir = tp, workdir
+        self.lineages = Lineages(model, tp)
+        self.policy = LOSSLESS_AUTO
+        # until the first document: nothing is decided
+        self.plan = WorkPlan(settings=self.policy, ownership=Ownership(tp.plan, tp.slowness))
+        self.costs = Costs((), ((),) * tp.ranks, (1,) * tp.ranks)
+        self.owner = Owner(model, tp, optimizer, self.lineages.slots)
+        self.moved: Moved | None = None  # by the newest boundary
+        self._earlier = (0, self.costs, tp.plan)  # plans of a lower number were for these costs and shares
+        self.history = History(self.policy.window)
+        self._before = self.plan  # the one that the newest reports may still be of
+        self._relieved: float | None = None  # what `relieved` found for the plan in force
+        self._seconds: list[float] = []  # of the iterations measured under the plan in force
+        self._pretested = False
+        self._refresh_epoch = 0
+
+    @property
+    def relieved(self) -> float:
+        """How many times as long this rank's products would take with nothing taken from it.
+
+        t(full) / t(executed) by the measured curves, so that M hat = M x relieved; 1 where nothing was executed.
+        """
+        if self._relieved is None:
+            self._relieved = self._find_relieved()
+        return self._relieved
+
+    def _find_relieved(self) -> float:
+        if not self.plan.reliefs or not self.costs.classes:
+            return 1.0
+        kept = kept_seconds(self.costs, self.plan.taken)
+        received = received_seconds(self.costs, self.plan.taken, self.plan.receivers)
+        whole, executed = self.costs.full_seconds(self.tp.rank), float((kept + received)[self.tp.rank])
+        return whole / executed if whole and executed else 1.0
+
+    def optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Step the optimizer, around pruned columns where the policy says so."""
+        masked = zero_settings(self.policy).mask_pruned_update
+        step_around(optimizer, self.lineages.pruned_parts() if masked else ())
+        self.lineages.count_step()
+
+    def apply(self, policy: BalancingSettings) -> None:
+        """Take a policy: from the next decision on it holds."""
+        self.policy = policy
+        if self.tp.ranks == 1:  # nothing is decided ever
+            reason = f"{policy.strategy}: a single rank waits for nobody"
+            self.plan = WorkPlan(self.plan.serial + 1, policy, reason=reason)
+            return
+        self.history = self.history.resized(policy.window)
+        self.lineages.follow(policy)
+
+    def boundary(self, reports: Sequence[Report] | None, iteration: int, epoch: int) -> bool:
+        """Take all ranks' reports of the iteration before, decide, and set the next iteration's columns.
+
+        Returns whether this boundary took time that no statistic should take.
+        """
+        answers = [report.ready for report in reports] if reports is not None else []
+        if reports is not None and comparable(reports):
+            self.history.add(self._seen(reports))
+            self._refresh_link(reports[0])
+        busy = self._pretest()
+        refreshed = self._refresh(iteration, epoch)
+        if needs_costs(self.policy) and not self._pretested:  # no call of any linear yet
+            return busy
+        plan = decide(self.history, self.policy, self.plan, self.costs, answers)
+        changed = plan.hash != self.plan.hash
+        moved = plan.work != self.plan.work
+        self._before, self.plan = (self.plan, plan) if changed else (self._before, plan)
+        if changed:
+            self._seconds, self._relieved = [], None
+        moving = self._own(plan)
+        if changed or (refreshed and plan.reliefs):
+            self.lineages.apply(plan, self.costs, self.policy)
+        self.owner.probe(self.costs)
+        self.lineages.forget_calls()
+        return busy or moved or moving  # what a refresh takes is control time, which nothing is decided on
+
+    def _own(self, plan: WorkPlan) -> bool:
+        """Do what a plan says of who owns what; return whether units moved."""
+        self.owner.answer(plan.ownership.proposal)
+        after, self.moved = plan.ownership.shards, None
+        if after is None or after == self.tp.plan:
+            return False
+        before, costs = self.tp.plan, self.costs
+        self.costs, self.moved = self.owner.move(after, costs)
+        self._earlier = plan.serial, costs, before
+        self.history = self.history.rebased(lambda seen: Case(costs, seen, before).seen_under(after))
+        self.lineages.forget_gradients()
+        return True
+
+    def _seen(self, reports: Sequence[Report]) -> Observation:
+        """Return what decisions see of an iteration, as it would have been with the shares of now."""
+        seen = observation(reports, self._migrated(reports[0]))
+        number, costs, shards = self._earlier
+        return Case(costs, seen, shards).seen_under(self.tp.plan) if reports[0].decision < number else seen
+
+    def _pretest(self) -> bool:
+        """Measure costs once, before the first decision that needs them; return whether that was now."""
+        if self._pretested or not needs_costs(self.policy):
+            return False
+        classes = self.lineages.classes()
+        if not any(linears.calls for linears in classes):
+            return False
+        self.costs = replace(pretest(self.tp, classes), moving=self.owner.prices())
+        self._pretested = True
+        if self._workdir is not None:
+            with suppress(OSError):  # a full disk must not cost the gang
+                (self._workdir / "pretest.json").write_text(json.dumps(asdict(self.costs)), encoding="utf-8")
+        return True
+
+    def _migrated(self, report: Report) -> bool:
+        return next((p.migrates for p in (self.plan, self._before) if p.serial == report.decision), False)
+
+    def _refresh_link(self, report: Report) -> None:
+        """Correct the transfers' price by what an iteration really took, once per plan that migrates."""
+        if report.decision != self.plan.serial:
+            return
+        if len(self._seconds) >= self.policy.window:
+            return
+        self._seconds.append(sum(report.seconds[phase] for phase in PREDICTED))
+        if len(self._seconds) == self.policy.window and self.plan.migrates:
+            self.costs = refreshed(self.costs, self.plan, statistics.median(self._seconds))
+
+    def _refresh(self, iteration: int, epoch: int) -> bool:
+        """Measure importance anew once an epoch, or as often as the policy says."""
+        every = zero_settings(self.policy).statistics_every
+        due = iteration % every == 0 if every else epoch != self._refresh_epoch
+        self._refresh_epoch = epoch
+        return due and self.lineages.refresh()
+
+
+def observation(reports: Sequence[Report], migrating: bool = False) -> Observation:
+    """Return what decisions see of one iteration, in which columns migrated or not."""
+
+    def of(phase: str) -> list[float]:
+        return [report.seconds[phase] for report in reports]
+
+    return Observation.of(
+        [report.full for report in reports],
+        of("unit"),
+        of("fixed"),
+        of("wait"),
+        migrating,
+        attention=[report.attention for report in reports],
+        pace=[report.probe for report in reports],
+    )

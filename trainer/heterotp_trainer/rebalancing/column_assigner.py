@@ -1,0 +1,237 @@
+"""From a plan, which is the same on all ranks, to the columns of every linear of this one."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+import torch.distributed as dist
+from heterotp_api.policy import PRUNING, BalancingSettings, Zero
+from torch import Tensor, nn
+
+from heterotp_trainer.plans.work_plan import Costs, LinearClass, Taken, WorkPlan, grain_for
+from heterotp_trainer.rebalancing.column_selection import Importance, block_order, counts_by_layer
+from heterotp_trainer.resharding.sharded_state import Slot
+from heterotp_trainer.tensor_parallel.column_partition import Lineage, Memory, Migration, whole
+from heterotp_trainer.tensor_parallel.columns import ColumnSet
+from heterotp_trainer.tensor_parallel.context import TPContext
+from heterotp_trainer.tensor_parallel.linear import ParallelLinear
+from heterotp_trainer.tensor_parallel.mlp import ParallelMLP
+
+
+def zero_settings(policy: BalancingSettings) -> Zero:
+    """Return how a policy prunes, whatever its strategy."""
+    if policy.semi is not None:
+        return policy.semi.zero
+    return policy.zero or Zero()
+
+
+@dataclass(frozen=True)
+class _Group:
+    """The linears of one class, in the order of the model."""
+
+    linears: tuple[ParallelLinear, ...]
+
+    def describe(self, tp: TPContext) -> LinearClass:
+        """Return what decisions need to know of them."""
+        first = self.linears[0]
+        spec = first.spec
+        sharded = tuple(units * spec.rows_per_unit for units in tp.plan.counts(spec.family))
+        replicated = (first.weight.shape[1 - spec.dim],) * tp.ranks
+        columns, outputs = (replicated, sharded) if first.parallel == "column" else (sharded, replicated)
+        calls = sum(linear.calls for linear in self.linears)
+        return LinearClass(
+            first.name, first.parallel, columns, outputs, first.rows, calls, spec.family, spec.rows_per_unit
+        )
+
+
+class Lineages:
+    """All prunable linears of a model, grouped by size, and their columns of the coming steps."""
+
+    def __init__(self, model: nn.Module, tp: TPContext) -> None:
+        self.tp = tp
+        groups: dict[tuple[object, ...], list[ParallelLinear]] = {}
+        for module in model.modules():
+            if isinstance(module, ParallelLinear):
+                key = (module.parallel, module.spec, module.weight.shape[1 - module.spec.dim])
+                groups.setdefault(key, []).append(module)
+        self.groups = tuple(_Group(tuple(linears)) for linears in groups.values())
+        self.linears = tuple(linear for group in self.groups for linear in group.linears)
+        self._pairs = {m.fc2: m.fc1 for m in model.modules() if isinstance(m, ParallelMLP)}
+        self._memories = {linear: Memory() for linear in self.linears}
+        self._importance: dict[ParallelLinear, Importance] = {}
+
+    def classes(self) -> tuple[LinearClass, ...]:
+        """Return the classes of linears, with the calls of the iteration that just ended."""
+        return tuple(group.describe(self.tp) for group in self.groups)
+
+    def forget_calls(self) -> None:
+        """Begin to count calls anew."""
+        for linear in self.linears:
+            linear.calls = 0
+
+    # -- importance ---------------------------------------------------------------------------------------
+
+    def follow(self, policy: BalancingSettings) -> None:
+        """Keep importance where the policy selects by it, and only there: it costs a copy of the weights."""
+        if zero_settings(policy).imputation != "Same":
+            self.forget_gradients()
+        wanted = policy.strategy in PRUNING and policy.pruned_share_limit > 0
+        if not wanted or zero_settings(policy).selection == "Rd":
+            self._importance = {}
+        elif not self._importance:
+            self._importance = {linear: Importance(linear) for linear in self.linears}
+
+    def forget_gradients(self) -> None:
+        """Begin anew with what imputation Same remembers."""
+        for memory in self._memories.values():
+            memory.values.clear()
+
+    def slots(self, parameter: nn.Parameter) -> list[Slot]:
+        """Return what importance keeps of a weight's units."""
+        linear = next((each for each in self._importance if each.weight is parameter), None)
+        return self._importance[linear].slots(linear.spec) if linear is not None else []
+
+    def count_step(self) -> None:
+        """Count one optimizer step."""
+        for linear, importance in self._importance.items():
+            lineage = linear.lineage
+            left_out = lineage.pruned if lineage is not None else None
+            importance.step(None if left_out is None else left_out.ids)
+
+    def refresh(self) -> bool:
+        """Measure the importance of all columns anew; return whether there is one to measure."""
+        for importance in self._importance.values():
+            importance.refresh()
+        return bool(self._importance)
+
+    # -- columns ------------------------------------------------------------------------------------------
+
+    def apply(self, plan: WorkPlan, costs: Costs, policy: BalancingSettings) -> None:
+        """Set every linear's lineage by the plan (all ranks, at the same boundary, when anything migrates)."""
+        settings = zero_settings(policy)
+        grain = costs.grains[self.tp.rank] if costs.grains else 1
+        chosen = [self._choose(k, plan, settings, grain) for k in range(len(self.groups))]
+        given = self._told(chosen, plan)
+        for k, group in enumerate(self.groups):
+            for number, linear in enumerate(group.linears):
+                migrations = self._migrations(k, number, plan, given)
+                linear.lineage = self._lineage(linear, chosen[k][number], migrations, settings)
+        if settings.paired_units:
+            self._pair()
+
+    def _choose(
+        self, k: int, plan: WorkPlan, settings: Zero, auto: int
+    ) -> list[tuple[ColumnSet | None, ColumnSet | None]]:
+        """Return per linear of class k what this rank prunes and gives away."""
+        linears = self.groups[k].linears
+        taken = plan.taken.get(self.tp.rank, (Taken(),) * len(self.groups))[k]
+        columns = linears[0].weight.shape[1]
+        grain = grain_for(settings.grain, auto, columns)
+        deltas = [self._delta(linear) for linear in linears]
+        room = columns - taken.migrated
+        iterations = next((importance.iterations for importance in self._importance.values()), 0)
+        counts = counts_by_layer(taken.pruned, deltas, columns, room, grain, settings, iterations)
+        out = []
+        for linear, delta, count in zip(linears, deltas, counts, strict=True):
+            seed = (plan.serial, linear.name, self.tp.rank)
+            order = block_order(delta, columns, grain, seed).to(linear.weight.device)
+            out.append(_cut(order, columns, grain, count, taken.migrated))
+        return out
+
+    def _delta(self, linear: ParallelLinear) -> Tensor | None:
+        importance = self._importance.get(linear)
+        return importance.delta if importance is not None else None
+
+    def _lineage(
+        self,
+        linear: ParallelLinear,
+        chosen: tuple[ColumnSet | None, ColumnSet | None],
+        migrations: tuple[Migration, ...],
+        settings: Zero,
+    ) -> Lineage | None:
+        """Return the lineage; None where the plain layer does the same."""
+        pruned, given = chosen
+        remembers = settings.imputation == "Same"
+        if pruned is None and given is None and not migrations and not remembers:
+            return None
+        columns, device = linear.weight.shape[1], linear.weight.device
+        gone = [each.ids for each in chosen if each is not None]
+        grain = next((each.grain for each in chosen if each is not None), 1)
+        kept = ColumnSet(torch.cat(gone).sort().values, columns, grain).rest if gone else whole(columns, device)
+        return Lineage(kept, pruned, given, migrations, settings.imputation, self._memories[linear])
+
+    def _pair(self) -> None:
+        """Turn what fc2 prunes into whole hidden units, of which fc1 need not compute its rows either."""
+        for fc2, fc1 in self._pairs.items():
+            cut = fc2.lineage
+            if cut is not None and cut.pruned is not None:
+                fc1.lineage = Lineage(cut.kept, units=cut.kept)
+                fc2.lineage = Lineage(cut.kept, cut.pruned, units=cut.kept)
+
+    def pruned_parts(self) -> Iterator[tuple[nn.Parameter, int, Tensor]]:
+        """Yield weight, dimension and numbers of what was left out, for the optimizer to leave untouched."""
+        for linear in self.linears:
+            lineage = linear.lineage
+            if lineage is None:
+                continue
+            if lineage.units is not None and linear.parallel == "column":
+                left_out = lineage.units.rest.ids
+                yield from ((p, 0, left_out) for p in linear.parameters())
+            elif lineage.pruned is not None:
+                yield linear.weight, 1, lineage.pruned.ids
+
+    # -- migration ----------------------------------------------------------------------------------------
+
+    def _told(
+        self, chosen: Sequence[Sequence[tuple[ColumnSet | None, ColumnSet | None]]], plan: WorkPlan
+    ) -> dict[int, Tensor]:
+        """Return per sender the columns of X that its column-parallel linears give away, end to end (all ranks)."""
+        told = {}
+        for sender in plan.senders:
+            counts = [
+                taken.migrated * len(group.linears)
+                for group, taken in zip(self.groups, plan.taken[sender], strict=True)
+                if group.linears[0].parallel == "column"
+            ]
+            ids = torch.empty(sum(counts), dtype=torch.int64)
+            if sender == self.tp.rank:
+                mine = [given.ids.cpu() for k in self._column_groups() for _, given in chosen[k] if given is not None]
+                ids = torch.cat([ids[:0], *mine])  # none where only row-parallel linears migrate
+            dist.broadcast(ids, src=sender)
+            told[sender] = ids
+        return told
+
+    def _column_groups(self) -> list[int]:
+        return [k for k, group in enumerate(self.groups) if group.linears[0].parallel == "column"]
+
+    def _migrations(self, k: int, number: int, plan: WorkPlan, told: dict[int, Tensor]) -> tuple[Migration, ...]:
+        """Return the migrations of one linear, the same on all ranks but for the columns of X."""
+        found = []
+        linears = self.groups[k].linears
+        outputs = self.groups[k].describe(self.tp).outputs
+        for sender, parts in plan.pieces_by_sender(k).items():
+            migration = Migration(sender, outputs[sender], parts, plan.primitive)
+            if linears[0].parallel == "column":
+                start = self._start(k, number, plan.taken[sender])
+                ids = told[sender][start : start + migration.columns].to(linears[0].weight.device)
+                migration = replace(migration, ids=ids)
+            found.append(migration)
+        return tuple(found)
+
+    def _start(self, k: int, number: int, taken: Sequence[Taken]) -> int:
+        """Return where the columns of linear `number` of class k begin in what the sender told."""
+        before = sum(taken[j].migrated * len(self.groups[j].linears) for j in self._column_groups() if j < k)
+        return before + number * taken[k].migrated
+
+
+def _cut(
+    order: Tensor, columns: int, grain: int, pruned: int, migrated: int
+) -> tuple[ColumnSet | None, ColumnSet | None]:
+    """Return the columns pruned, first in order, and given, of the others the last in ascending number."""
+    gone = ColumnSet.of_blocks(order[: pruned // grain], columns, grain) if pruned >= grain else None
+    if pruned >= columns:  # the last block need not be whole
+        gone = ColumnSet(torch.arange(columns, device=order.device), columns, grain)
+    if not migrated:
+        return gone, None
+    left = gone.rest.ids if gone is not None else torch.arange(columns, device=order.device)
+    return gone, ColumnSet(left[len(left) - migrated :], columns, grain)

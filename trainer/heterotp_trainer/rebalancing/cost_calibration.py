@@ -1,0 +1,202 @@
+"""Measured once, before the first decision that needs it: what columns, extraction and transfers cost.
+
+Curves t(columns) of each class of linears, Omega (extracting the kept columns) and Phi1 (moving bytes) of the
+paper's section 4. Every rank measures its own, all ranks hear of all.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from heterotp_trainer.plans.work_plan import Costs, Curve, Line, LinearClass, Link, Piece, grain_for
+from heterotp_trainer.tensor_parallel.column_partition import Migration
+from heterotp_trainer.tensor_parallel.column_transport import BroadcastReduce, Courier
+from heterotp_trainer.tensor_parallel.columns import ColumnSet
+from heterotp_trainer.tensor_parallel.context import TPContext
+from heterotp_trainer.tensor_parallel.product import product
+
+SHARES = (0.125, 0.25, 0.5, 0.75, 1.0)
+REPEATS = 3
+ENOUGH_SECONDS, MOST_IN_A_ROW = 0.02, 16
+SMALL_ROWS = 8  # a transfer small enough to show the fixed part
+GRAINS = {"cpu": 16, "emulated": 16, "cuda": 64}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one rank found."""
+
+    curves: tuple[Curve, ...]
+    grain: int
+    allocation: float
+    extraction: Line
+    link: Link
+
+
+def pretest(tp: TPContext, classes: Sequence[LinearClass]) -> Costs:
+    """Return the costs that decisions go by (all ranks); an injected slow-down is lifted meanwhile."""
+    slowdown, tp.device.slowdown = tp.device.slowdown, None
+    tp.device.forget_debt()
+    try:
+        mine = _measure(tp, classes)
+    finally:
+        tp.device.slowdown = slowdown
+    gathered: list[Any] = [None] * tp.ranks
+    dist.all_gather_object(gathered, mine)
+    every: list[Measured] = gathered
+    return Costs(
+        classes=tuple(classes),
+        curves=tuple(each.curves for each in every),
+        grains=tuple(each.grain for each in every),
+        link=_slowest_link([each.link for each in every]),
+        item_bytes=tp.dtype.itemsize,
+        allocation=max(each.allocation for each in every),
+        extraction=max((each.extraction for each in every), key=lambda line: line.at(1.0)),
+    )
+
+
+def _measure(tp: TPContext, classes: Sequence[LinearClass]) -> Measured:
+    grain = GRAINS[tp.device.kind]
+    curves, extractions = [], []
+    for linears in classes:
+        curve, extraction = _curves(tp, linears, grain)
+        curves.append(curve)
+        extractions.append([seconds * linears.calls for seconds in extraction])
+    shares = [1 - share for share in SHARES[:-1]]
+    line = fit(shares, [sum(each[i] for each in extractions) for i in range(len(shares))])
+    # Omega1 is the part that does not grow with the columns pruned
+    return Measured(tuple(curves), grain, line.fixed, Line(0.0, line.slope), _link(tp, classes))
+
+
+def _curves(tp: TPContext, linears: LinearClass, grain: int) -> tuple[Curve, list[float]]:
+    """Return seconds of one call over columns, and of extracting the kept ones, by share."""
+    columns, outputs = _measured_shape(linears, tp.rank)
+    if not columns or not outputs:
+        return Curve((0.0, 1.0), (0.0, 0.0)), [0.0] * (len(SHARES) - 1)
+    x, w, dy = (_random(tp, *shape) for shape in ((linears.rows, columns), (outputs, columns), (linears.rows, outputs)))
+    points, extraction = {}, []
+    for share in SHARES:
+        kept = _spread(columns, share, grain_for(None, grain, columns), tp.device.torch_device)
+        xk, wk = kept.gather(x), kept.gather(w)
+        points[float(len(kept))] = timed(tp, partial(_call, xk, wk, dy, tp))
+        if share < 1:
+            extraction.append(0.0 if tp.device.emulated else timed(tp, partial(_extract, kept, x, w, xk, wk)))
+    return replace(rising(points), outputs=outputs), extraction
+
+
+def _measured_shape(linears: LinearClass, rank: int) -> tuple[int, int]:
+    """Return columns and outputs to measure with: the rank's own; of one that has no units those of an even share."""
+    column = linears.parallel == "column"
+    owned = linears.outputs if column else linears.columns
+    units = owned[rank] or -(-sum(owned) // len(owned) // linears.per_unit) * linears.per_unit
+    return (linears.columns[rank], units) if column else (units, linears.outputs[rank])
+
+
+def rising(points: dict[float, float]) -> Curve:
+    """Return the curve through the points; more columns never take less time."""
+    columns = sorted(points)
+    seconds: list[float] = []
+    for each in columns:
+        seconds.append(max(points[each], seconds[-1] if seconds else 0.0))
+    return Curve((0.0, *columns), (0.0, *seconds))
+
+
+def _spread(columns: int, share: float, grain: int, device: torch.device) -> ColumnSet:
+    """Return about `share` of the columns, in whole blocks spread evenly."""
+    blocks = max(1, columns // grain)
+    count = max(1, round(share * blocks))
+    if count == blocks:
+        return ColumnSet(torch.arange(columns, device=device), columns, grain)
+    numbers = torch.arange(count, device=device) * blocks // count
+    return ColumnSet.of_blocks(numbers, columns, grain)
+
+
+def _call(x: Tensor, w: Tensor, dy: Tensor, tp: TPContext) -> None:
+    product(x, w.t(), tp)
+    product(dy, w, tp)
+    product(dy.t(), x, tp)
+
+
+def _extract(kept: ColumnSet, x: Tensor, w: Tensor, dx: Tensor, dw: Tensor) -> None:
+    """Do what a resized call does beside its products."""
+    kept.gather(x)
+    kept.gather(w)
+    for whole, part in ((x, dx), (w, dw)):
+        kept.put(torch.zeros_like(whole), part)
+
+
+def _random(tp: TPContext, *shape: int) -> Tensor:
+    return torch.rand(shape, device=tp.device.torch_device).to(tp.dtype)
+
+
+def timed(tp: TPContext, work: Callable[[], object]) -> float:
+    """Return the median seconds of the work, short work several times in a row; the device is waited for."""
+    count = max(1, min(MOST_IN_A_ROW, round(ENOUGH_SECONDS / max(_once(tp, work), 1e-9))))
+    return statistics.median(_once(tp, work, count) for _ in range(REPEATS))
+
+
+def _link(tp: TPContext, classes: Sequence[LinearClass]) -> Link:
+    """Measure transfers from rank 0 (all ranks): two sizes each, a line through them."""
+    width = max((max(linears.outputs) for linears in classes), default=1)
+    rows = max((linears.rows for linears in classes), default=SMALL_ROWS)
+    everybody = tuple(Piece(0, rank, rank - 1, rank) for rank in range(1, tp.ranks))
+    tree = BroadcastReduce(tp, Migration(0, width, everybody, "broadcastReduce"))
+    pair = Courier(tp, Migration(0, width, everybody[:1], "scatterGather"))
+
+    def whole(courier: Courier, n: int) -> Callable[[], object]:
+        sent = _random(tp, n, width) if courier.sends else None
+        return lambda: courier.send_whole(sent, n, width)()
+
+    def summed(n: int) -> Callable[[], object]:
+        return lambda: tree.return_sum(_random(tp, n, width), n, width)
+
+    def line(make: Callable[[int], Callable[[], object]]) -> Line:
+        sizes = (SMALL_ROWS, max(rows, 2 * SMALL_ROWS))
+        return fit([n * width * tp.dtype.itemsize for n in sizes], [_together(tp, make(n)) for n in sizes])
+
+    return Link(line(lambda n: whole(tree, n)), line(summed), line(lambda n: whole(pair, n)))
+
+
+def _together(tp: TPContext, work: Callable[[], object]) -> float:
+    """Return the median seconds of a transfer that all ranks begin at the same time."""
+    seconds = []
+    for _ in range(REPEATS):
+        dist.barrier()
+        seconds.append(_once(tp, work))
+    return statistics.median(seconds)
+
+
+def _once(tp: TPContext, work: Callable[[], object], count: int = 1) -> float:
+    """Return the seconds of the work, the mean over so many in a row."""
+    started = time.perf_counter()
+    for _ in range(count):
+        work()
+    if tp.device.torch_device.type == "cuda":
+        torch.cuda.synchronize(tp.device.torch_device)
+    return (time.perf_counter() - started) / count
+
+
+def fit(amounts: Sequence[float], seconds: Sequence[float]) -> Line:
+    """Return the least-squares line; neither part is negative."""
+    mean_x, mean_y = statistics.fmean(amounts), statistics.fmean(seconds)
+    spread = sum((x - mean_x) ** 2 for x in amounts)
+    slope = sum((x - mean_x) * (y - mean_y) for x, y in zip(amounts, seconds, strict=True)) / spread if spread else 0.0
+    slope = max(0.0, slope)
+    return Line(max(0.0, mean_y - slope * mean_x), slope)
+
+
+def _slowest_link(links: Sequence[Link]) -> Link:
+    """Return per kind the line of the rank that took longest."""
+
+    def longest(name: str) -> Line:
+        lines: list[Line] = [getattr(link, name) for link in links]
+        return max(lines, key=lambda line: line.at(1e6))
+
+    return Link(longest("broadcast"), longest("reduce"), longest("piece"))

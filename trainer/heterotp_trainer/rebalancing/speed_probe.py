@@ -1,0 +1,95 @@
+"""How fast a rank is that has not shown it: before training, and while it has too little work to tell."""
+
+import math
+import statistics
+import time
+from typing import Any
+
+import torch
+
+from heterotp_trainer.devices.device import Device
+from heterotp_trainer.plans.work_plan import Costs
+from heterotp_trainer.tensor_parallel.context import TPContext
+from heterotp_trainer.tensor_parallel.product import product
+
+WARM_UP, TIMED = 3, 7
+STEP = 1.05
+CALLS = 3  # of a probe beside training
+
+
+def probe_speed(device: Device, rows: int, width: int, columns: int, dtype: torch.dtype) -> float:
+    """Return products [rows, width] x [width, columns] per second: the median of a few, after warm-up."""
+    left = torch.ones(rows, width, dtype=dtype, device=device.torch_device)
+    right = torch.ones(width, columns, dtype=dtype, device=device.torch_device)
+    seconds = [_timed(device, left, right) for _ in range(WARM_UP + TIMED)][WARM_UP:]
+    return 1 / statistics.median(seconds)
+
+
+class PaceProbe:
+    """Times the smallest call that the pretest measured, beside training; on CUDA by events, read boundaries later."""
+
+    def __init__(self, tp: TPContext) -> None:
+        self._tp = tp
+        self._shape: tuple[int, int, int] | None = None
+        self._factors: list[torch.Tensor] = []  # x, w, dy of that shape: products alone are timed, as in the pretest
+        self._pending: tuple[Any, Any] | None = None
+
+    def take(self, costs: Costs) -> float:
+        """Return how many times as long the call takes as in the pretest; 0 while the device is not through with it."""
+        k = max(range(len(costs.classes)), key=lambda k: max(curves[k].seconds[1] for curves in costs.curves))
+        curve, linears = costs.curves[self._tp.rank][k], costs.classes[k]
+        shape = linears.rows, int(curve.columns[1]), curve.outputs or linears.outputs[self._tp.rank]
+        if not all(shape) or not curve.seconds[1]:
+            return 0.0
+        return self._seconds(shape) / curve.seconds[1]
+
+    def _seconds(self, shape: tuple[int, int, int]) -> float:
+        if shape != self._shape:
+            self._shape, self._factors = shape, self._ones(*shape)
+        if self._tp.device.torch_device.type != "cuda":
+            return statistics.median([self._call_seconds() for _ in range(1 + CALLS)][1:])  # caches are cold at first
+        seconds = 0.0
+        if self._pending is not None and self._pending[1].query():
+            seconds, self._pending = self._pending[0].elapsed_time(self._pending[1]) * 1e-3, None
+        if self._pending is None:
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            self._call()
+            end.record()
+            self._pending = start, end
+        return seconds
+
+    def _ones(self, rows: int, columns: int, outputs: int) -> list[torch.Tensor]:
+        shapes = ((rows, columns), (outputs, columns), (rows, outputs))
+        return [torch.ones(shape, dtype=self._tp.dtype, device=self._tp.device.torch_device) for shape in shapes]
+
+    def _call_seconds(self) -> float:
+        started = time.perf_counter()
+        self._call()
+        return time.perf_counter() - started
+
+    def _call(self) -> None:
+        """Do one forward and backward call's products; an injected slow-down holds, but its own count does not."""
+        tp, device = self._tp, self._tp.device
+        own = device.slowdown.own_seconds if device.slowdown is not None else 0.0
+        x, w, dy = self._factors
+        for a, b in ((x, w.t()), (dy, w), (dy.t(), x)):
+            product(a, b, tp)
+        if device.slowdown is not None:
+            device.slowdown.own_seconds = own
+
+
+def _timed(device: Device, left: torch.Tensor, right: torch.Tensor) -> float:
+    device.forget_debt()  # or one late product makes the next ones look fast
+    started = time.perf_counter()
+    left @ right
+    if left.is_cuda:
+        torch.cuda.synchronize(left.device)  # before training: nothing is in flight
+    device.settle_gemm((*left.shape, right.shape[1]), started)
+    return time.perf_counter() - started
+
+
+def quantized(speeds: list[float]) -> list[float]:
+    """Return speeds relative to the fastest in steps of 5 %: noise must not make two equal ranks unequal."""
+    fastest = max(speeds)
+    return [STEP ** round(math.log(speed / fastest, STEP)) for speed in speeds]

@@ -1,0 +1,101 @@
+"""What belongs to the units of a rank, layer by layer: weights, biases, what the optimizer and importance keep of them.
+
+A slot is one tensor that is cut by units along one dimension, and how its owner takes another in its place.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from heterotp_trainer.plans.unit_plan import Family
+from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec, shard_spec
+
+Named = Mapping[str, nn.Parameter]
+More = Callable[[nn.Parameter], Sequence["Slot"]]  # what else belongs to a parameter's units
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A tensor cut by units; `put` makes its owner hold another."""
+
+    tensor: Tensor
+    spec: ShardSpec
+    put: Callable[[Tensor], None]
+
+    @property
+    def unit_bytes(self) -> int:
+        """Bytes of one unit, also where the rank owns none."""
+        return _unit_bytes(self.tensor, self.spec)
+
+    def units(self, first: int, count: int) -> Tensor:
+        """Return a view of `count` of the rank's units from its own number `first` on."""
+        rows = self.spec.rows_per_unit
+        return self.tensor.narrow(self.spec.dim, first * rows, count * rows)
+
+    def empty(self, units: int) -> "Slot":
+        """Return a slot of the same kind with room for so many units."""
+        shape = self.spec.shape(self.tensor.shape, units)
+        return Slot(torch.empty(shape, dtype=self.tensor.dtype, device=self.tensor.device), self.spec, self.put)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The sharded parameters that move together: the linears of one attention or of one network."""
+
+    family: Family
+    parameters: tuple[nn.Parameter, ...]
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Bytes of the gradients of one unit."""
+        return sum(_unit_bytes(each, _spec(each)) for each in self.parameters)
+
+
+def layers_of(parameters: Named) -> list[Layer]:
+    """Return the layers in the order of their names' modules; attention and network may stand in one module."""
+    layers: dict[tuple[str, Family], list[nn.Parameter]] = {}
+    for name, parameter in parameters.items():
+        spec = shard_spec(parameter)
+        if spec is not None:
+            layers.setdefault((name.rsplit(".", 2)[0], spec.family), []).append(parameter)
+    return [Layer(family, tuple(each)) for (_, family), each in layers.items()]
+
+
+def slots_of(parameters: Sequence[nn.Parameter], optimizer: torch.optim.Optimizer | None, more: More) -> list[Slot]:
+    """Return all that belongs to the units of these parameters, in the same order on every rank."""
+    return [slot for parameter in parameters for slot in _of_parameter(parameter, optimizer, more)]
+
+
+def _of_parameter(parameter: nn.Parameter, optimizer: torch.optim.Optimizer | None, more: More) -> Iterator[Slot]:
+    spec = _spec(parameter)
+    state = optimizer.state.get(parameter, {}) if optimizer is not None else {}
+    for key in sorted(state):
+        value = state[key]
+        if isinstance(value, Tensor) and value.dim() and value.shape == parameter.shape:
+            yield Slot(value, spec, partial(state.__setitem__, key))
+    yield from more(parameter)
+    yield Slot(parameter.data, spec, partial(_rebind, parameter))  # last: the others are known by its shape
+
+
+def _unit_bytes(tensor: Tensor, spec: ShardSpec) -> int:
+    others = [size for dim, size in enumerate(tensor.shape) if dim != spec.dim]
+    return math.prod(others) * spec.rows_per_unit * tensor.element_size()
+
+
+def _spec(parameter: nn.Parameter) -> ShardSpec:
+    spec = shard_spec(parameter)
+    assert spec is not None
+    return spec
+
+
+def _rebind(parameter: nn.Parameter, tensor: Tensor) -> None:
+    """Make the parameter, which stays the same object, hold another tensor."""
+    parameter.grad = None
+    # a gradient accumulator of the last graph may still be alive: only another type makes torch forget its shape
+    other = torch.float32 if tensor.dtype != torch.float32 else torch.float64
+    parameter.data = torch.empty(0, dtype=other, device=tensor.device)
+    parameter.data = tensor

@@ -1,0 +1,59 @@
+"""One rank from its start to its exit code, by which the launcher, `heterotp run` and failureRules know how it ended.
+
+0    trained to the end        75   a victim: a peer died or hangs
+1    failed                    76   a newer attempt owns the checkpoints
+2    bad input                143   stopped, after a last checkpoint
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+from heterotp_api.names import EXIT_BAD_INPUT, EXIT_CHECKPOINT_OWNER, EXIT_PEER_LOST, EXIT_STOPPED
+
+from heterotp_trainer.boundary.exchange import MismatchError
+from heterotp_trainer.checkpoint.files import CheckpointError, OwnerError, WriteError
+from heterotp_trainer.launch.rendezvous import lost_peer
+from heterotp_trainer.session import Session
+
+
+def run_rank(main: Callable[[Session], None], *, telemetry: bool = True) -> NoReturn:
+    """Join the gang, call main(session), which ends with session.finish(), and exit with the code that tells how.
+
+    A ValueError is bad input: it is said on one line, without a traceback.
+    """
+    session: Session | None = None
+    try:
+        session = Session.from_environment(telemetry=telemetry)
+        main(session)
+    except Exception as error:
+        found = explain(error)
+        if found is None:
+            if session is not None:
+                session.fail(f"{type(error).__name__}: {error}")
+            raise
+        _leave(session, *found)
+    sys.exit(EXIT_STOPPED if session.ended == "stopped" else 0)
+
+
+def explain(error: Exception) -> tuple[str, int] | None:
+    """Return message and exit code of an error that needs no traceback, else None."""
+    if isinstance(error, OwnerError):
+        return str(error), EXIT_CHECKPOINT_OWNER
+    if isinstance(error, (MismatchError, WriteError)):
+        return str(error), 1
+    if isinstance(error, (ValueError, CheckpointError)):
+        return str(error), EXIT_BAD_INPUT
+    if lost_peer(error):
+        return f"a peer died or hangs: {str(error).strip().splitlines()[0]}", EXIT_PEER_LOST
+    return None
+
+
+def _leave(session: Session | None, message: str, code: int) -> NoReturn:
+    """Say why on one line, show it in the status, and leave without waiting for anybody."""
+    print(f"error: {message}", file=sys.stderr, flush=True)
+    if session is not None:
+        session.fail(message)
+    sys.stdout.flush()
+    os._exit(code)  # threads of a broken collective must not hold the process

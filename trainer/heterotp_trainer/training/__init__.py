@@ -1,0 +1,1 @@
+"""The built-in trainers: clients of `Session`, and nothing but clients."""
