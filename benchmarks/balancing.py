@@ -16,9 +16,9 @@ import sys
 import time
 from collections.abc import Callable
 
-import gang
-from gang import summary
 from heterotp_trainer.launch.launcher import ALLOCATOR
+from support import gang
+from support.gang import summary
 
 PORT = 29440
 ROWS, WIDTH, RANKS = 64 * 65, 2048, 8
@@ -138,7 +138,8 @@ def world(ranks: int):  # type: ignore[no-untyped-def]
     import random
 
     from heterotp_trainer.balancing.history import History, Observation
-    from heterotp_trainer.plans.work_plan import Costs, Curve, Line, LinearClass, Link
+    from heterotp_trainer.plans.costs import Costs
+    from heterotp_trainer.plans.linears import Curve, Line, LinearClass, Link
 
     draw = random.Random(0)
     classes = tuple(
@@ -190,7 +191,7 @@ def rank(part: str, iterations: int) -> None:
     from heterotp_api.control import ControlDocument
     from heterotp_api.training import ModelShape
     from heterotp_trainer.model.vit import Block
-    from heterotp_trainer.training.optimization import EagerAdamW
+    from heterotp_trainer.training.optimizer import EagerAdamW
     from torch import nn
 
     torch.set_num_threads(1)

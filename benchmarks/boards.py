@@ -15,13 +15,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-import board_history
-from board_queries import Query, Window, ask, board_queries, get, resolve_variables
 from heterotp_dashboards.alerts import Thresholds
 from heterotp_dashboards.boards import boards
 from heterotp_dashboards.rule_files import prometheus_rules
 from heterotp_trainer.reporting.metrics import JobMetrics, RankMetrics
-from prometheus_server import PrometheusServer
+from support import board_history
+from support.board_queries import Query, Window, ask, board_queries, get, resolve_variables
+from support.prometheus_server import PrometheusServer
 
 BUDGET_SECONDS = 1.0  # of a panel
 MINUTES = 10

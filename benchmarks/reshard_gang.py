@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 
-import gang
+from support import gang
 
 RANKS, WIDTH, ROWS, DEPTH, HEADS, UNITS = 8, 64, (2, 8), 2, 32, 1024
 SECONDS = 1.5  # of a homogeneous iteration
@@ -57,7 +57,7 @@ def rank(model: str, phases: list[dict]) -> None:
     from heterotp_api.training import ModelShape
     from heterotp_trainer.model.vit import Block
     from heterotp_trainer.tensor_parallel.mlp import ParallelMLP
-    from heterotp_trainer.training.optimization import EagerAdamW
+    from heterotp_trainer.training.optimizer import EagerAdamW
     from torch import nn
 
     torch.set_num_threads(1)

@@ -12,8 +12,8 @@ import threading
 import time
 import urllib.request
 
-import gang
-from gang import summary
+from support import gang
+from support.gang import summary
 
 PORT = 29470
 

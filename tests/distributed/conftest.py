@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launched import Launched
+from support.launched import Launched
+from support.places import RANK_SCRIPTS
 
-HERE = Path(__file__).parent
 DEADLINE_SECONDS = 120.0
 POLL_SECONDS = 0.05
 
@@ -22,7 +22,7 @@ Gang = Callable[[str, int], list[dict[str, Any]]]
 def _start(script: str, rank: int, ranks: int, folder: Path) -> subprocess.Popen[bytes]:
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "OMP_NUM_THREADS": "1"}
     log = (folder / f"rank{rank}.log").open("wb")
-    command = [sys.executable, str(HERE / script), str(rank), str(ranks), str(folder)]
+    command = [sys.executable, str(RANK_SCRIPTS / script), str(rank), str(ranks), str(folder)]
     try:
         return subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT)
     finally:

@@ -8,10 +8,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from cluster_job import Space, logs
-from guardian import Guardian
-from kube import MERGE, Kube, until
-from places import BIN, ROOT
+from support.cluster_job import Space, logs
+from support.guardian import Guardian
+from support.kube import MERGE, Kube, until
+from support.places import BIN, ROOT
 
 SYSTEM = "heterotp-system"
 RELEASE = "heterotp"

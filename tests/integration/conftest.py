@@ -10,11 +10,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from guardian import Guardian
 from heterotp_api.crd import crds
-from kube import Kube, KubeError, make_namespace, until
-from places import ROOT, RUN
-from proxy import Proxy
+from support.guardian import Guardian
+from support.kube import Kube, KubeError, make_namespace, until
+from support.places import ROOT, RUN
+from support.proxy import Proxy
 
 TOOLS = ROOT / "tools" / "cluster"
 PACKAGES = [str(ROOT / part) for part in ("api", "operator")]

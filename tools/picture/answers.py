@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
-from board_queries import Window, ask, board_queries, load_board, resolve_variables
+from support.board_queries import Window, ask, board_queries, load_board, resolve_variables
 
 CELL = 38  # pixels of one grid row, as in page.tsx
 

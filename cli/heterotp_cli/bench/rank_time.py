@@ -16,7 +16,7 @@ from heterotp_trainer.model.vit import Block
 from heterotp_trainer.plans.unit_plan import Family
 from heterotp_trainer.rebalancing.balancer import Balancer
 from heterotp_trainer.tensor_parallel.context import TPContext
-from heterotp_trainer.training.optimization import EagerAdamW
+from heterotp_trainer.training.optimizer import EagerAdamW
 from torch import nn
 
 from heterotp_cli.bench.emulation import DEPTH, FFN_RATIO, SIZES

@@ -15,14 +15,18 @@ from heterotp_trainer.data import Dataset, batches, load_dataset
 from heterotp_trainer.devices.device import Device
 from heterotp_trainer.devices.phase_clock import NullClock
 from heterotp_trainer.model.vit import Block, VisionTransformer
+from heterotp_trainer.plans.costs import Costs
+from heterotp_trainer.plans.grains import blocks, grain_for
 from heterotp_trainer.plans.unit_plan import Plan
-from heterotp_trainer.plans.work_plan import Costs, Taken, WorkPlan, blocks, grain_for
+from heterotp_trainer.plans.work_plan import WorkPlan
+from heterotp_trainer.plans.work_reduction import Taken
 from heterotp_trainer.rebalancing.column_assigner import Lineages
 from heterotp_trainer.tensor_parallel.attention import ParallelAttention
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.linear import RowParallelLinear
 from heterotp_trainer.tensor_parallel.mlp import ParallelMLP
-from heterotp_trainer.training.optimization import EagerAdamW, learning_rate, set_learning_rate
+from heterotp_trainer.training.optimizer import EagerAdamW
+from heterotp_trainer.training.schedules import learning_rate, set_learning_rate
 from torch import Tensor, nn
 
 from heterotp_cli.bench.emulation import RANKS

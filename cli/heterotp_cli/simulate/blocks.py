@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from heterotp_trainer.plans.costs import Costs
+from heterotp_trainer.plans.linears import Curve, Line, LinearClass, Link, Moving
 from heterotp_trainer.plans.unit_plan import Plan
-from heterotp_trainer.plans.work_plan import Costs, Curve, Line, LinearClass, Link, Moving
 
 PARTS = (("qkv", "column", "heads"), ("proj", "row", "heads"), ("fc1", "column", "ffn"), ("fc2", "row", "ffn"))
 

@@ -8,8 +8,9 @@ from heterotp_api.job import Device, HeteroTPJobSpec
 from heterotp_api.ranks import rank_table
 from heterotp_api.training import Training
 from heterotp_trainer.balancing.simulation import Machine
+from heterotp_trainer.plans.costs import Costs
+from heterotp_trainer.plans.linears import Curve, Line, LinearClass, Link, Moving
 from heterotp_trainer.plans.unit_plan import FAMILIES, Family, Plan
-from heterotp_trainer.plans.work_plan import Costs, Curve, Line, LinearClass, Link, Moving
 
 from heterotp_cli.errors import BadInput
 from heterotp_cli.simulate.blocks import Blocks, costs_of, link_of

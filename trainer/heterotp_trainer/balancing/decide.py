@@ -18,8 +18,9 @@ from heterotp_trainer.balancing.strategies.mig import migrate, receivers_of
 from heterotp_trainer.balancing.strategies.reshard import Case
 from heterotp_trainer.balancing.strategies.semi import semi
 from heterotp_trainer.balancing.strategies.zero import fixed, prune, reference_seconds
-from heterotp_trainer.plans.cost_tables import Relieved
-from heterotp_trainer.plans.work_plan import Costs, Reliefs, WorkPlan
+from heterotp_trainer.plans.costs import Costs
+from heterotp_trainer.plans.work_plan import WorkPlan
+from heterotp_trainer.plans.work_reduction import Reliefs, Relieved
 
 MOST_REPRICINGS = 2  # of one set of stragglers: two plans, each dear when it is tried, must not take turns for ever
 

@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 
 from heterotp_trainer.balancing.prediction import shares, transfers, weights_of
-from heterotp_trainer.plans.cost_tables import Relieved, added, total
-from heterotp_trainer.plans.work_plan import Costs, Piece, WorkPlan
+from heterotp_trainer.plans.arrays import added, total
+from heterotp_trainer.plans.costs import Costs
+from heterotp_trainer.plans.work_plan import Piece, WorkPlan
+from heterotp_trainer.plans.work_reduction import Relieved
 
 
 @dataclass(frozen=True)

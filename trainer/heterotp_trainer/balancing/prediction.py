@@ -8,8 +8,11 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from heterotp_trainer.balancing.history import Observation
-from heterotp_trainer.plans.cost_tables import Array, Relieved, added, at, total
-from heterotp_trainer.plans.work_plan import Costs, Line, Primitive, Reliefs, WorkPlan
+from heterotp_trainer.plans.arrays import Array, added, at, total
+from heterotp_trainer.plans.costs import Costs
+from heterotp_trainer.plans.linears import Line, Primitive
+from heterotp_trainer.plans.work_plan import WorkPlan
+from heterotp_trainer.plans.work_reduction import Reliefs, Relieved
 
 MOST_CORRECTION = 2.0  # of the price of transfers by one live sample
 Amount = TypeVar("Amount", float, Array)

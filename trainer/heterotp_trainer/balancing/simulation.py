@@ -15,9 +15,10 @@ from heterotp_trainer.balancing.decide import decide
 from heterotp_trainer.balancing.history import History, Observation
 from heterotp_trainer.balancing.prediction import iteration_seconds, pruned_share
 from heterotp_trainer.balancing.strategies.reshard import Case, move_seconds
+from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.ownership import Ownership
 from heterotp_trainer.plans.unit_plan import FAMILIES, Plan
-from heterotp_trainer.plans.work_plan import Costs, WorkPlan
+from heterotp_trainer.plans.work_plan import WorkPlan
 
 ANSWER_BOUNDARIES = 2  # from a proposal to the ranks' answers
 

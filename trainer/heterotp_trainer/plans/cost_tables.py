@@ -4,19 +4,17 @@ Shapes: K classes of linears, e ranks, P points of a curve. Element by element o
 numpy round differently from host to host.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from heterotp_trainer.plans.work_plan import Curve, LinearClass, Taken
+from heterotp_trainer.plans.arrays import Array, added, at
 
-Array = NDArray[np.float64]
-LARGEST_GRAIN = 4096
+if TYPE_CHECKING:
+    from heterotp_trainer.plans.linears import Curve, LinearClass
 
 
 @dataclass(frozen=True)
@@ -76,87 +74,3 @@ def _points(curves: Sequence[Sequence["Curve"]], classes: int, points: int, name
             padded[k, rank, : len(values)] = values
             padded[k, rank, len(values) :] = values[-1]
     return padded
-
-
-def added(terms: Array, ranks: int) -> Array:
-    """Return the sums over classes, in their order: [K, e] -> [e]."""
-    total = np.zeros(ranks)
-    for row in terms:
-        total = total + row
-    return total
-
-
-def total(values: Array) -> float:
-    """Return the sum, added one after the other: np.sum goes by the width of the host's vectors."""
-    return float(np.add.accumulate(values.ravel())[-1]) if values.size else 0.0
-
-
-def at(xs: Array, ys: Array, x: Array) -> Array:
-    """Return y on the curves at x, nothing at 0: [K, e, P], [K, e] -> [K, e]."""
-    return np.where(x > 0, interpolated(xs, ys, x), 0.0)
-
-
-def interpolated(xs: Array, ys: Array, x: Array) -> Array:
-    """Return y on the lines through the points; of points at one x the last, below the first, above the last slope."""
-    y = ys[..., 0].copy()
-    for p in range(1, xs.shape[-1]):
-        x0, x1, y0, y1 = xs[..., p - 1], xs[..., p], ys[..., p - 1], ys[..., p]
-        rising = x1 > x0
-        slope = np.divide(y1 - y0, x1 - x0, out=np.zeros_like(y0), where=rising)
-        flat = ~rising & (y1 != y0)  # a point that repeats the last one only fills up the table
-        y = np.where((x >= x0) & rising, y0 + (x - x0) * slope, np.where((x >= x1) & flat, y1, y))
-    return y
-
-
-def grains_of(asked: int | None, auto: Sequence[int], columns: Array) -> Array:
-    """Return columns per block by class and rank (see work.grain_for): [K, e]."""
-    if asked is not None:
-        return np.maximum(1.0, np.minimum(float(asked), columns))
-    limit = np.minimum(np.asarray(auto, dtype=np.float64), np.floor(columns / 32))
-    grains = np.ones_like(columns)
-    size = 2
-    while size <= LARGEST_GRAIN:
-        grains = np.where(limit >= size, float(size), grains)
-        size *= 2
-    return grains
-
-
-class Relieved(Mapping[int, "tuple[Taken, ...]"]):
-    """What is taken, by rank: a map to one `Taken` per class, held as columns [K, e]. Ranks of whom nothing is
-    taken are not in it."""
-
-    def __init__(self, pruned: Array, migrated: Array) -> None:
-        self.pruned, self.migrated = pruned, migrated
-        self.ranks = np.flatnonzero(((pruned > 0) | (migrated > 0)).any(axis=0)).tolist()
-
-    @classmethod
-    def of(cls, reliefs: Mapping[int, "tuple[Taken, ...]"], classes: int, ranks: int) -> "Relieved":
-        """Return a map as arrays."""
-        if isinstance(reliefs, Relieved):
-            return reliefs
-        pruned, migrated = np.zeros((classes, ranks)), np.zeros((classes, ranks))
-        for rank, taken in reliefs.items():
-            pruned[:, rank] = [each.pruned for each in taken]
-            migrated[:, rank] = [each.migrated for each in taken]
-        return cls(pruned, migrated)
-
-    @property
-    def migrates(self) -> bool:
-        """Whether any column migrates."""
-        return bool((self.migrated > 0).any())
-
-    @cached_property
-    def _by_rank(self) -> "dict[int, tuple[Taken, ...]]":
-        from heterotp_trainer.plans.work_plan import Taken
-
-        pairs = np.stack([self.pruned, self.migrated], axis=-1)[:, self.ranks].swapaxes(0, 1).astype(int).tolist()
-        return {r: tuple(Taken(*each) for each in taken) for r, taken in zip(self.ranks, pairs, strict=True)}
-
-    def __getitem__(self, rank: int) -> "tuple[Taken, ...]":
-        return self._by_rank[rank]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.ranks)
-
-    def __len__(self) -> int:
-        return len(self.ranks)

@@ -7,166 +7,15 @@ comes to the same plan.
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
-import numpy as np
 from heterotp_api.policy import BalancingSettings
-from numpy.typing import NDArray
 
-from heterotp_trainer.plans.cost_tables import Array, Tables, added, total
+from heterotp_trainer.plans.linears import Link, Primitive
 from heterotp_trainer.plans.ownership import NOBODY_SAID, Ownership
-from heterotp_trainer.plans.unit_plan import Family, Plan, balanced_counts
-
-FEW = 0.125  # of an even share of the work
-ROUNDING = 1e-6  # of a block: 27.999... blocks by floats are 28
-Parallel = Literal["column", "row"]
-Primitive = Literal["broadcastReduce", "scatterGather"]
-
-
-@dataclass(frozen=True)
-class LinearClass:
-    """Linears of equal sizes: per rank L contraction columns and R outputs; M rows a call, calls an iteration.
-
-    A call is one forward and one backward pass through one linear. `per_unit`: columns of a row-parallel linear, or
-    outputs of a column-parallel one, that belong to one unit of the family.
-    """
-
-    name: str
-    parallel: Parallel
-    columns: tuple[int, ...]
-    outputs: tuple[int, ...]
-    rows: int
-    calls: int
-    family: Family = "ffn"
-    per_unit: int = 1
-
-    def owned_by(self, plan: Plan) -> "LinearClass":
-        """Return the class as it is under another plan."""
-        sharded = tuple(units * self.per_unit for units in plan.counts(self.family))
-        if self.parallel == "column":
-            return replace(self, outputs=sharded)
-        return replace(self, columns=sharded)
-
-    def operations(self, rank: int, columns: float) -> float:
-        """Return the operations of all three products with so many columns, in one iteration."""
-        return 2.0 * self.rows * columns * self.outputs[rank] * 3 * self.calls
-
-
-@dataclass(frozen=True)
-class Curve:
-    """Seconds of one call (forward and backward) over its number of columns: measured points, lines between them.
-
-    outputs: those of the products that were measured (None: as many as the class has); with twice as many outputs half
-    of the columns take as long.
-    """
-
-    columns: tuple[float, ...]
-    seconds: tuple[float, ...]
-    outputs: int | None = None
-
-
-@dataclass(frozen=True)
-class Line:
-    """A cost with a fixed part: seconds + seconds per unit."""
-
-    fixed: float = 0.0
-    slope: float = 0.0
-
-    def at(self, amount: float) -> float:
-        """Return the seconds of an amount; nothing costs nothing."""
-        return self.fixed + self.slope * amount if amount > 0 else 0.0
-
-    def scaled(self, factor: float) -> "Line":
-        """Return the line of costs so many times as high."""
-        return Line(self.fixed * factor, self.slope * factor)
-
-
-@dataclass(frozen=True)
-class Link:
-    """What moving bytes takes (Phi1 of the paper's section 4): one broadcast, one reduction, one piece to one peer."""
-
-    broadcast: Line = Line()
-    reduce: Line = Line()
-    piece: Line = Line()
-
-    def scaled(self, factor: float) -> "Link":
-        """Return the link that is so many times as dear."""
-        return Link(self.broadcast.scaled(factor), self.reduce.scaled(factor), self.piece.scaled(factor))
-
-
-@dataclass(frozen=True)
-class Moving:
-    """What moving a unit takes: bytes by family (parameters and all that the optimizer keeps), and the price.
-
-    correction: what the last move took over what was expected of it.
-    """
-
-    heads_bytes: float = 0.0
-    ffn_bytes: float = 0.0
-    correction: float = 1.0
-
-    def unit_bytes(self, family: Family) -> float:
-        """Return the bytes of one unit of a family."""
-        return self.heads_bytes if family == "heads" else self.ffn_bytes
-
-
-@dataclass(frozen=True)
-class Costs:
-    """What decisions know of the ranks, measured before: curves[rank][class], columns per block, link, extraction."""
-
-    classes: tuple[LinearClass, ...]
-    curves: tuple[tuple[Curve, ...], ...]
-    grains: tuple[int, ...]
-    link: Link = Link()
-    item_bytes: int = 4
-    allocation: float = 0.0  # Omega1, seconds an iteration
-    extraction: Line = Line()  # Omega2, seconds an iteration over the share of columns pruned
-    moving: Moving = Moving()
-
-    @property
-    def ranks(self) -> int:
-        """Number of ranks."""
-        return len(self.curves)
-
-    @cached_property
-    def tables(self) -> Tables:
-        """Classes and curves as arrays over the ranks."""
-        return Tables.of(self.classes, self.curves)
-
-    def owned_by(self, plan: Plan) -> "Costs":
-        """Return the costs under another plan; the curves stay as they were measured."""
-        other = replace(self, classes=tuple(each.owned_by(plan) for each in self.classes))
-        other.__dict__["by_family"] = self.by_family  # which no plan changes
-        return other
-
-    @cached_property
-    def idle(self) -> NDArray[np.bool_]:
-        """Whether a rank has so little work that it says little about its speed: less than a pretest measures. [e]"""
-        work = added(self.tables.operations * self.tables.columns, self.ranks)
-        few: NDArray[np.bool_] = work < FEW * total(work) / max(1, self.ranks)
-        return few
-
-    @cached_property
-    def by_family(self) -> dict[Family, tuple[Array, Array]]:
-        """What reshard.py makes of the curves, once."""
-        return {}
-
-    def full_seconds(self, rank: int) -> float:
-        """Return what the rank's products take by its curves with nothing taken from it."""
-        return float(self.tables.full[rank])
-
-
-@dataclass(frozen=True)
-class Taken:
-    """Columns taken from one rank of every linear of one class."""
-
-    pruned: int = 0
-    migrated: int = 0
-
-
-Reliefs = Mapping[int, tuple[Taken, ...]]
+from heterotp_trainer.plans.unit_plan import balanced_counts
+from heterotp_trainer.plans.work_reduction import Reliefs, Taken
 
 
 @dataclass(frozen=True)
@@ -269,18 +118,3 @@ def pieces(counts: Mapping[int, int], receivers: Sequence[tuple[int, float]]) ->
 def in_turn(receivers: Sequence[tuple[int, float]], sender: int) -> list[tuple[int, float]]:
     """Return receivers by virtual rank r' = (r + e - r_k) mod e, r_k the sender (the paper's section 4.2)."""
     return sorted(receivers, key=lambda receiver: (receiver[0] < sender, receiver[0]))
-
-
-def blocks(columns: float, grain: int) -> int:
-    """Return columns rounded down to whole blocks."""
-    return int(columns / grain + ROUNDING) * grain
-
-
-def grain_for(asked: int | None, auto: int, columns: int) -> int:
-    """Return columns per block: as asked, else by device, but never above L/32, rounded down to a power of two."""
-    if asked is not None:
-        return max(1, min(asked, columns))
-    grain = 1
-    while grain * 2 <= min(auto, columns // 32):
-        grain *= 2
-    return grain

@@ -21,13 +21,14 @@ from heterotp_trainer.balancing.prediction import kept_seconds, received_seconds
 from heterotp_trainer.balancing.strategies.reshard import Case
 from heterotp_trainer.boundary.exchange import Report, comparable
 from heterotp_trainer.devices.phase_clock import COMPUTE
+from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.ownership import Ownership
-from heterotp_trainer.plans.work_plan import Costs, WorkPlan
+from heterotp_trainer.plans.work_plan import WorkPlan
 from heterotp_trainer.rebalancing.column_assigner import Lineages, zero_settings
 from heterotp_trainer.rebalancing.cost_calibration import pretest
+from heterotp_trainer.rebalancing.masked_step import step_around
 from heterotp_trainer.resharding.resharder import Moved, Owner
 from heterotp_trainer.tensor_parallel.context import TPContext
-from heterotp_trainer.training.optimization import step_around
 
 PREDICTED = (*COMPUTE, "wait", "migrate")  # phases that a predicted iteration is made of
 

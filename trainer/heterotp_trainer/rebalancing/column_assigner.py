@@ -8,7 +8,11 @@ import torch.distributed as dist
 from heterotp_api.policy import PRUNING, BalancingSettings, Zero
 from torch import Tensor, nn
 
-from heterotp_trainer.plans.work_plan import Costs, LinearClass, Taken, WorkPlan, grain_for
+from heterotp_trainer.plans.costs import Costs
+from heterotp_trainer.plans.grains import grain_for
+from heterotp_trainer.plans.linears import LinearClass
+from heterotp_trainer.plans.work_plan import WorkPlan
+from heterotp_trainer.plans.work_reduction import Taken
 from heterotp_trainer.rebalancing.column_selection import Importance, block_order, counts_by_layer
 from heterotp_trainer.resharding.sharded_state import Slot
 from heterotp_trainer.tensor_parallel.column_partition import Lineage, Memory, Migration, whole

@@ -15,7 +15,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from heterotp_trainer.plans.work_plan import Costs, Curve, Line, LinearClass, Link, Piece, grain_for
+from heterotp_trainer.plans.costs import Costs
+from heterotp_trainer.plans.grains import grain_for
+from heterotp_trainer.plans.linears import Curve, Line, LinearClass, Link
+from heterotp_trainer.plans.work_plan import Piece
 from heterotp_trainer.tensor_parallel.column_partition import Migration
 from heterotp_trainer.tensor_parallel.column_transport import BroadcastReduce, Courier
 from heterotp_trainer.tensor_parallel.columns import ColumnSet

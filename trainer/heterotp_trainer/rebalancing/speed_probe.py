@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from heterotp_trainer.devices.device import Device
-from heterotp_trainer.plans.work_plan import Costs
+from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.product import product
 

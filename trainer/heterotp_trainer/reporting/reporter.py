@@ -18,8 +18,9 @@ from heterotp_trainer.boundary.injection_schedule import Injecting
 from heterotp_trainer.boundary.lease import Lease
 from heterotp_trainer.launch.environment import RankEnvironment
 from heterotp_trainer.launch.rendezvous import Gang
+from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.unit_plan import Plan
-from heterotp_trainer.plans.work_plan import Costs, WorkPlan
+from heterotp_trainer.plans.work_plan import WorkPlan
 from heterotp_trainer.reporting.http_server import StatusServer
 from heterotp_trainer.reporting.metrics import JobMetrics, RankMetrics
 from heterotp_trainer.reporting.run_directory import RunDirectory, last_words

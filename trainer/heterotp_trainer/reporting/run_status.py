@@ -18,8 +18,9 @@ from heterotp_trainer.boundary.exchange import Report, comparable
 from heterotp_trainer.boundary.injection_schedule import Injecting
 from heterotp_trainer.devices.phase_clock import COMPUTE, PHASES
 from heterotp_trainer.devices.slowdown import refusal
+from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.unit_plan import Plan
-from heterotp_trainer.plans.work_plan import Costs, WorkPlan
+from heterotp_trainer.plans.work_plan import WorkPlan
 
 WINDOW = 5  # iterations of a median
 MOST_STEPS = 100_000  # the newest iterations, of which the report gives minimum, median and maximum

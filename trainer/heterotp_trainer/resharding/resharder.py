@@ -8,9 +8,10 @@ import torch.distributed as dist
 from torch import nn
 
 from heterotp_trainer.balancing.strategies.reshard import move_seconds
+from heterotp_trainer.plans.costs import Costs
+from heterotp_trainer.plans.linears import Moving
 from heterotp_trainer.plans.ownership import Proposal
 from heterotp_trainer.plans.unit_plan import FAMILIES, Plan, transfers
-from heterotp_trainer.plans.work_plan import Costs, Moving
 from heterotp_trainer.rebalancing.speed_probe import PaceProbe
 from heterotp_trainer.resharding.sharded_state import More
 from heterotp_trainer.resharding.unit_mover import Mover

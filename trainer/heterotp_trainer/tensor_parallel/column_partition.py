@@ -10,7 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from heterotp_trainer.plans.work_plan import Piece, Primitive
+from heterotp_trainer.plans.linears import Primitive
+from heterotp_trainer.plans.work_plan import Piece
 from heterotp_trainer.tensor_parallel.columns import ColumnSet
 
 Imputation = Literal["Zero", "Average", "Same"]

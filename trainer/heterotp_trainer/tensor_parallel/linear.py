@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from heterotp_trainer.plans.work_plan import Parallel
+from heterotp_trainer.plans.linears import Parallel
 from heterotp_trainer.tensor_parallel.collectives import start_sum
 from heterotp_trainer.tensor_parallel.column_partition import Lineage
 from heterotp_trainer.tensor_parallel.context import TPContext

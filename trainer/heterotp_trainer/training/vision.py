@@ -11,7 +11,8 @@ from heterotp_trainer.data import Dataset, batch_hash, batches, load_dataset
 from heterotp_trainer.devices.phase_clock import phase
 from heterotp_trainer.model.vit import VisionTransformer
 from heterotp_trainer.session import Session
-from heterotp_trainer.training.optimization import adamw, learning_rate, set_learning_rate
+from heterotp_trainer.training.optimizer import adamw
+from heterotp_trainer.training.schedules import learning_rate, set_learning_rate
 
 EVALUATION_BATCH = 256
 

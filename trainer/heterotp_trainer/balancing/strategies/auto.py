@@ -14,10 +14,11 @@ from heterotp_trainer.balancing.detection import detect, drifted
 from heterotp_trainer.balancing.explanations import ranks_named, seconds_named, size_named
 from heterotp_trainer.balancing.history import History
 from heterotp_trainer.balancing.strategies.reshard import Case, Counts, Impossible, keeps_limits, move_seconds, target
-from heterotp_trainer.plans.cost_tables import Array
+from heterotp_trainer.plans.arrays import Array
+from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.ownership import Ownership, Proposal
 from heterotp_trainer.plans.unit_plan import FAMILIES, Plan
-from heterotp_trainer.plans.work_plan import Costs, WorkPlan
+from heterotp_trainer.plans.work_plan import WorkPlan
 
 MOVING = ("RESHARD", "AUTO")
 LEAST_GAIN = 0.01  # of an iteration: less is not worth a move, however long it would last

@@ -9,8 +9,9 @@ from heterotp_api.policy import Mig
 from heterotp_trainer.balancing.history import Observation
 from heterotp_trainer.balancing.prediction import iteration_seconds
 from heterotp_trainer.balancing.strategies.zero import columns_for, reliefs_to
-from heterotp_trainer.plans.cost_tables import Relieved, added
-from heterotp_trainer.plans.work_plan import Costs, Reliefs
+from heterotp_trainer.plans.arrays import added
+from heterotp_trainer.plans.costs import Costs
+from heterotp_trainer.plans.work_reduction import Reliefs, Relieved
 
 LEVELS, FEW_LEVELS = 16, 8  # how finely the common finishing time is searched, and for
 MANY = 32  # stragglers and more, who are as many different ways to finish

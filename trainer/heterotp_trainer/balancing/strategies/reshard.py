@@ -13,9 +13,10 @@ import numpy as np
 from heterotp_api.policy import Reshard
 
 from heterotp_trainer.balancing.history import Observation
-from heterotp_trainer.plans.cost_tables import Array, interpolated, total
+from heterotp_trainer.plans.arrays import Array, interpolated, total
+from heterotp_trainer.plans.costs import Costs
+from heterotp_trainer.plans.grains import ROUNDING, grain_for
 from heterotp_trainer.plans.unit_plan import FAMILIES, Family, Plan
-from heterotp_trainer.plans.work_plan import ROUNDING, Costs, grain_for
 
 PRECISION = 1e-3  # of the shortest time, relative
 EXACT = 0.02  # medians of a window tell speeds no better than this

@@ -22,8 +22,10 @@ from heterotp_trainer.balancing.prediction import (
 )
 from heterotp_trainer.balancing.strategies.mig import Priced, receivers_of, slowest_first
 from heterotp_trainer.balancing.strategies.zero import prune, reference_seconds
-from heterotp_trainer.plans.cost_tables import Array, Relieved, total
-from heterotp_trainer.plans.work_plan import Costs, blocks, grain_for
+from heterotp_trainer.plans.arrays import Array, total
+from heterotp_trainer.plans.costs import Costs
+from heterotp_trainer.plans.grains import blocks, grain_for
+from heterotp_trainer.plans.work_reduction import Relieved
 
 BETAS = [step / 32 for step in range(33)]  # a straggler has hardly more blocks of columns
 BISECTIONS = 40

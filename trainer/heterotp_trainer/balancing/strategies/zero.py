@@ -8,10 +8,13 @@ from heterotp_api.policy import Zero
 
 from heterotp_trainer.balancing.history import Observation
 from heterotp_trainer.balancing.prediction import pruned_share
-from heterotp_trainer.plans.cost_tables import Array, Relieved, added, grains_of, interpolated, total
-from heterotp_trainer.plans.work_plan import ROUNDING, Costs, blocks
+from heterotp_trainer.plans.arrays import Array, added, interpolated, total
+from heterotp_trainer.plans.costs import Costs
+from heterotp_trainer.plans.grains import blocks, grains_of, in_blocks
+from heterotp_trainer.plans.work_reduction import Relieved
 
 PRIDIFF_E = 0.5  # the paper's empirical ratio of PriDiffE
+
 SHRINK_STEPS = 20  # halvings: below the resolution of a block
 
 
@@ -37,11 +40,6 @@ def columns_for(costs: Costs, share: Array, most: float, grain: int | None) -> A
     kept = interpolated(tables.ys, tables.xs, seconds * (1 - share))
     wanted = np.where((seconds > 0) & (share > 0), np.minimum(whole - kept, most * whole), 0.0)
     return in_blocks(np.maximum(0.0, wanted), grains_of(grain, costs.grains, whole))
-
-
-def in_blocks(columns: Array, grains: Array) -> Array:
-    """Return columns rounded down to whole blocks (see work.blocks)."""
-    return np.floor(columns / grains + ROUNDING) * grains
 
 
 def fixed(costs: Costs, ratio: float, ranks: Collection[int], grain: int | None, what: str) -> Relieved:

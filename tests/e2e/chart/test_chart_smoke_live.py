@@ -1,0 +1,24 @@
+"""`helm test` on the installed chart: green, and its rights are gone afterwards.
+
+What it finds wrong is tested without a cluster (tests/unit/chart/test_chart_smoke.py): it takes two minutes to give up.
+"""
+
+import pytest
+from support.kube import KubeError
+
+pytestmark = pytest.mark.e2e
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+
+def test_helm_test_is_green_and_leaves_no_rights(release, kube):
+    system = next(iter(release.pods().values()))["metadata"]["namespace"]
+    said = release.helm("test", "heterotp", "--logs", "--timeout", "240s")
+    assert "Phase:          Succeeded" in said
+    assert "ok: the API server takes a HeteroTPJob and refuses a wrong one" in said
+    assert "ok: every operator shows its metrics, one leads, and it lists jobs" in said
+    assert kube.get("serviceaccounts", system, "heterotp-test") is None
+    for plural in ("roles", "rolebindings"):
+        with pytest.raises(KubeError, match=r"^404: "):
+            kube.request("GET", f"{RBAC}/namespaces/{system}/{plural}/heterotp-test")
+    assert kube.get("pods", system, "heterotp-test")["status"]["phase"] == "Succeeded"  # its log stays
+    assert kube.get("heterotpjobs", system, "helm-test") is None

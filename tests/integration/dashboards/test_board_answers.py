@@ -1,0 +1,123 @@
+"""Every question of every board on a real Prometheus, over a history that real registries wrote."""
+
+import pytest
+from heterotp_dashboards.alerts import Thresholds, alerting
+from heterotp_dashboards.boards import boards
+from heterotp_dashboards.rule_files import prometheus_rules
+from support.board_history import STEP, Story, write
+from support.board_queries import Query, Window, ask, board_queries, resolve_variables, variable_options
+from support.prometheus_server import PrometheusServer
+
+START, MINUTES = 1_790_000_010, 30
+WINDOW = Window(START, START + 60 * MINUTES)
+EASED = Story("team-a", "vit", slow_rank=5, chi=4.0, slow_from=8, relieved_from=16)
+LOST = Story("team-a", "lost", ranks=4, slow_rank=1, chi=2.5, relieved_from=None, restarted_at=None, injected=False)
+BOARDS = {board["uid"]: board for board in boards()}
+CHOSEN = {"heterotp-straggler": {"heterotpjob": "vit"}}
+HEALTHY = {"Alert"}  # nobody evaluates alerts here
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("prometheus")
+    with (directory / "history.om").open("w") as file:
+        write(file, [EASED, LOST], START, MINUTES)
+    server = PrometheusServer(directory)
+    server.load(directory / "history.om")
+    server.record(prometheus_rules(Thresholds()), START, START + 60 * MINUTES, STEP)
+    server.start()
+    yield server.url
+    server.stop()
+
+
+def questions(uid, url, **chosen):
+    values = resolve_variables(BOARDS[uid], url, WINDOW, **{**CHOSEN.get(uid, {}), **chosen})
+    return list(board_queries(BOARDS[uid], values, WINDOW))
+
+
+def panel(uid, title, url, ref="A", **chosen):
+    """Return what a panel's query answers."""
+    (query,) = (q for q in questions(uid, url, **chosen) if (q.asker, q.ref) == (title, ref))
+    return ask(query, url, WINDOW)
+
+
+def now(series):
+    return float(series["value"][1])
+
+
+def alert(name, url):
+    (expr,) = (
+        rule.expr for group in alerting(Thresholds(), "heterotp-operator") for rule in group.rules if rule.name == name
+    )
+    return ask(Query(name, 0, "alert", "A", expr, "", True), url, WINDOW)
+
+
+@pytest.mark.parametrize("uid", BOARDS)
+def test_every_question_has_an_answer(uid, url):
+    empty = {query.asker for query in questions(uid, url) if not ask(query, url, WINDOW)}
+    assert empty == HEALTHY
+
+
+@pytest.mark.parametrize("uid", BOARDS)
+def test_every_variable_has_values(uid, url):
+    values = resolve_variables(BOARDS[uid], url, WINDOW, **CHOSEN.get(uid, {}))
+    for variable in BOARDS[uid]["templating"]["list"]:
+        if variable["type"] == "query" and variable["name"] != "cluster":
+            assert variable_options(variable, url, WINDOW, values), variable["name"]
+
+
+def test_the_slow_rank_is_named_with_its_slowdown(url):
+    (slowest,) = panel("heterotp-straggler", "Slowest rank", url)
+    assert (slowest["metric"]["rank"], slowest["metric"]["node"]) == ("5", "node-2")
+    assert now(slowest) == pytest.approx(EASED.chi, rel=0.1)
+    assert now(panel("heterotp-straggler", "Slowed on purpose", url)[0]) == EASED.chi
+
+
+def test_what_balancing_dealt_with_is_no_imbalance_and_no_alert(url):
+    assert now(panel("heterotp-straggler", "Imbalance", url)[0]) < 1.05
+    assert now(panel("heterotp-straggler", "Imbalance", url, heterotpjob="lost")[0]) > 1.2
+    assert [found["metric"]["heterotpjob"] for found in alert("HeteroTPJobStragglerUnmitigated", url)] == ["lost"]
+
+
+def test_a_ranks_time_adds_up_to_all_of_it(url):
+    shares = {}
+    for part in panel("heterotp-straggler", "Where the time goes, by rank", url):
+        shares[part["metric"]["rank"]] = shares.get(part["metric"]["rank"], 0) + now(part)
+    assert shares == {str(rank): pytest.approx(1) for rank in range(EASED.ranks)}
+
+
+def test_what_goes_out_comes_in_and_work_is_conserved_but_for_what_is_pruned(url):
+    out, into = (sum(map(now, panel("heterotp-straggler", "Ranks", url, ref))) for ref in "IJ")
+    assert out == into == 770
+    assert sum(map(now, panel("heterotp-straggler", "Ranks", url, "H"))) == pytest.approx(EASED.ranks - 0.2)
+
+
+def test_the_worst_job_comes_first(url):
+    worst = panel("heterotp-fleet", "Worst jobs", url, top="1")
+    assert [found["metric"]["heterotpjob"] for found in worst] == ["lost"]
+    assert {found["metric"]["heterotpjob"] for found in panel("heterotp-fleet", "Worst jobs", url, "B", top="1")} == {
+        "lost"
+    }
+
+
+def test_lost_hours_of_the_fleet_are_those_of_its_jobs(url):
+    fleet = now(panel("heterotp-fleet", "Rank-hours lost to waiting, by namespace", url)[0])
+    jobs = [
+        now(panel("heterotp-straggler", "Rank-hours lost to waiting", url, heterotpjob=j)[0]) for j in ("vit", "lost")
+    ]
+    assert fleet == pytest.approx(sum(jobs), rel=0.1)
+
+
+def moments(name, url):
+    """Return the minutes at which an annotation is seen."""
+    (query,) = (q for q in questions("heterotp-straggler", url) if q.asker == name)
+    return sorted({(when - START) / 60 for series in ask(query, url, WINDOW) for when, _ in series["values"]})
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "last"),
+    [("Policy change", 16, 17), ("Re-shard", 16, 17), ("Restart", 4, 5), ("Injection", 8, 30)],
+)
+def test_marks_are_where_things_happened(name, first, last, url):
+    seen = moments(name, url)
+    assert first <= seen[0] < first + 1 and last - 1 <= seen[-1] <= last

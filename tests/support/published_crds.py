@@ -1,0 +1,135 @@
+"""Other projects' kinds as CRDs: the published ones where somebody has them, else our tables of what they say.
+
+python tests/support/published_crds.py TABLE DIRECTORY     compares a table with the CRDs in a directory
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import yaml
+
+TABLES = Path(__file__).parents[1] / "data"  # gang_kinds.yaml, monitor_kinds.yaml
+QUANTITY = {"x-kubernetes-int-or-string": True}
+
+
+def published(table):
+    """Return a table's kinds: their CRDs in HETEROTP_PUBLISHED_CRDS, else those that the table amounts to."""
+    directory = os.environ.get("HETEROTP_PUBLISHED_CRDS")
+    if not directory:
+        return [_crd(row) for row in rows(table)]
+    kinds = {(row["kind"], row["of"].partition("/")[0]) for row in rows(table)}
+    return [crd for crd in read(Path(directory)) if (crd["spec"]["names"]["kind"], crd["spec"]["group"]) in kinds]
+
+
+def closed_schemas(table):
+    """Return apiVersion and kind -> a JSON schema of its spec that knows nothing but what the table says."""
+    return {(row["of"], row["kind"]): _closed(_schema(row["spec"])) for row in rows(table)}
+
+
+def _closed(schema):
+    if schema is QUANTITY:
+        return {"type": ["integer", "string"]}
+    out = {key: value for key, value in schema.items() if key in ("type", "pattern", "required")}
+    if "properties" in schema:
+        out["properties"] = {name: _closed(inner) for name, inner in schema["properties"].items()}
+        out["additionalProperties"] = False
+    for part in ("items", "additionalProperties"):
+        if part in schema:
+            out[part] = _closed(schema[part])
+    return out
+
+
+def rows(table):
+    return yaml.safe_load((TABLES / f"{table}.yaml").read_text())
+
+
+def read(directory):
+    """Return the CRDs of a directory, without their conversion webhooks: none runs beside the tests."""
+    found = [yaml.safe_load(path.read_text()) for path in sorted(directory.glob("*.yaml"))]
+    for crd in found:
+        crd["spec"]["conversion"] = {"strategy": "None"}
+    return found
+
+
+def _crd(row):
+    group, _, version = row["of"].partition("/")
+    schema = {"type": "object", "properties": {"spec": _schema(row["spec"])}}
+    served = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    plural, kind = row["plural"], row["kind"]
+    names = {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"}
+    # a group under k8s.io asks for the review that approved it; this is no such thing
+    metadata = {"name": f"{plural}.{group}", "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"}}
+    spec = {"group": group, "names": names, "scope": row["scope"], "versions": [served]}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+def _schema(said):
+    """Return the schema that a field of the table stands for."""
+    if isinstance(said, list):
+        return {"type": "array", "items": _schema(said[0])}
+    if said == "Quantity":
+        return QUANTITY
+    if isinstance(said, str):
+        kind, _, pattern = said.partition(" ")
+        return {"type": kind} | ({"pattern": pattern} if pattern else {})
+    if set(said) == {"any"}:
+        return {"type": "object", "additionalProperties": _schema(said["any"])}
+    required = [name.rstrip("!") for name in said if name.endswith("!")]
+    body = {"type": "object", "properties": {name.rstrip("!"): _schema(inner) for name, inner in said.items()}}
+    return body | ({"required": required} if required else {})
+
+
+def disagreements(wanted, schema, path):
+    """Yield where a field of ours is not the published one's: absent, of another type, required by one of both."""
+    for key in ("type", "x-kubernetes-int-or-string"):
+        if wanted.get(key) != schema.get(key) and not (key == "type" and schema.get("x-kubernetes-int-or-string")):
+            yield f"{path}: {key} {wanted.get(key)} here, {schema.get(key)} there"
+    if "pattern" in wanted and wanted["pattern"] != schema.get("pattern"):
+        yield f"{path}: pattern {wanted['pattern']} here, {schema.get('pattern')} there"
+    ours = set(wanted.get("properties", ()))
+    for name in sorted(set(schema.get("required", ())) - set(wanted.get("required", ()))):
+        yield f"{path}.{name}: required there"
+    for name in sorted(set(wanted.get("required", ())) - set(schema.get("required", ()))):
+        yield f"{path}.{name}: not required there"
+    for name in sorted(ours):
+        inner = schema.get("properties", {}).get(name)
+        if inner is None:
+            yield f"{path}.{name}: not there"
+        else:
+            yield from disagreements(wanted["properties"][name], inner, f"{path}.{name}")
+    for part in ("items", "additionalProperties"):
+        if part in wanted:
+            yield from disagreements(wanted[part], schema.get(part) or {}, f"{path}[]")
+
+
+def compare(table, directory):
+    """Return what of a table the CRDs of a directory do not bear out."""
+    served = {
+        (f"{crd['spec']['group']}/{version['name']}", crd["spec"]["names"]["kind"]): (crd, version)
+        for crd in read(directory)
+        for version in crd["spec"]["versions"]
+        if version["served"]
+    }
+    wrong = []
+    for row in rows(table):
+        crd, version = served.get((row["of"], row["kind"]), ({}, {}))
+        if not version:
+            wrong.append(f"{row['of']} {row['kind']}: not served")
+            continue
+        if crd["spec"]["scope"] != row["scope"]:
+            wrong.append(f"{row['kind']}: scope {crd['spec']['scope']}")
+        schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        wrong += disagreements(_schema(row["spec"]), schema, f"{row['of']} {row['kind']} spec")
+    return wrong
+
+
+if __name__ == "__main__":
+    problems = compare(sys.argv[1], Path(sys.argv[2]))
+    print("\n".join(problems) or f"all {len(rows(sys.argv[1]))} kinds are as the table says")
+    sys.exit(bool(problems))

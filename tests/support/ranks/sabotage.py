@@ -1,0 +1,201 @@
+"""The built-in trainer with one thing wrong on one rank, or telling more of itself: `sabotage.py WHAT`."""
+
+import json
+import os
+import signal
+import sys
+from dataclasses import replace
+
+import torch
+from heterotp import run_rank
+from heterotp_api.names import Env
+from heterotp_trainer import session as sessions
+from heterotp_trainer.boundary import exchange
+from heterotp_trainer.checkpoint import files
+from heterotp_trainer.devices import device as devices
+from heterotp_trainer.plans.work_reduction import Taken
+from heterotp_trainer.rebalancing import balancer
+from heterotp_trainer.rebalancing import column_assigner as lineages
+from heterotp_trainer.resharding import memory
+from heterotp_trainer.resharding import resharder as owner
+from heterotp_trainer.resharding import sharded_state as slots
+from heterotp_trainer.resharding import unit_mover as mover
+from heterotp_trainer.tensor_parallel import column_transport as couriers
+from heterotp_trainer.tensor_parallel import resized
+from heterotp_trainer.tensor_parallel.unit_spec import shard_spec
+from heterotp_trainer.training import optimization
+from heterotp_trainer.training import vision as train
+
+WHAT, RANK = sys.argv[1], int(os.environ[Env.RANK])
+LAST = int(os.environ[Env.WORLD_SIZE]) - 1 == RANK
+NUDGED_AT = 20
+
+
+def nudge_a_replica():
+    step = train.Trainer._step
+
+    def nudged(self, images, labels, iteration):
+        loss = step(self, images, labels, iteration)
+        if iteration == NUDGED_AT:
+            next(p for p in self.model.parameters() if shard_spec(p) is None).data.add_(1e-7)
+        return loss
+
+    train.Trainer._step = nudged
+
+
+def another_processor():
+    devices.Device.arithmetic = f"a processor of its own {RANK}"
+
+
+def fill_the_disk(after):
+    """Send what is written after `after` checkpoints to a device that is always full."""
+    opened = []
+    original = files.Writer.__init__
+
+    def full(self, *arguments):
+        original(self, *arguments)
+        opened.append(self)
+        if len(opened) > after:
+            self._file.close()
+            self._file = open("/dev/full", "wb", buffering=0)  # noqa: SIM115
+
+    files.Writer.__init__ = full
+
+
+def report_gradients(session):
+    """Print what averaging and clipping make of gradients that are known: rank + 1, and 1."""
+    trainer = train.Trainer(session, session.environment.spec.training)
+    session.watch(trainer.model, trainer.optimizer)
+    parameters = list(trainer.model.parameters())
+    for parameter in parameters:
+        parameter.grad = torch.full_like(parameter, RANK + 1.0)
+    optimization.average_replicas(parameters, session.tp)
+    averaged = {float(p.grad.unique()) for p in parameters if shard_spec(p) is None}
+    kept = {float(p.grad.unique()) for p in parameters if shard_spec(p) is not None and p.numel()}
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    optimization.clip_gradients(parameters, 1.0, session.tp)
+    clipped = float(parameters[0].grad.flatten()[0])
+    sizes = {"sharded": 0, "replicated": 0}
+    for parameter in parameters:
+        sizes["replicated" if shard_spec(parameter) is None else "sharded"] += parameter.numel()
+    found = {"rank": RANK, "averaged": list(averaged), "kept": list(kept), "clipped": clipped, **sizes}
+    print("FOUND " + json.dumps(found), flush=True)
+    session.finish()
+
+
+PLACES = {  # where a rank may die
+    "forward": (resized, "multiply"),
+    "backward": (resized.Lineage, "impute"),
+    "sum": (resized, "start_sum"),
+    "broadcast": (couriers.BroadcastReduce, "_broadcast"),
+    "return": (couriers.Courier, "return_columns"),
+    "send": (couriers.Courier, "_post"),
+    "receive": (couriers.Courier, "_receive"),
+    "optimizer": (balancer, "step_around"),
+    "exchange": (exchange.BoundaryExchange, "post"),
+    "pretest": (balancer, "pretest"),
+    "columns": (lineages.Lineages, "apply"),
+    "document": (sessions.Session, "_spread"),
+    "reserve": (memory, "reserve"),
+    "move a layer": (mover.Mover, "_move_layer"),
+    "send units": (mover, "_packed"),
+    "take units": (mover, "_unpack"),
+    "rebind": (slots, "_rebind"),
+    "after a move": (owner, "_corrected"),
+}
+EARLY = ("pretest", "columns", "document")  # these happen in the first iterations and not again
+
+
+def die_in(place):
+    """Kill this rank the first time that it comes by there, in what happens every iteration not in the first few."""
+    owner, name = PLACES[place]
+    original = getattr(owner, name)
+    begun = [place in EARLY]
+
+    def boundary(self, iteration, *arguments, _boundary=sessions.Session.boundary, **options):
+        begun[0] = begun[0] or iteration >= 8
+        return _boundary(self, iteration, *arguments, **options)
+
+    def dying(*arguments, **options):
+        if begun[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(*arguments, **options)
+
+    sessions.Session.boundary = boundary
+    setattr(owner, name, dying)
+
+
+OTHERWISE = {  # what of a plan a rank may see otherwise
+    "columns pruned": lambda plan: replace(plan, reliefs=((0, (Taken(16, 0),) * 4),)),
+    "columns migrated": lambda plan: replace(plan, reliefs=((0, (Taken(0, 8),) * 4),)),
+    "primitive": lambda plan: replace(plan, primitive="scatterGather"),
+    "number": lambda plan: replace(plan, serial=plan.serial + 1),
+}
+
+
+def decide_otherwise(change):
+    """From iteration 8 on return the plan of all ranks but for one thing."""
+    decide, boundaries, other = balancer.decide, [], []
+
+    def deciding(history, policy, plan, costs, answers):
+        boundaries.append(plan)
+        if len(boundaries) == 8:
+            other.append(change(decide(history, policy, plan, costs, answers)))
+        return other[0] if other else decide(history, policy, plan, costs, answers)
+
+    balancer.decide = deciding
+
+
+def say_what_holds():
+    """Print what holds in the coming iteration, whenever that is something else."""
+    said = []
+
+    def boundary(self, iteration, *arguments, _boundary=sessions.Session.boundary, **options):
+        directive = _boundary(self, iteration, *arguments, **options)
+        holds = {
+            "generation": self.document.generation if self.document is not None else 0,
+            "plan": self.balancer.plan.serial,
+            "hash": self.balancer.plan.hash,
+            "asked": [chi for chi, _ in self._injector.now.asked],
+        }
+        if said != [holds]:
+            said[:] = [holds]
+            chi = self.device.slowdown.chi if self.device.slowdown is not None else 1.0
+            print("HOLDS " + json.dumps({"rank": RANK, "iteration": iteration + 1, "chi": chi, **holds}), flush=True)
+        return directive
+
+    sessions.Session.boundary = boundary
+
+
+def sabotage():
+    if WHAT.startswith("die in ") and LAST:
+        die_in(WHAT.removeprefix("die in "))
+    if WHAT == "other batch" and LAST:
+        train.batch_hash = lambda images, labels: "another"
+    if WHAT.startswith("replica") and LAST:
+        nudge_a_replica()
+    if WHAT == "replica on unlike processors":
+        another_processor()
+    if WHAT == "no bf16" and LAST:
+        devices.Device.supports = lambda self, precision: precision == "fp32"
+    if WHAT == "disk full" and RANK == 0:
+        fill_the_disk(after=1)
+    if WHAT == "earlier attempt" and LAST:
+        os.environ[Env.ATTEMPT] = "1"
+    if WHAT == "no memory" and LAST:
+        memory.reserve = lambda nbytes, device: None
+    if WHAT == "slow" and LAST:
+        os.environ[Env.DEVICE] = json.dumps({"type": "emulated", "teraflops": 5e-6})
+
+
+def watch_decisions():
+    if WHAT.startswith("decides otherwise: ") and RANK == 1:
+        decide_otherwise(OTHERWISE[WHAT.removeprefix("decides otherwise: ")])
+    if WHAT == "says what holds":
+        say_what_holds()
+
+
+sabotage()
+watch_decisions()
+run_rank(report_gradients if WHAT == "gradients" else train.main)

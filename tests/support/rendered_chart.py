@@ -1,0 +1,81 @@
+"""The chart as helm renders it, and what tests ask of it."""
+
+import subprocess
+from functools import cache
+
+import yaml
+from support.places import BIN, ROOT
+
+CHART = ROOT / "charts" / "heterotp"
+FIRST_CHART = ROOT / "tests" / "data" / "heterotp-0.1.0.tgz"  # as it was when it was first installed anywhere
+CASES = yaml.safe_load((ROOT / "tests" / "data" / "chart_values.yaml").read_text())
+MONITORS = ("ServiceMonitor", "PodMonitor", "PrometheusRule")
+
+
+class _Strict(yaml.CSafeLoader):
+    """Refuses a key that stands twice: of two labels of one name the API server would take the last."""
+
+    def construct_mapping(self, node, deep=False):
+        keys = [self.construct_object(key) for key, _ in node.value]
+        assert len(keys) == len(set(keys)), f"a key stands twice: {keys}\n{node.start_mark}"
+        return super().construct_mapping(node, deep)
+
+
+def helm(*sets, values=None, chart=CHART, release="r", namespace="system", arguments=()):
+    """Run `helm template` with --set SETS and a dict of values."""
+    command = [BIN / "helm", "template", release, chart, "--namespace", namespace, *arguments]
+    command += [part for each in sets for part in ("--set", each)]
+    return _ran((*command, "--values", "-"), yaml.safe_dump(values or {}))
+
+
+@cache
+def _ran(command, values):
+    """Run helm; what many tests ask for is rendered once."""
+    return subprocess.run(command, input=values, capture_output=True, text=True)
+
+
+def render(*sets, **how):
+    """Return the objects of the rendered chart, hooks last."""
+    done = helm(*sets, **how)
+    assert done.returncode == 0, done.stderr
+    return [document for document in yaml.load_all(done.stdout, Loader=_Strict) if document]
+
+
+@cache
+def case(name, version=""):
+    """Return the objects of one row of the matrix, for a version of Kubernetes."""
+    return render(values=CASES[name], arguments=("--kube-version", version) if version else ())
+
+
+def installed(objects):
+    """Return what is installed: no hooks."""
+    return [each for each in objects if "helm.sh/hook" not in each["metadata"].get("annotations", {})]
+
+
+def of_kind(objects, *kinds):
+    return [each for each in objects if each["kind"] in kinds]
+
+
+def one(objects, kind, name=None):
+    """Return the only object of a kind, or of a kind and a name."""
+    found = [each for each in of_kind(objects, kind) if name in (None, each["metadata"]["name"])]
+    assert len(found) == 1, f"{kind} {name or ''}: {[each['metadata']['name'] for each in found]}"
+    return found[0]
+
+
+def pod_of(objects):
+    """Return the operator's pod, as its Deployment makes it."""
+    template = one(objects, "Deployment")["spec"]["template"]
+    metadata = {**template["metadata"], "namespace": one(objects, "Deployment")["metadata"]["namespace"]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+
+
+def selects(selector, labels):
+    """Return whether matchLabels (all that the chart uses) match."""
+    assert set(selector) <= {"matchLabels"}, selector
+    return selector.get("matchLabels", {}).items() <= labels.items()
+
+
+def identity(each):
+    metadata = each["metadata"]
+    return each["apiVersion"], each["kind"], metadata.get("namespace"), metadata["name"]

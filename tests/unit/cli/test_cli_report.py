@@ -1,0 +1,149 @@
+"""History, the completed report, and the picture."""
+
+import json
+
+import pytest
+from heterotp_api.load import parse_object
+from heterotp_api.ranks import rank_table
+from heterotp_api.summary import summary
+from heterotp_api.trainer_status import TrainerRank, TrainerStatus
+from heterotp_cli.follow import History, read_history, read_status
+from heterotp_cli.picture import bins, draw, evaluations, rank_title, slowest, steady
+from heterotp_cli.report import KEYS, RANK_KEYS, completed, measured_seconds, summary_lines
+from support.manifest_table import TABLE, manifest
+
+PLACES = rank_table(parse_object(manifest(TABLE["good"][0])).spec)
+
+
+def entry(iteration, seconds=0.1, **more):
+    phases = {"compute": 0.05, "matmul": 0.04, "unit": 0.005, "fixed": 0.005, "wait": 0.04, "data": 0.0, "control": 0.0}
+    base = {"attempt": 2, "iteration": iteration, "epoch": 0, "time": 1.0, "iterationSeconds": seconds, "loss": 1.0}
+    base |= {"accuracy": None, "measured": True}
+    return {**base, "ranks": [phases] * 4, **more}
+
+
+def history_file(tmp_path, *entries, end=""):
+    (tmp_path / "history.jsonl").write_text("".join(json.dumps(e) + "\n" for e in entries) + end)
+    return read_history(tmp_path)
+
+
+def test_iterations_repeated_after_a_resume_replace_the_old_ones(tmp_path):
+    history = history_file(tmp_path, entry(1), entry(2), entry(3), entry(2, 0.2), end='{"iteration": 3, "ep')
+    assert history.iterations == (1, 2, 3)
+    assert [e["iterationSeconds"] for e in history.entries] == [0.1, 0.2, 0.1]
+
+
+def test_no_history_is_empty(tmp_path):
+    assert len(read_history(tmp_path)) == 0
+
+
+def test_statistics_take_the_measured_iterations_of_the_attempt():
+    entries = (entry(1, 9.0, measured=False), entry(2, 8.0, attempt=1), entry(3, 0.1), entry(4, 0.2))
+    assert measured_seconds(History((1, 2, 3, 4), entries), 2) == [0.1, 0.2]
+
+
+def test_summary_is_by_nearest_rank():
+    assert summary([0.4, 0.1, 0.2, 0.3]) == {"min": 0.1, "median": 0.25, "p95": 0.4, "max": 0.4}
+    assert summary(list(range(1, 21)))["p95"] == 19
+    assert summary([]) == {"min": None, "median": None, "p95": None, "max": None}
+
+
+def test_a_run_that_died_gets_a_report_with_all_keys(tmp_path):
+    history = history_file(tmp_path, entry(1), entry(2, loss=0.5))
+    report = completed(None, "failed", "demo", 3, None, history, PLACES)
+    assert set(report) == set(KEYS)
+    assert (report["state"], report["iterations"], report["trainLoss"], report["attempt"]) == ("failed", 2, 0.5, 3)
+    assert [rank["group"] for rank in report["ranks"]] == ["fast"] * 3 + ["slow"]
+    assert all(set(rank) == set(RANK_KEYS) for rank in report["ranks"])
+    assert (report["planId"], report["reason"], report["predictedIterationSeconds"]) == (0, "", None)
+
+
+def test_the_last_status_fills_in_what_was_decided():
+    slow = TrainerRank(rank=3, tp_rank=3, device="cpu", pruned_ratio=0.6, injected_slowdown=4.0, measured_slowdown=3.9)
+    status = TrainerStatus(
+        job="demo",
+        attempt=1,
+        state="running",
+        started_at=0,
+        strategy="ZERO",
+        plan_id=2,
+        reason="rank 3 is slow",
+        predicted_iteration_seconds=0.075,
+        ranks=(slow,),
+    )
+    report = completed(None, "failed", "demo", 1, status, History(), PLACES)
+    assert (report["planId"], report["reason"], report["predictedIterationSeconds"]) == (2, "rank 3 is slow", 0.075)
+    keys = ("prunedRatio", "migratedRatio", "injectedSlowdown", "measuredSlowdown")
+    assert [report["ranks"][3][key] for key in keys] == [0.6, 0.0, 4.0, 3.9]
+    assert [report["ranks"][0][key] for key in keys] == [None] * 4
+    lines = summary_lines(report, 1.0)
+    assert lines[-2].endswith("limit -, predicted 75 ms")
+    assert lines[-1] == "  balancing      ZERO, decision 2: rank 3 is slow"
+
+
+def test_what_rank_0_wrote_wins_but_for_how_it_ended():
+    report = completed({"state": "succeeded", "iterations": 9}, "failed", "demo", 1, None, History(), PLACES)
+    assert (report["state"], report["iterations"]) == ("failed", 9)
+
+
+def test_summary_says_emulated():
+    report = completed({"emulated": True, "testAccuracy": 0.95}, "succeeded", "demo", 1, None, History(), PLACES)
+    lines = summary_lines(report, 12.3)
+    assert lines[0] == "demo succeeded (attempt 1, emulated devices) in 12 s"
+    assert any("95.0 %" in line for line in lines)
+    assert not any("predicted" in line or "balancing" in line for line in lines)
+
+
+def test_a_status_of_another_attempt_is_not_shown(tmp_path):
+    document = {"schemaVersion": 1, "job": "demo", "attempt": 1, "state": "running", "startedAt": 1.0}
+    document["ranks"] = [{"rank": 0, "tpRank": 0, "device": "cpu"}]
+    (tmp_path / "status.json").write_text(json.dumps(document))
+    assert read_status(tmp_path, 2) is None
+    assert (read_status(tmp_path, 1).state, read_status(tmp_path, 1).ranks[0].device) == ("running", "cpu")
+    (tmp_path / "status.json").write_text('{"job": 1}')
+    assert read_status(tmp_path, 1) is None
+
+
+@pytest.mark.parametrize("length", [2, 7, 50, 1000])
+def test_bins_cover_everything_once(length):
+    edges = bins(length)
+    assert [i for edge in edges for i in range(edge.start, edge.stop)] == list(range(length))
+    assert len(edges) <= 160
+
+
+def test_slowest_ranks_are_chosen_in_rank_order():
+    ranks = [{"computeSeconds": s} for s in (0.1, 0.4, None, 0.3)]
+    assert slowest(ranks, 2) == [1, 3]
+
+
+def test_rank_title():
+    assert rank_title({"rank": 3, "group": "slow", "share": 0.08, "relativeSpeed": 0.25}) == (
+        "rank 3 (slow), 8 % of the work, speed 0.25"
+    )
+
+
+@pytest.mark.parametrize("iterations", [2, 40])
+def test_the_picture_is_drawn(tmp_path, iterations):
+    entries = [entry(i, accuracy=0.5 if i % 10 == 0 else None) for i in range(1, iterations + 1)]
+    history = history_file(tmp_path, *entries)
+    report = completed(None, "failed", "demo", 1, None, history, PLACES)
+    draw(history, report, tmp_path / "report.png")
+    data = (tmp_path / "report.png").read_bytes()
+    assert data.startswith(b"\x89PNG")
+    assert len(data) > 10_000
+
+
+def test_accuracy_is_a_point_where_it_changed(tmp_path):
+    values = [None, 0.5, 0.5, 0.75, 0.75]
+    history = history_file(tmp_path, *(entry(i, accuracy=value) for i, value in enumerate(values)))
+    assert evaluations(history, {}) == [(1, 50.0), (3, 75.0)]
+    done = {"iterations": 5, "testAccuracy": 0.8}
+    assert evaluations(history, done) == [(1, 50.0), (3, 75.0), (5, 80.0)]
+
+
+def test_unmeasured_iterations_are_left_out_of_the_times(tmp_path):
+    history = history_file(
+        tmp_path, entry(1, measured=False), entry(2, measured=True), entry(3), entry(4, measured=False)
+    )
+    assert steady(history).iterations == (2, 3)
+    assert steady(history_file(tmp_path, entry(1, measured=False), entry(2))).iterations == (1, 2)

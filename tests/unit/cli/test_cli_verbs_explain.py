@@ -1,0 +1,216 @@
+"""One paragraph: what slows the job now, what was done, what it would cost to do nothing."""
+
+import pytest
+from heterotp_api.trainer_status import TrainerRank
+from heterotp_cli.verbs.explain import WAITS, explain
+from heterotp_cli.verbs.view import Advice, JobView, of_job, of_run
+from support.cli_views import INJECTED, NOW, RELIEVED, SLOW, balancing, job_body, job_status, rank, relieved, run_status
+
+NOTHING = {"predictedIterationSeconds": None, "untouchedIterationSeconds": None, "savedSeconds": None, "reason": None}
+
+
+def said(view):
+    return explain(view, NOW, "kubectl heterotp policy demo")
+
+
+def of_status(*ranks, **more):
+    return said(of_job(job_body(job_status(*ranks, **more))))
+
+
+def test_a_straggler_that_a_policy_relieves():
+    assert said(of_job(relieved())) == (
+        "Rank 2 (group fast, node node-2) slows demo: its matrix products take 4.0 times as long as those of a normal "
+        "rank, for 12 min now. That is on purpose: injections ask for 4.0x, and 3.9x is measured. SEMI deletes 40.1 % "
+        "and lets other ranks compute 33.6 % of rank 2's columns. An iteration takes 349 ms now, as predicted "
+        "(351 ms). Without it an iteration would take 871 ms, 2.5 times as long, and doing nothing would cost 68 s "
+        "over the 130 iterations to come; 12 min saved so far."
+    )
+
+
+def test_a_straggler_from_which_nothing_is_taken():
+    left = balancing(
+        **{**NOTHING, "reason": "rank 3 is 2.5x slower; strategy None leaves the work as it is"}, strategy="None"
+    )
+    training = {"iterationSeconds": 0.871}
+    assert of_status(rank(3, **SLOW), balancing=left, training=training) == (
+        "Rank 3 (group slow, node node-3) slows demo: its matrix products take 4.0 times as long as those of a normal "
+        "rank, for 12 min now. Nothing is taken from it (strategy None). An iteration takes 871 ms where 371 "
+        "ms would do at the fluid limit: 2.3 times as long; to do nothing costs 65 s over the 130 iterations to come. "
+        "To balance it: `kubectl heterotp policy demo --strategy SEMI`."
+    )
+
+
+def test_a_policy_that_acts_but_finds_no_plan_is_not_to_be_set_again():
+    text = of_status(rank(3, **SLOW), balancing=balancing(**NOTHING))
+    assert "Nothing is taken from it (strategy SEMI). An iteration takes" in text
+    assert "kubectl" not in text
+
+
+def test_without_a_limit_only_the_time_is_said():
+    text = of_status(rank(3, **SLOW), balancing=balancing(**NOTHING, limitIterationSeconds=None, strategy="MIG"))
+    assert text.endswith("Nothing is taken from it (strategy MIG). An iteration takes 349 ms.")
+
+
+def test_nothing_is_slow():
+    even = balancing(**NOTHING, limitIterationSeconds=0.342, strategy="AUTO")
+    assert of_status(balancing=even) == (
+        "Nothing slows demo: none of its 4 ranks is a straggler. An iteration takes 349 ms, 1.02 times as long as it "
+        "would if the work could be split without remainder (the fluid limit is 342 ms)."
+    )
+    assert of_status() == "Nothing slows demo: none of its 4 ranks is a straggler. An iteration takes 349 ms."
+
+
+def test_what_was_saved_is_said_when_all_is_well_again():
+    assert of_status(balancing={"savedSeconds": 731.0}).endswith("349 ms. Balancing saved 12 min in this run.")
+
+
+def test_that_no_policy_is_in_force_is_said_once():
+    left = balancing(
+        **{**NOTHING, "reason": "rank 3 is 4.0x slower; strategy None leaves the work as it is"}, strategy="None"
+    )
+    assert "Nothing is taken from it (strategy None). An iteration" in of_status(rank(3, **SLOW), balancing=left)
+
+
+def test_several_stragglers():
+    slow = [rank(n, **{**SLOW, "slowdown": 2.0 + n}, **RELIEVED) for n in range(4)]
+    slow[0] = rank(0, **SLOW, prunedRatio=0.5)
+    slow[1] = rank(1, **{**SLOW, "slowdown": 2.0}, migratedRatio=0.25)
+    text = of_status(*slow, balancing=balancing())
+    assert text.startswith(
+        "Ranks 3, 0, 2 and 1 slow demo: their matrix products take up to 5.0 times as long as those of a normal rank. "
+        "SEMI deletes 40.1 % and lets other ranks compute 33.6 % of rank 3's columns; deletes 50.0 % of rank 0's "
+        "columns; deletes 40.1 % and lets other ranks compute 33.6 % of rank 2's columns; and from 1 more. "
+    )
+
+
+@pytest.mark.parametrize(
+    ("ranks", "words"),
+    [
+        ([rank(2, injectedSlowdown=2.0)], "On purpose, injections ask for 2.0x on rank 2, not measured yet."),
+        ([rank(2, **SLOW, injectedSlowdown=2.0)], "That is on purpose: injections ask for 2.0x, not measured yet."),
+        (
+            [rank(3, **SLOW), rank(2, **INJECTED)],
+            "On purpose, injections ask for 4.0x on rank 2, and 3.9x is measured.",
+        ),
+        (
+            [rank(n, **SLOW, **INJECTED) for n in range(4)],
+            "That is on purpose: injections ask for 4.0x on rank 0, and 3.9x is measured; 4.0x on rank 1, and 3.9x is "
+            "measured; 4.0x on rank 2, and 3.9x is measured; and 1 more.",
+        ),
+    ],
+    ids=["not slow yet", "not measured yet", "another rank", "many"],
+)
+def test_who_is_slowed_on_purpose(ranks, words):
+    assert words in of_status(*ranks)
+
+
+def test_a_device_that_cannot_follow_an_injection():
+    told = TrainerRank(
+        rank=1, tp_rank=1, device="cpu", injected_slowdown=4.0, measured_slowdown=1.5, injection_problem="too short"
+    )
+    assert "injections ask for 4.0x on rank 1, and 1.5x is measured (too short)." in said(
+        of_run(run_status(told), [], "running")
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"predictedIterationSeconds": 0.2}, "An iteration takes 349 ms now, where 200 ms was predicted."),
+        ({"predictedIterationSeconds": None}, "An iteration takes 349 ms now. Without"),
+        (
+            {"untouchedIterationSeconds": 0.3},
+            "Without it an iteration would take 300 ms: it costs more than it saves now.",
+        ),
+        ({"untouchedIterationSeconds": None}, "as predicted (351 ms). 12 min saved so far."),
+        ({"savedSeconds": None}, "over the 130 iterations to come."),
+    ],
+    ids=str,
+)
+def test_what_came_of_it(changes, words):
+    assert words in of_status(rank(2, **SLOW, **RELIEVED), balancing=balancing(**changes))
+
+
+def test_work_taken_from_a_rank_that_is_not_slow():
+    assert of_status(rank(2, prunedRatio=0.5), balancing=balancing()).startswith(
+        "No rank of demo is a straggler. SEMI deletes 50.0 % of rank 2's columns. "
+    )
+
+
+def test_without_an_end_no_remaining_cost_is_said():
+    text = of_status(rank(2, **SLOW, **RELIEVED), balancing=balancing(), training={"totalIterations": None})
+    assert text.endswith("871 ms, 2.5 times as long; 12 min saved so far.")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"generation": 5},
+            "Generation 5 of the control document is published, 3 is in force: the last change does not hold yet.",
+        ),
+        (
+            {"generation": 5, "problem": "control.json: is not JSON: x"},
+            "The last change was refused: control.json: is not JSON: x.",
+        ),
+    ],
+    ids=["not yet", "refused"],
+)
+def test_a_change_that_does_not_hold(changes, words):
+    text = of_status(rank(2, **SLOW, **RELIEVED), balancing=balancing(**changes))
+    assert text.endswith(words)
+    assert ("is published" in text) == (words.startswith("Generation"))
+
+
+def test_advice_of_the_operator():
+    advised = {"type": "ReplacementAdvised", "status": "True", "message": "rank 3 on node n is 4.0x slower: drain it"}
+    text = of_status(rank(3, **SLOW), conditions=[advised])
+    assert text.endswith("The operator advises a replacement: rank 3 on node n is 4.0x slower: drain it.")
+
+
+@pytest.mark.parametrize(
+    ("view", "text"),
+    [
+        (JobView("demo"), "demo is new: the operator has not taken it up yet."),
+        (
+            JobView("demo", state="Pending", waiting_for="Unschedulable"),
+            "demo is Pending: its pods are not there yet; it waits for nodes on which its pods fit (Unschedulable).",
+        ),
+        (
+            JobView("demo", state="Pending", waiting_for="New"),
+            "demo is Pending: its pods are not there yet; it waits for (New).",
+        ),
+        (
+            JobView("demo", state="Suspended"),
+            "demo is Suspended: it has no pods, and goes on from its checkpoint when runPolicy.suspend is false.",
+        ),
+        (
+            JobView(
+                "demo",
+                state="Succeeded",
+                iteration=200,
+                saved_seconds=731.0,
+                advice=(Advice("ReplacementAdvised", "x"),),
+            ),
+            "demo has succeeded at iteration 200. Balancing saved 12 min in this run.",
+        ),
+        (JobView("demo", state="Failed", message="rank 3 exited with 1"), "demo has failed: rank 3 exited with 1."),
+        (
+            JobView("demo", state="unfinished", iteration=70),
+            "demo was killed at iteration 70, and goes on from its last checkpoint with `heterotp run --resume`.",
+        ),
+        (JobView("demo", state="Odd"), "demo is Odd."),
+        (
+            JobView("demo", state="Running"),
+            "demo runs, but no iteration was timed yet: ask again after the first ones.",
+        ),
+    ],
+    ids=lambda value: value.state if isinstance(value, JobView) else "",
+)
+def test_a_job_that_does_not_train(view, text):
+    assert said(view) == text
+
+
+def test_a_job_that_trains_and_waits():
+    text = of_status(waitingFor="Unreachable")
+    assert text.startswith(f"demo waits {WAITS['Unreachable']} (Unreachable). Nothing slows demo")

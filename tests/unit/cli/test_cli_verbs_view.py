@@ -1,0 +1,139 @@
+"""One view of a job, from the API server's object and from a run's status."""
+
+import json
+
+from heterotp_api.trainer_status import TrainerRank
+from heterotp_cli.verbs.describe import as_json
+from heterotp_cli.verbs.view import Advice, JobView, RankView, of_job, of_run, places_of
+from support.cli_views import EMULATED, REASON, SINCE, balancing, job_body, job_status, rank, relieved, run_status
+
+
+def test_a_job_is_seen_with_its_ranks():
+    view = of_job(relieved())
+    assert (view.name, view.namespace, view.state, view.attempt, view.rank_count) == (
+        "demo",
+        "default",
+        "Running",
+        1,
+        4,
+    )
+    assert (view.iteration, view.total_iterations, view.epoch, view.eta_seconds) == (70, 200, 1, 45.4)
+    assert (view.iteration_seconds, view.predicted_iteration_seconds, view.limit_iteration_seconds) == (
+        0.349,
+        0.351,
+        0.371,
+    )
+    assert (view.untouched_iteration_seconds, view.saved_seconds, view.loss, view.accuracy) == (
+        0.871,
+        731,
+        1.168,
+        0.426,
+    )
+    assert (view.policy, view.strategy, view.generation, view.applied_generation) == ("inline", "SEMI", 3, 3)
+    assert (view.reason, view.refused) == (REASON, "")
+    assert view.ranks[2] == RankView(
+        rank=2,
+        group="fast",
+        pod="demo-2",
+        node="node-2",
+        device="cpu",
+        share=0.25,
+        compute_seconds=0.241,
+        matmul_seconds=0.223,
+        wait_seconds=0.0524,
+        relative_speed=1.0,
+        slowdown=4.01,
+        straggler=True,
+        straggling_since=SINCE,
+        pruned_ratio=0.401,
+        migrated_ratio=0.336,
+        injected_slowdown=4.0,
+        measured_slowdown=3.9,
+    )
+    assert [each.group for each in view.ranks] == ["fast", "fast", "fast", "slow"]
+
+
+def test_a_job_that_nobody_has_seen_yet_is_seen_all_the_same():
+    assert of_job(job_body()) == JobView("demo", "default", rank_count=4)
+    assert of_job({"metadata": {"name": "demo"}}) == JobView("demo")
+
+
+def test_fields_of_a_newer_operator_are_left_out():
+    view = of_job(job_body({"phase": "Running", "news": 1, "ranks": [{"rank": 9, "tpRank": 9, "colour": "red"}]}))
+    assert view.ranks == (RankView(9),)
+
+
+def test_a_problem_is_told_beside_the_decision():
+    refusal = "spec.balancing.policyRef.name: 'gone': there is no such BalancingPolicy: AUTO without loss"
+    view = of_job(job_body(job_status(balancing=balancing(problem=refusal, reason="AUTO: no rank is slower"))))
+    assert (view.reason, view.refused) == ("AUTO: no rank is slower", refusal)
+
+
+def test_conditions_that_hold_are_told():
+    def condition(kind, status, message):
+        return {"type": kind, "status": status, "reason": "R", "message": message}
+
+    told = [
+        condition("Straggling", "True", "rank 2 is slow"),
+        condition("ReplacementAdvised", "False", "drain it"),
+        condition("Running", "True", "all ranks train"),
+    ]
+    view = of_job(job_body(job_status(conditions=told)))
+    assert view.advice == (Advice("Straggling", "rank 2 is slow"),)
+    assert view.message == ""
+    ended = of_job(job_body(job_status(phase="Failed", conditions=[condition("Failed", "True", "it broke")])))
+    assert (ended.message, ended.ended, ended.running) == ("it broke", True, False)
+
+
+def test_the_slowest_come_first_and_unknown_ones_last():
+    told = job_status(rank(1, slowdown=None), rank(3, slowdown=1.51), rank(2, slowdown=1.5))
+    assert [each.rank for each in of_job(job_body(told)).by_slowdown] == [2, 3, 0, 1]
+
+
+def test_a_run_is_seen_like_a_job():
+    told = TrainerRank(
+        rank=3,
+        tp_rank=3,
+        device="cuda:NVIDIA H100",
+        slowdown=4.0,
+        columns_in=7,
+        injected_slowdown=4.0,
+        injection_problem="no clock",
+    )
+    status = run_status(told, reason="why", control_error="control.json: is not JSON", saved_seconds=2.5)
+    groups = [{"name": "fast", "processesPerPod": 3, "device": EMULATED}, {"name": "slow"}]
+    view = of_run(status, groups, "running")
+    assert (view.name, view.state, view.rank_count, view.reason) == ("demo", "running", 4, "why")
+    assert (view.refused, view.saved_seconds, view.generation, view.policy) == (
+        "control.json: is not JSON",
+        2.5,
+        1,
+        None,
+    )
+    seen = view.ranks[3]
+    assert (seen.group, seen.device, seen.slowdown, seen.columns_in) == ("slow", "NVIDIA H100", 4.0, 7)
+    assert (seen.injected, seen.relieved, seen.injection_problem) == (True, False, "no clock")
+    assert view.ranks[0].device == "emulated 0.02 TFLOPS"
+
+
+def test_a_run_of_an_older_version_has_no_groups():
+    view = of_run(run_status(), [], "running")
+    assert (view.rank_count, view.ranks[0].group) == (4, None)
+
+
+def test_places_are_numbered_group_by_group():
+    places = places_of([{"name": "a", "pods": 2, "processesPerPod": 2}, {"name": "b"}])
+    assert [(p.rank, p.group, p.pod_index, p.local_rank) for p in places] == [
+        (0, "a", 0, 0),
+        (1, "a", 0, 1),
+        (2, "a", 1, 0),
+        (3, "a", 1, 1),
+        (4, "b", 0, 0),
+    ]
+
+
+def test_json_has_the_names_of_the_api_and_null_for_what_is_not_known():
+    told = json.loads(json.dumps(as_json(of_job(relieved()))))
+    assert (told["name"], told["appliedGeneration"], told["message"]) == ("demo", 3, "")
+    assert (told["ranks"][2]["injectedSlowdown"], told["ranks"][2]["columnsIn"]) == (4.0, None)
+    assert [each["name"] for each in as_json([JobView("a"), JobView("b")])] == ["a", "b"]

@@ -1,0 +1,211 @@
+"""Who is to blame when a gang ends, and what follows."""
+
+import json
+
+import pytest
+from heterotp_api import names
+from heterotp_api.run_policy import DISRUPTION, FailureRule
+from heterotp_operator.reconcile.failure import Cause, judge
+from support.reconcile_world import World, manifest
+
+FIRST, SECOND, THIRD = "job-a-0-1", "job-b-0-1", "job-b-1-1"
+DISRUPTED = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager", "message": "node gone"}
+
+
+def running(**policy):
+    return World(manifest(runPolicy=policy)).started()
+
+
+def blamed(world):
+    """Return the pod that the restart names."""
+    world.settle()
+    message = world.condition("Restarting")["message"]
+    return next(name for name in (FIRST, SECOND, THIRD) if name in message)
+
+
+@pytest.mark.parametrize(
+    ("ends", "culprit"),
+    [
+        ({FIRST: 75, THIRD: 1}, THIRD),
+        ({FIRST: 75, SECOND: 75, THIRD: 137}, THIRD),
+        ({FIRST: 143, SECOND: 139}, SECOND),
+        ({FIRST: 75, SECOND: 143}, SECOND),
+        ({FIRST: 75, SECOND: 75, THIRD: 75}, FIRST),
+    ],
+    ids=lambda value: str(value),
+)
+def test_the_root_cause_among_those_that_ended(ends, culprit):
+    world = running()
+    for name, code in ends.items():
+        world.end(name, code)
+    assert blamed(world) == culprit
+
+
+def test_of_two_failures_the_earlier_one_is_the_cause():
+    world = running()
+    world.now += 10
+    world.end(FIRST, 1)
+    world.now -= 5
+    world.end(THIRD, 1)
+    world.now += 6
+    assert blamed(world) == THIRD
+
+
+def test_a_pod_that_was_taken_away_is_the_cause_even_if_it_ended_quietly():
+    world = running()
+    world.end(FIRST, 1)
+    world.end(THIRD, 143)
+    world.pods[THIRD]["status"]["conditions"].append(DISRUPTED)
+    assert blamed(world) == THIRD
+    assert "node gone" in world.condition("Restarting")["message"]
+    assert world.status["restarts"] == 0
+
+
+def test_a_victim_alone_gets_a_grace_and_then_is_believed():
+    world = running()
+    world.end(FIRST, names.EXIT_PEER_LOST)
+    decision = world.settle()
+    assert (world.phase, world.status["attempt"]) == ("Running", 1)
+    assert decision.requeue_after == pytest.approx(5)
+    world.now += 4
+    world.settle()
+    assert world.status["attempt"] == 1
+    world.now += 1
+    assert blamed(world) == FIRST
+    assert (world.status["attempt"], world.status["restarts"]) == (2, 1)
+
+
+def test_the_culprit_that_shows_up_within_the_grace_is_named():
+    world = running()
+    world.end(FIRST, names.EXIT_PEER_LOST)
+    world.settle()
+    world.now += 2
+    world.end(SECOND, 137, "OOMKilled")
+    assert blamed(world) == SECOND
+    assert "OOMKilled" in world.condition("Restarting")["message"]
+
+
+def test_a_pod_deleted_from_outside_is_named_and_counts():
+    world = running()
+    world.take(SECOND)
+    assert blamed(world) == SECOND
+    assert (world.condition("Restarting")["reason"], world.status["restarts"]) == ("PodDeleted", 1)
+
+
+def test_a_drained_pod_does_not_count():
+    world = running()
+    world.take(SECOND)
+    world.pods[SECOND]["status"]["conditions"].append(DISRUPTED)
+    assert blamed(world) == SECOND
+    assert (world.condition("Restarting")["reason"], world.status["restarts"]) == ("DeletionByTaintManager", 0)
+
+
+def test_a_pod_that_failed_without_a_container_tells_its_own_reason():
+    world = running()
+    world.play(SECOND, "Failed", reason="Evicted", message="The node was low on resource: ephemeral-storage.")
+    assert blamed(world) == SECOND
+    assert "ephemeral-storage" in world.condition("Restarting")["message"]
+
+
+def test_the_last_line_of_the_log_is_part_of_the_cause():
+    world = running()
+    world.end(THIRD, names.EXIT_BAD_INPUT)
+    state = world.pods[THIRD]["status"]["containerStatuses"][0]["state"]["terminated"]
+    state["message"] = "reading spec\nrank 2 (cuda:Tesla P100): bf16 is not supported\n"
+    world.settle()
+    assert world.condition("Failed")["reason"] == "FailureRule"
+    assert world.condition("Failed")["message"].endswith("rank 2 (cuda:Tesla P100): bf16 is not supported")
+
+
+def test_bad_input_of_an_own_command_is_an_exit_code_like_others():
+    template = {"spec": {"containers": [{"name": names.CONTAINER, "command": ["train"]}]}}
+    world = World(manifest(training=False, template=template)).started()
+    world.end(THIRD, names.EXIT_BAD_INPUT)
+    world.settle()
+    assert (world.phase, world.status["restarts"]) == ("Restarting", 1)
+
+
+def rule(action, codes=None, conditions=None):
+    return FailureRule(on_exit_codes=codes, on_pod_conditions=conditions, action=action)
+
+
+@pytest.mark.parametrize(
+    ("code", "conditions", "rules", "verdict"),
+    [
+        (1, (), [], "RestartGang"),
+        (1, (), [rule("FailJob", [1, 3])], "FailJob"),
+        (2, (), [DISRUPTION], "FailJob"),
+        (2, (), [rule("RestartGang", [2])], "RestartGang"),
+        (4, (), [rule("FailJob", [1, 3])], "RestartGang"),
+        (1, ("DisruptionTarget",), [DISRUPTION], "IgnoreCount"),
+        (1, ("DisruptionTarget",), [rule("FailJob", [1]), DISRUPTION], "FailJob"),
+        (1, ("DisruptionTarget",), [DISRUPTION, rule("FailJob", [1])], "IgnoreCount"),
+        (None, ("Ready",), [rule("FailJob", [1]), DISRUPTION], "RestartGang"),
+    ],
+)
+def test_the_first_rule_that_matches_decides(code, conditions, rules, verdict):
+    assert judge(Cause("p", "r", "m", code, conditions, trainer=True), rules) == verdict
+
+
+def test_ignored_failures_do_not_use_up_the_limit():
+    world = running(backoffLimit=0, failureRules=[{"onExitCodes": [9], "action": "IgnoreCount"}])
+    for attempt in (1, 2, 3):
+        world.end(f"job-a-0-{attempt}", 9)
+        world.settle()
+        world.vanish()
+        world.started()
+    assert (world.phase, world.status["attempt"], world.status["restarts"]) == ("Running", 4, 0)
+
+
+def ended_container(name, code):
+    return {"name": name, "state": {"terminated": {"exitCode": code, "reason": "Error"}}}
+
+
+def test_a_sidecar_that_fails_counts_only_when_it_takes_the_pod_down():
+    world = running()
+    for phase in ("Running", "Succeeded"):  # a native sidecar is ended by a signal once the trainer is done
+        world.play(SECOND, phase, ready=True)
+        world.pods[SECOND]["status"]["initContainerStatuses"] = [ended_container("proxy", 143)]
+        world.settle()
+        assert world.phase == "Running"
+    world.play(SECOND, "Failed")
+    world.pods[SECOND]["status"]["initContainerStatuses"] = [ended_container("proxy", 3)]
+    assert blamed(world) == SECOND
+    assert "ended: container proxy: Error, exit code 3" in world.condition("Restarting")["message"]
+
+
+def test_a_sidecars_exit_code_is_not_the_trainers():
+    world = running()
+    world.play(SECOND, "Failed")
+    both = [ended_container("logger", names.EXIT_BAD_INPUT), ended_container(names.CONTAINER, 137)]
+    world.pods[SECOND]["status"]["containerStatuses"] = both
+    assert blamed(world) == SECOND
+    assert "exit code 137" in world.condition("Restarting")["message"]
+
+    alone = running()
+    alone.play(SECOND, "Failed")
+    alone.pods[SECOND]["status"]["containerStatuses"] = both[:1]
+    alone.settle()
+    assert (alone.phase, alone.status["restarts"]) == ("Restarting", 1), "2 means bad input from the trainer only"
+
+
+def test_a_pod_that_is_cleaned_up_after_its_rank_was_done_restarts_nothing():
+    world = running()
+    said = {"schemaVersion": 1, "job": "job", "attempt": 1, "state": "succeeded", "startedAt": 1.0, "iteration": 9}
+    world.end(FIRST, 0, message=json.dumps(said))
+    world.end(THIRD, 0)
+    del world.pods[THIRD]
+    world.end(SECOND, 0)
+    world.settle()
+    assert (world.phase, world.status["attempt"]) == ("Succeeded", 1)
+
+
+def test_a_job_with_a_rank_still_at_work_has_not_succeeded():
+    world = running()
+    world.end(FIRST, 0)
+    world.end(SECOND, 0)
+    world.settle()
+    assert world.phase == "Running"
+    world.end(THIRD, 0)
+    world.settle()
+    assert (world.phase, world.true & {"Succeeded"}) == ("Succeeded", {"Succeeded"})

@@ -1,0 +1,180 @@
+"""The reconcile of a job as a whole: what is written, what waits for the ranks, and whom it concerns afterwards."""
+
+import copy
+
+import pytest
+from heterotp_api.trainer_status import TrainerStatus
+from heterotp_operator.cluster import INJECTIONS, JOBS, POLICIES
+from heterotp_operator.informers import Intake
+from heterotp_operator.job_reconciler import ANSWER_SECONDS, Reconciler
+from heterotp_operator.metrics import Metrics
+from heterotp_operator.queue import WorkQueue
+from heterotp_operator.reconcile.observed import TrainerReport
+from heterotp_operator.settings import Settings
+from heterotp_operator.store import Stores, key_of
+from support.reconcile_world import EPOCH, World, injection, labelled, manifest, policy
+
+KEY = ("team", "job")
+
+
+class Cluster:
+    """Applies what it is told and answers with it, as an API server would; counts status writes."""
+
+    def __init__(self, stores):
+        self.stores, self.version, self.statuses, self.configmaps, self.touched = stores, 100, [], 0, []
+        self.labels = {}
+
+    def _answer(self, body):
+        self.version += 1
+        return {**body, "metadata": {**body["metadata"], "resourceVersion": str(self.version)}}
+
+    async def apply(self, body, manager, subresource=""):
+        if body["kind"] == "ConfigMap":
+            self.configmaps += 1
+            return self._answer(body)
+        self.statuses.append(body["status"])
+        live = copy.deepcopy(self.stores.jobs.get(key_of(body)))
+        live["status"] |= body["status"]
+        live["metadata"]["labels"] = {**live["metadata"].get("labels", {}), **self.labels}
+        return self._answer(live)
+
+    async def merge(self, resource, namespace, name, patch):
+        self.touched.append(name)
+        pod = copy.deepcopy(self.stores.pods.get((namespace, name)))
+        pod["metadata"].setdefault("annotations", {}).update(patch["metadata"]["annotations"])
+        return self._answer(pod)
+
+
+class Poller:
+    def __init__(self):
+        self.said, self.forgotten, self.queue = None, [], WorkQueue()
+
+    def report(self, key):
+        return self.said
+
+    def forget(self, key):
+        self.forgotten.append(key)
+
+
+class Recorder:
+    async def record(self, body, event):
+        pass
+
+
+class Job:
+    """A job that runs, with all its children in the stores."""
+
+    def __init__(self):
+        self.now, self.enqueued, self.published = EPOCH, [], {}
+        self.stores, self.poller, self.metrics = Stores(), Poller(), Metrics()
+        intake = Intake(self.stores, lambda kind, key: self.enqueued.append((kind, key)))
+        self.cluster, self.queue = Cluster(self.stores), WorkQueue(lambda: self.now)
+        settled = World(labelled(manifest())).started()
+        settled.trainer = self._heard(1)
+        settled.settle()
+        for resource, bodies in (
+            (JOBS, [settled.job]),
+            *((intake_resource(kind), [body]) for kind, body in settled.objects.items()),
+            (intake_resource("Pod"), settled.pods.values()),
+        ):
+            for body in bodies:
+                body["metadata"].setdefault("resourceVersion", "1")
+                body["metadata"].setdefault("uid", body["metadata"]["name"])
+                intake.upsert(resource, copy.deepcopy(body))
+        self.poller.said = settled.trainer
+        self.reconciler = Reconciler(
+            *(self.stores, intake, self.cluster, self.queue, self.poller, Recorder(), self.metrics),
+            Settings(trainer_image="heterotp/trainer:test"),
+            self.published,
+            lambda: self.now,
+        )
+
+    def _heard(self, applied):
+        status = TrainerStatus(
+            job="job", attempt=1, state="running", started_at=EPOCH, applied_generation=applied, strategy="AUTO"
+        )
+        return TrainerReport(status, "", EPOCH)
+
+    def hear(self, applied):
+        self.poller.said = self._heard(applied)
+
+    async def look(self):
+        """Reconcile once; return how many statuses were written."""
+        before = len(self.cluster.statuses)
+        self.enqueued.clear()
+        await self.reconciler.reconcile(KEY)
+        return len(self.cluster.statuses) - before
+
+    async def rest(self):
+        """Reconcile until nothing more is written."""
+        while await self.look():
+            pass
+
+
+def intake_resource(kind):
+    from heterotp_operator.cluster import CONFIGMAPS, PODS, SERVICES
+
+    return {"ConfigMap": CONFIGMAPS, "Service": SERVICES, "Pod": PODS}[kind]
+
+
+@pytest.fixture
+async def job():
+    job = Job()
+    await job.rest()
+    return job
+
+
+async def test_a_policy_is_written_and_told_in_one_status_once_the_ranks_follow(job):
+    job.stores.policies.upsert(policy("p", strategy="ZERO"))
+    assert await job.look() == 0  # the ranks will answer in a moment
+    assert (job.cluster.configmaps, job.cluster.touched) == (1, ["job-a-0-1"])
+    assert job.published[KEY].document.generation == 2
+    assert job.poller.queue.promote() is not None  # rank 0 is asked soon
+    job.hear(applied=2)
+    assert await job.look() == 1
+    said = job.cluster.statuses[-1]["balancing"]
+    assert (said["policy"], said["generation"], said["appliedGeneration"]) == ("p", 2, 2)
+    assert (
+        job.metrics.registry.get_sample_value(
+            "heterotp_operator_policy_published_total", {"namespace": "team", "strategy": "ZERO"}
+        )
+        == 1
+    )
+
+
+async def test_ranks_that_do_not_answer_are_not_waited_for_long(job):
+    job.stores.policies.upsert(policy("p", strategy="ZERO"))
+    assert await job.look() == 0
+    job.now += ANSWER_SECONDS + 0.1
+    assert job.queue.take() == KEY  # it comes back by itself
+    assert await job.look() == 1
+    assert job.cluster.statuses[-1]["balancing"]["appliedGeneration"] == 1
+    job.hear(applied=2)
+    assert await job.look() == 1
+    edited = policy("p", strategy="MIG")
+    edited["metadata"] |= {"generation": 2, "resourceVersion": "2"}
+    job.stores.policies.upsert(edited)
+    assert await job.look() == 0  # the next change has its own moment
+
+
+async def test_its_policies_and_injections_are_looked_at_after_it(job):
+    job.stores.policies.upsert(policy("p"))
+    job.stores.injections.upsert(injection("i"))
+    await job.look()
+    assert {(POLICIES, ("team", "p")), (INJECTIONS, ("team", "i"))} <= set(job.enqueued)
+
+
+async def test_whom_a_label_leaves_hears_of_it_though_an_answer_shows_it_first(job):
+    job.stores.policies.upsert(policy("p"))
+    await job.look()
+    job.cluster.labels = {"a": "c"}  # somebody relabels the job while its status is written
+    job.hear(applied=2)
+    assert await job.look() == 1
+    assert job.stores.jobs.get(KEY)["metadata"]["labels"] == {"a": "c"}
+    assert (POLICIES, ("team", "p")) in job.enqueued
+
+
+async def test_a_job_that_is_gone_is_forgotten(job):
+    job.stores.jobs.drop(job.stores.jobs.get(KEY))
+    assert await job.look() == 0
+    assert job.published == {} and job.poller.forgotten == [KEY]

@@ -1,0 +1,141 @@
+"""What is enqueued when something happens: whom a policy or an injection concerns, now and before."""
+
+import pytest
+from heterotp_operator.cluster import INJECTIONS, JOBS, PODS, POLICIES
+from heterotp_operator.informers import Intake
+from heterotp_operator.store import Stores
+from support.reconcile_world import injection, labelled, manifest, policy
+
+
+def newer(body, **metadata):
+    """Return the object one version later."""
+    version = str(int(body["metadata"]["resourceVersion"]) + 1)
+    return {**body, "metadata": {**body["metadata"], "resourceVersion": version, **metadata}}
+
+
+def edited(body, **spec):
+    """Return the object with another spec: its generation is higher."""
+    return {**newer(body, generation=body["metadata"]["generation"] + 1), "spec": {**body["spec"], **spec}}
+
+
+class World:
+    """An intake with three jobs: two with label a=b, one with a=c."""
+
+    def __init__(self):
+        self.stores, self.seen = Stores(), []
+        self.intake = Intake(self.stores, lambda kind, key: self.seen.append((kind.plural, key[1])))
+        for name, label in (("one", "b"), ("two", "b"), ("other", "c")):
+            self.intake.upsert(JOBS, labelled(manifest(name), a=label))
+        self.seen.clear()
+
+    def after(self, verb, resource, body):
+        """Let something happen; return what was enqueued because of it."""
+        self.seen.clear()
+        getattr(self.intake, verb)(resource, body)
+        return set(self.seen)
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+def jobs(*names):
+    return {("heterotpjobs", name) for name in names}
+
+
+P, I = ("balancingpolicies", "p"), ("stragglerinjections", "i")  # noqa: E741
+
+
+def test_a_policy_concerns_the_jobs_that_it_selects_now_and_those_that_it_did_before(world):
+    body = policy("p")
+    assert world.after("upsert", POLICIES, body) == {P, *jobs("one", "two")}
+    body = edited(body, selector={"matchLabels": {"a": "c"}})
+    assert world.after("upsert", POLICIES, body) == {P, *jobs("one", "two", "other")}
+    assert world.after("drop", POLICIES, newer(body)) == {P, *jobs("other")}
+
+
+def test_a_policy_concerns_its_rivals(world):
+    world.after("upsert", POLICIES, policy("rival"))
+    assert ("balancingpolicies", "rival") in world.after("upsert", POLICIES, policy("p"))
+
+
+def test_a_policy_concerns_the_jobs_that_name_it(world):
+    world.after("upsert", JOBS, labelled(manifest("named", balancing={"policyRef": {"name": "p"}}), a="x"))
+    assert world.after("upsert", POLICIES, policy("p", selector={"matchLabels": {"no": "body"}})) == {P, *jobs("named")}
+
+
+def test_an_injection_concerns_the_job_that_it_names_or_selects(world):
+    body = injection(jobRef={"name": "two"})
+    assert world.after("upsert", INJECTIONS, body) == {I, *jobs("two")}
+    body = edited(body, slowdown=3.0)
+    assert world.after("upsert", INJECTIONS, body) == {I, *jobs("two")}
+    assert world.after("drop", INJECTIONS, newer(body)) == {I, *jobs("two")}
+    selecting = injection("i", selector={"matchLabels": {"a": "c"}})
+    selecting["metadata"]["uid"] = "another"
+    assert world.after("upsert", INJECTIONS, selecting) == {I, *jobs("other")}
+
+
+@pytest.mark.parametrize(
+    ("resource", "body"), [(POLICIES, policy("p")), (INJECTIONS, injection(jobRef={"name": "one"}))], ids=["p", "i"]
+)
+def test_a_status_of_its_own_concerns_no_job(world, resource, body):
+    world.after("upsert", resource, body)
+    told = {**newer(body), "status": {"phase": "Injecting"}}
+    assert {kind for kind, _ in world.after("upsert", resource, told)} == {resource.plural}
+
+
+@pytest.mark.parametrize(
+    ("resource", "body"), [(POLICIES, policy("p")), (INJECTIONS, injection(jobRef={"name": "one"}))], ids=["p", "i"]
+)
+def test_one_on_its_way_out_concerns_jobs_at_once(world, resource, body):
+    world.after("upsert", resource, body)
+    leaving = newer(body, deletionTimestamp="2026-01-01T00:00:00Z")
+    assert jobs("one") <= world.after("upsert", resource, leaving)
+
+
+def test_the_same_name_again_is_another_policy(world):
+    world.after("upsert", POLICIES, policy("p", strategy="ZERO"))
+    again = newer(policy("p", strategy="MIG"), uid="another")
+    assert world.after("upsert", POLICIES, again) == {P, *jobs("one", "two")}
+
+
+def test_a_spec_that_is_no_spec_breaks_nothing(world):
+    broken = policy("p")
+    broken["spec"] = {"selector": 7}
+    assert world.after("upsert", POLICIES, broken) == {P}
+
+
+def test_a_job_concerns_its_policies_and_injections_also_those_that_it_leaves(world):
+    world.after("upsert", POLICIES, policy("p"))
+    world.after("upsert", POLICIES, policy("stranger", selector={"matchLabels": {"x": "y"}}))
+    world.after("upsert", INJECTIONS, injection(jobRef={"name": "one"}))
+    moved = newer(labelled(manifest("one"), a="z"))
+    assert world.after("upsert", JOBS, moved) == {P, I, *jobs("one")}
+    assert world.after("upsert", JOBS, newer(newer(moved), labels={"a": "q"})) == {I, *jobs("one")}
+    assert world.after("drop", JOBS, newer(labelled(manifest("two")))) == {P, *jobs("two")}
+
+
+def test_other_namespaces_are_not_concerned(world):
+    elsewhere = policy("p", namespace="elsewhere")
+    assert world.after("upsert", POLICIES, elsewhere) == {P}
+
+
+def test_a_deletion_known_by_name_alone_is_taken(world):
+    world.after("upsert", POLICIES, policy("p"))
+    gone = {"metadata": {"namespace": "team", "name": "one", "uid": "uid-one"}}
+    assert world.after("drop", JOBS, gone) == {P, *jobs("one")}
+
+
+def test_a_pod_concerns_its_job_alone(world):
+    pod = {"metadata": {"name": "x", "namespace": "team", "uid": "x", "resourceVersion": "1",
+                        "labels": {"heterotp.io/job": "one"}}, "spec": {}, "status": {}}  # fmt: skip
+    assert world.after("upsert", PODS, pod) == jobs("one")
+
+
+def test_dependents_of_a_job_are_told_once_each(world):
+    for each in (policy("p"), injection(jobRef={"name": "one"})):
+        world.after("upsert", POLICIES if each["kind"] == "BalancingPolicy" else INJECTIONS, each)
+    world.seen.clear()
+    world.intake.enqueue_dependents(world.stores.jobs.get(("team", "one")), None)
+    assert world.seen == [P, I]

@@ -1,0 +1,156 @@
+"""Reconciles of policies and injections: their status is written when it is worth a write, and nothing else is."""
+
+import pytest
+from heterotp_operator.cluster import JOBS, POLICIES, STATUS_MANAGER, ApiError, NotFound
+from heterotp_operator.informers import Intake
+from heterotp_operator.queue import WorkQueue
+from heterotp_operator.reconcile.actions import Event
+from heterotp_operator.settings import Settings
+from heterotp_operator.status_reconciler import Reports, Views
+from heterotp_operator.store import Stores
+from heterotp_operator.trainer_poller import Poller
+from support.reconcile_world import EPOCH, injection, labelled, manifest, policy
+
+KEY = ("team", "p")
+
+
+class Cluster:
+    """Records applies and answers as an API server would."""
+
+    def __init__(self):
+        self.applied, self.error, self.generation = [], None, 1
+        self.spec = policy("p")["spec"]
+
+    async def apply(self, body, manager, subresource=""):
+        self.applied.append((body, manager, subresource))
+        if self.error is not None:
+            raise self.error
+        version = {"resourceVersion": str(100 + len(self.applied))}
+        return {**body, "spec": self.spec, "metadata": {**body["metadata"], **version, "generation": self.generation}}
+
+
+class Recorder:
+    def __init__(self):
+        self.events = []
+
+    async def record(self, body, event):
+        self.events.append((body["kind"], event.reason))
+
+
+class World:
+    def __init__(self):
+        self.stores, self.cluster, self.recorder = Stores(), Cluster(), Recorder()
+        self.now, self.wanted, self.news = EPOCH, {"savedSeconds": 1.0, "appliedJobs": 1}, ()
+        self.stores.policies.upsert(policy("p"))
+        self.stores.jobs.upsert(labelled(manifest("one")))
+        self.enqueued = []
+        self.reports = Reports(
+            POLICIES,
+            Intake(self.stores, lambda kind, key: self.enqueued.append((kind, key))),
+            lambda key, body, now: (self.wanted, self.news),
+            self.cluster,
+            self.recorder,
+            lambda: self.now,
+        )
+
+    async def writes(self):
+        before = len(self.cluster.applied)
+        await self.reports.reconcile(KEY)
+        return len(self.cluster.applied) - before
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+async def test_the_status_is_applied_by_its_own_manager_and_remembered(world):
+    assert await world.writes() == 1
+    body, manager, subresource = world.cluster.applied[0]
+    assert (manager, subresource) == (STATUS_MANAGER, "status")
+    assert body == {
+        "apiVersion": "heterotp.io/v1alpha1",
+        "kind": "BalancingPolicy",
+        "metadata": {"name": "p", "namespace": "team", "uid": "uid-p"},
+        "status": world.wanted,
+    }
+    assert world.stores.policies.get(KEY)["status"] == world.wanted
+    assert await world.writes() == 0
+
+
+async def test_facts_are_written_at_once_and_seconds_seldom(world):
+    await world.writes()
+    world.wanted = {"savedSeconds": 1.01, "appliedJobs": 1}
+    assert await world.writes() == 0
+    world.now += 30
+    assert await world.writes() == 1
+    world.wanted = {"savedSeconds": 1.01, "appliedJobs": 2}
+    assert await world.writes() == 1
+
+
+async def test_events_follow_the_status(world):
+    world.news = (Event("Warning", "DoesNotFit", "x"),)
+    world.cluster.error = ApiError(500, "", "")
+    with pytest.raises(ApiError):
+        await world.writes()
+    assert world.recorder.events == []
+    world.cluster.error = None
+    await world.writes()
+    assert world.recorder.events == [("BalancingPolicy", "DoesNotFit")]
+
+
+async def test_an_edit_that_an_answer_shows_first_is_not_lost(world):
+    world.cluster.generation, world.cluster.spec = 2, {**world.cluster.spec, "strategy": "MIG"}
+    await world.writes()
+    assert (JOBS, ("team", "one")) in world.enqueued  # its watch event will bring nothing new any more
+    assert (POLICIES, KEY) in world.enqueued
+
+
+async def test_what_is_gone_is_left_alone(world):
+    world.cluster.error = NotFound(404, "", "")
+    assert await world.writes() == 1
+    world.stores.policies.drop(policy("p"))
+    assert await world.writes() == 0
+
+
+async def test_another_object_of_the_same_name_has_its_own_moments(world):
+    await world.writes()
+    again = policy("p")
+    again["metadata"] |= {"uid": "another", "resourceVersion": "900"}
+    again["status"] = {"appliedJobs": 1, "savedSeconds": 1.0}
+    world.stores.policies.upsert(again)
+    world.wanted = {"savedSeconds": 1.01, "appliedJobs": 1}
+    assert await world.writes() == 1  # it was never written, so its number is old enough
+    world.stores.policies.drop({"metadata": again["metadata"]})
+    await world.writes()
+    assert world.reports._memories == {}
+
+
+def views():
+    stores = Stores()
+    poller = Poller(stores, {}, WorkQueue().add, 5.0, 1.0, "me")
+    return stores, Views(stores, poller, Settings(), {})
+
+
+def test_a_policy_sees_the_jobs_and_policies_of_its_namespace():
+    stores, seen = views()
+    for each in (policy("p"), policy("q", 1, strategy="MIG")):
+        stores.policies.upsert(each)
+    stores.jobs.upsert(labelled(manifest("one")))
+    elsewhere = labelled(manifest("far"))
+    elsewhere["metadata"] |= {"namespace": "elsewhere", "uid": "far"}
+    stores.jobs.upsert(elsewhere)
+    status, _ = seen.policy(KEY, stores.policies.get(KEY), EPOCH)
+    assert status["selectedJobs"] == 1
+    rival, _ = seen.policy(("team", "q"), stores.policies.get(("team", "q")), EPOCH)
+    assert [c["type"] for c in rival["conditions"] if c["status"] == "True"] == ["Accepted", "Conflict"]
+
+
+def test_an_injection_sees_the_jobs_that_it_is_meant_for():
+    stores, seen = views()
+    body = injection("i", jobRef={"name": "one"}, targets={"ranks": [9]})
+    stores.injections.upsert(body)
+    for name in ("one", "two"):
+        stores.jobs.upsert(labelled(manifest(name)))
+    status, _ = seen.injection(("team", "i"), body, EPOCH)
+    assert status["message"] == "job one: spec.targets.ranks: 9: the job has ranks 0 .. 2"

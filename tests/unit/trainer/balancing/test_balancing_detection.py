@@ -1,0 +1,180 @@
+"""Detection of stragglers: how rarely noise makes one, and how soon a real one is seen and seen to recover."""
+
+import itertools
+
+import numpy as np
+import pytest
+from heterotp_api.policy import BalancingSettings
+from heterotp_trainer.balancing.detection import detect, slowdowns
+from heterotp_trainer.balancing.history import History, Observation
+from support.balancing_world import history_of, seen
+
+NOISE = 0.05
+TRIALS = 200
+
+
+def flags(seconds, window=5, flagged=(), **policy):
+    """Return the stragglers after each iteration of seconds [n, e], carried over as the balancer does."""
+    settings, history = BalancingSettings(window=window, **policy), History(window)
+    nothing = np.zeros(seconds.shape[1])
+    out = []
+    for full in seconds:
+        history.add(Observation.of(full, nothing, nothing, nothing))
+        flagged = detect(history, settings, flagged)
+        out.append(flagged)
+    return out
+
+
+def noisy(seed, count, ranks):
+    return np.random.default_rng(seed).normal(1.0, NOISE, (count, ranks))
+
+
+def slowed(ranks, *spans):
+    """Return seconds without noise: spans of (iterations, chi of rank 0)."""
+    return np.concatenate([np.tile([chi] + [1.0] * (ranks - 1), (count, 1)) for count, chi in spans])
+
+
+# -- noise ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ranks", "window", "seeds"), [(8, 5, 4), (4, 5, 1), (64, 6, 1)], ids=["e8-default", "e4-default", "e64-window-6"]
+)
+def test_noise_makes_at_most_one_straggler_in_ten_thousand_iterations(ranks, window, seeds):
+    came = 0
+    for seed in range(seeds):
+        found = [frozenset(), *map(frozenset, flags(noisy(seed, 10_000, ranks), window))]
+        came += sum(len(now - before) for before, now in itertools.pairwise(found))
+    assert came <= seeds
+
+
+@pytest.mark.parametrize("ranks", [3, 8])
+@pytest.mark.parametrize(
+    ("before", "after", "windows"),
+    [(1.0, 1.5, 1), (1.0, 8.0, 1), (1.0, 1.2, 3), (1.2, 1.0, 2), (1.5, 1.0, 2), (8.0, 1.0, 2)],
+    ids=["chi-1.5", "chi-8", "chi-1.2", "recovery-from-1.2", "recovery-from-1.5", "recovery-from-8"],
+)
+def test_a_change_is_seen_in_95_of_100_trials(ranks, before, after, windows):
+    window, in_time = 5, 0
+    for trial in range(TRIALS):
+        onset = 3 * window + trial % 11
+        seconds = noisy(trial, onset + windows * window, ranks)
+        seconds[:onset, 0] *= before
+        seconds[onset:, 0] *= after
+        found = [0 in each for each in flags(seconds, window)]
+        in_time += found[onset - 1] == (before > 1) and (after > 1) in found[onset:]
+    assert in_time >= 0.95 * TRIALS
+
+
+# -- rules ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spans", "first"),
+    [
+        ([(10, 1.0), (2, 8.0), (10, 1.0)], None),
+        ([(10, 1.0), (10, 1.31)], 12),
+        ([(10, 1.0), (5, 1.29), (10, 1.0)], None),
+        ([(10, 1.0), (20, 1.11)], 17),
+        ([(10, 1.0), (20, 1.09)], None),
+    ],
+    ids=["two-iterations-are-noise", "at-once", "one-window-is-not-enough", "two-disjoint-windows", "below-enter"],
+)
+def test_how_much_slower_for_how_long_makes_a_straggler(spans, first):
+    found = flags(slowed(8, *spans))
+    assert next((i for i, each in enumerate(found) if each), None) == first
+    assert first is None or found[-1] == (0,)
+
+
+@pytest.mark.parametrize(("chi", "stays"), [(1.07, True), (1.06, True), (1.04, False), (0.5, False)], ids=str)
+def test_a_straggler_stays_one_down_to_exit(chi, stays):
+    assert flags(slowed(8, (10, chi)), flagged=(0,))[-1] == ((0,) if stays else ())
+    assert flags(slowed(8, (10, chi)))[-1] == ()
+
+
+@pytest.mark.parametrize("ends", [0, 1, 2], ids="iterations-{}".format)
+def test_recovery_is_seen_as_fast_as_slow_down(ends):
+    slow = flags(slowed(8, (10, 1.0), (1 + ends, 8.0)))
+    well = flags(slowed(8, (10, 8.0), (1 + ends, 1.0)))
+    assert bool(slow[-1]) == (not well[-1]) == (ends == 2)
+
+
+@pytest.mark.parametrize(
+    ("policy", "chi", "found"),
+    [({"enter": 0.5}, 1.4, ()), ({"enter": 0.5}, 1.6, (0,)), ({"enter": 0.06, "exit": 0.01}, 1.07, (0,))],
+    ids=["enter-above-at-once", "above-it", "a-low-enter"],
+)
+def test_the_policy_sets_the_thresholds(policy, chi, found):
+    assert flags(slowed(8, (10, chi)), **policy)[-1] == found
+
+
+@pytest.mark.parametrize(
+    ("full", "found"),
+    [
+        ([1, 2], (1,)),
+        ([1, 1, 2], (2,)),
+        ([1, 2, 2], (1, 2)),
+        ([2, 1, 2, 1], (0, 2)),
+        ([8, 6, 4, 2, 1, 1, 1, 1], (0, 1, 2, 3)),
+        ([2, 2, 2, 2, 2, 1, 1, 1], (0, 1, 2, 3, 4)),
+        ([1, 2, 2, 2], ()),
+        ([1, 1, 2, 2, 2, 2, 2, 2], ()),
+        ([0, 0], ()),
+    ],
+    ids=["e2", "e3", "e3-two", "e4-two", "four-of-8", "five-of-8", "one-fast-of-4", "two-fast-of-8", "no-work"],
+)
+def test_the_reference_is_the_upper_quartile_of_speed(full, found):
+    assert flags(np.tile(np.array(full, dtype=float), (5, 1)))[-1] == found
+
+
+@pytest.mark.parametrize(
+    ("full", "chi"),
+    [
+        ([4, 2, 1], [4, 2, 1]),
+        ([1, 2, 4, 4], [0.5, 1, 2, 2]),
+        ([0, 0, 3], [1, 1, 1]),
+        ([0.005, 0.0, 1, 2], [0.005, 0, 1, 2]),
+    ],
+    ids=["e3", "e4", "reference-without-work", "two-evicted-of-4"],
+)
+def test_slowness_is_against_the_reference(full, chi):
+    assert slowdowns(np.array(full, dtype=float)).tolist() == chi
+
+
+def test_before_a_window_is_full_nothing_changes():
+    assert flags(slowed(8, (4, 8.0)), flagged=(3,)) == [(3,)] * 4
+
+
+# -- windows ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("window", "newest", "before"),
+    [(1, 7.0, 6.0), (2, 6.5, 4.5), (3, 6.0, 3.0), (4, 5.5, None), (8, None, None)],
+    ids="window-{}".format,
+)
+def test_medians_of_the_newest_window_and_of_the_one_before(window, newest, before):
+    history = history_of(*(seen([v, 10 * v]) for v in (9.0, 3.0, 2.0, 4.0, 5.0, 6.0, 7.0)), window=window)
+    for back, value in ((0, newest), (1, before)):
+        found = history.median(back)
+        assert (None if found is None else found.full.tolist()) == (None if value is None else [value, 10 * value])
+
+
+def test_a_median_is_of_each_phase_and_rank_by_itself():
+    history = history_of(
+        seen([1, 9], unit=[3, 1], fixed=5, wait=[1, 2]),
+        seen([2, 8], unit=[2, 2], fixed=6, wait=[9, 1]),
+        seen([3, 1], unit=[1, 3], fixed=4, wait=[5, 0]),
+        window=3,
+    )
+    found = history.median()
+    assert [v.tolist() for v in (found.full, found.unit, found.fixed, found.wait)] == [[2, 8], [2, 2], [5, 5], [5, 1]]
+    assert found.total.tolist() == [9, 15]
+
+
+def test_another_window_keeps_what_is_known():
+    history = history_of(*(seen([float(v), 1.0]) for v in range(8)), window=4)
+    assert history.resized(2).median().full[0] == 6.5
+    assert history.resized(2).median(1).full[0] == 4.5
+    assert history.resized(8).median().full[0] == 3.5
+    assert history.resized(9).median() is None

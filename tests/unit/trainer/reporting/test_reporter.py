@@ -1,0 +1,55 @@
+"""What a rank's work is measured by."""
+
+import pytest
+from heterotp_trainer.boundary.exchange import Report
+from heterotp_trainer.plans.unit_plan import Plan
+from heterotp_trainer.reporting.reporter import Observer, work_owned
+from support.resharding_world import HEADS, UNITS, machine
+
+
+def plan(*speeds):
+    return Plan.from_speeds(list(speeds), HEADS, UNITS)
+
+
+@pytest.mark.parametrize("costs", [None, machine(4).costs], ids=["columns", "curves"])
+@pytest.mark.parametrize(
+    ("now", "first", "work"),
+    [
+        ((1, 1, 1, 1), (1, 1, 1, 1), 1),
+        ((5, 5, 5, 1), (5, 5, 5, 1), 1),  # half as fast, half of the work: all that it should do
+        ((5, 5, 5, 1), (1, 1, 1, 1), 0.25),
+        ((1, 1, 1, 1), (5, 5, 5, 1), 4),
+    ],
+)
+def test_work_is_measured_by_what_a_rank_began_with(now, first, work, costs):
+    assert work_owned(plan(*now), plan(*first), 3, costs) == pytest.approx(work)
+
+
+def test_a_rank_that_began_with_nothing_is_measured_by_an_even_share():
+    half, none = Plan.even(2, HEADS, UNITS), Plan((((0, HEADS),), ()), (((0, UNITS),), ()))
+    assert work_owned(half, none, 1, None) == 1
+    assert work_owned(none, half, 1, machine(2).costs) == 0
+
+
+def test_curves_say_what_fewer_units_take():
+    crooked = machine(4, curve=(0.5, 0.7, 0.9, 1.0)).costs  # half of the columns take seven tenths of the time
+    assert work_owned(plan(1, 1, 1, 0.4), plan(1, 1, 1, 1), 3, crooked) > 0.55
+
+
+class Ran(Observer):
+    """An observer that watches nothing but its own rank's work."""
+
+    def __init__(self):
+        self._owned, self._whole_seconds = 1.0, 0.0
+
+
+def report(matmul, relieved=1.0, measured=1):
+    return Report(1, measured=measured, full=matmul * relieved, seconds={"matmul": matmul})
+
+
+def test_an_evaluation_counts_by_its_time():
+    ran = Ran()
+    assert ran._work(report(0.8)) == 1
+    assert ran._work(report(0.2, relieved=4)) == pytest.approx(0.25)  # pruned to a quarter
+    assert ran._work(report(0.2 + 2.4, relieved=4, measured=0)) == pytest.approx(3.25)  # and an evaluation
+    assert ran._work(report(0.0, relieved=1)) == 0

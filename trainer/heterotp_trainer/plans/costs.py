@@ -1,0 +1,60 @@
+"""All measured costs of one job, by rank and class of linears."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heterotp_trainer.plans.arrays import Array, added, total
+from heterotp_trainer.plans.cost_tables import Tables
+from heterotp_trainer.plans.linears import Curve, Line, LinearClass, Link, Moving
+from heterotp_trainer.plans.unit_plan import Family, Plan
+
+FEW = 0.125  # of an even share of the work
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What decisions know of the ranks, measured before: curves[rank][class], columns per block, link, extraction."""
+
+    classes: tuple[LinearClass, ...]
+    curves: tuple[tuple[Curve, ...], ...]
+    grains: tuple[int, ...]
+    link: Link = Link()
+    item_bytes: int = 4
+    allocation: float = 0.0  # Omega1, seconds an iteration
+    extraction: Line = Line()  # Omega2, seconds an iteration over the share of columns pruned
+    moving: Moving = Moving()
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks."""
+        return len(self.curves)
+
+    @cached_property
+    def tables(self) -> Tables:
+        """Classes and curves as arrays over the ranks."""
+        return Tables.of(self.classes, self.curves)
+
+    def owned_by(self, plan: Plan) -> "Costs":
+        """Return the costs under another plan; the curves stay as they were measured."""
+        other = replace(self, classes=tuple(each.owned_by(plan) for each in self.classes))
+        other.__dict__["by_family"] = self.by_family  # which no plan changes
+        return other
+
+    @cached_property
+    def idle(self) -> NDArray[np.bool_]:
+        """Whether a rank has so little work that it says little about its speed: less than a pretest measures. [e]"""
+        work = added(self.tables.operations * self.tables.columns, self.ranks)
+        few: NDArray[np.bool_] = work < FEW * total(work) / max(1, self.ranks)
+        return few
+
+    @cached_property
+    def by_family(self) -> dict[Family, tuple[Array, Array]]:
+        """What reshard.py makes of the curves, once."""
+        return {}
+
+    def full_seconds(self, rank: int) -> float:
+        """Return what the rank's products take by its curves with nothing taken from it."""
+        return float(self.tables.full[rank])

@@ -1,0 +1,64 @@
+"""How many columns of which rank are pruned or migrated, per class of linears."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from heterotp_trainer.plans.arrays import Array
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Columns taken from one rank of every linear of one class."""
+
+    pruned: int = 0
+    migrated: int = 0
+
+
+Reliefs = Mapping[int, tuple[Taken, ...]]
+
+
+class Relieved(Mapping[int, "tuple[Taken, ...]"]):
+    """What is taken, by rank: a map to one `Taken` per class, held as columns [K, e]. Ranks of whom nothing is
+    taken are not in it."""
+
+    def __init__(self, pruned: Array, migrated: Array) -> None:
+        self.pruned, self.migrated = pruned, migrated
+        self.ranks = np.flatnonzero(((pruned > 0) | (migrated > 0)).any(axis=0)).tolist()
+
+    @classmethod
+    def of(cls, reliefs: Mapping[int, "tuple[Taken, ...]"], classes: int, ranks: int) -> "Relieved":
+        """Return a map as arrays."""
+        if isinstance(reliefs, Relieved):
+            return reliefs
+        pruned, migrated = np.zeros((classes, ranks)), np.zeros((classes, ranks))
+        for rank, taken in reliefs.items():
+            pruned[:, rank] = [each.pruned for each in taken]
+            migrated[:, rank] = [each.migrated for each in taken]
+        return cls(pruned, migrated)
+
+    @property
+    def migrates(self) -> bool:
+        """Whether any column migrates."""
+        return bool((self.migrated > 0).any())
+
+    @cached_property
+    def _by_rank(self) -> "dict[int, tuple[Taken, ...]]":
+
+        pairs = np.stack([self.pruned, self.migrated], axis=-1)[:, self.ranks].swapaxes(0, 1).astype(int).tolist()
+        return {r: tuple(Taken(*each) for each in taken) for r, taken in zip(self.ranks, pairs, strict=True)}
+
+    def __getitem__(self, rank: int) -> "tuple[Taken, ...]":
+        return self._by_rank[rank]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.ranks)
+
+    def __len__(self) -> int:
+        return len(self.ranks)
