@@ -61,22 +61,22 @@ def measured(columns: int, outputs: int, grain: int, rounds: int, device) -> tup
     import torch
     from heterotp_trainer.devices.device import Device
     from heterotp_trainer.devices.phase_clock import NullClock
-    from heterotp_trainer.plans.unit_plan import Plan
-    from heterotp_trainer.tensor_parallel.column_partition import Lineage
+    from heterotp_trainer.plans.unit_plan import UnitPlan
+    from heterotp_trainer.tensor_parallel.column_partition import ColumnPartition
     from heterotp_trainer.tensor_parallel.columns import ColumnSet
     from heterotp_trainer.tensor_parallel.context import TPContext
     from heterotp_trainer.tensor_parallel.linear import ColumnParallelLinear
     from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec
 
-    tp = TPContext(None, 0, 1, Device(device, device.type), NullClock(), Plan.even(1, 1, outputs))
+    tp = TPContext(None, 0, 1, Device(device, device.type), NullClock(), UnitPlan.even(1, 1, outputs))
     layer = ColumnParallelLinear(tp, ShardSpec("ffn", 0, 1, outputs), columns, name="l", seed=0, bias=False).to(device)
     x = torch.randn(ROWS, columns, device=device, requires_grad=True)
     dy = torch.randn(ROWS, outputs, device=device)
     numbers = torch.randperm(columns // grain, device=device)[: columns // grain // 2]
     kept = ColumnSet.of_blocks(numbers, columns, grain)
 
-    def run(lineage: Lineage | None) -> None:
-        layer.lineage = lineage
+    def run(partition: ColumnPartition | None) -> None:
+        layer.partition = partition
         layer.weight.grad = x.grad = None
         layer(x).backward(dy)
 
@@ -86,7 +86,7 @@ def measured(columns: int, outputs: int, grain: int, rounds: int, device) -> tup
         dy @ w
         dy.t() @ x.detach()
 
-    pruned = Lineage(kept, kept.rest)
+    pruned = ColumnPartition(kept, kept.rest)
     return taken_turns([lambda: run(None), lambda: run(pruned), products], rounds, device)
 
 
@@ -215,7 +215,7 @@ def rank(part: str, iterations: int) -> None:
     dist.all_gather_object(every, resident)
     session.finish()
     if session.environment.rank == 0:
-        assert session.observer is not None
+        assert session.reporter is not None
         gang.say(every if part == "memory" else control_shares(session.environment.workdir))
 
 

@@ -79,11 +79,11 @@ def past(url: str, out: Path, end: int) -> None:
         file.write("# EOF\n")
 
 
-def panels(board: dict, url: str, window: Window) -> dict[str, list[Query]]:
+def panels(run_status: dict, url: str, window: Window) -> dict[str, list[Query]]:
     """Return each panel's questions, those of annotations beside them."""
-    values = resolve_variables(board, url, window, **CHOSEN.get(board["uid"], {}))
+    values = resolve_variables(run_status, url, window, **CHOSEN.get(run_status["uid"], {}))
     found: dict[str, list[Query]] = {}
-    for query in board_queries(board, values, window):
+    for query in board_queries(run_status, values, window):
         found.setdefault(query.asker, []).append(query)
     return found
 
@@ -99,19 +99,19 @@ def seconds(queries: list[Query], url: str, window: Window, answered: set[str]) 
 
 def measure(url: str, end: int, times: int) -> None:
     """Print, per board, its slowest panel and the sum of all."""
-    print(f"{'board':20} {'range':>8} {'panels':>6} {'all, s':>7}  slowest panel: min median max s")
-    for board in boards():
-        span = RANGES[board["time"]["from"]]
+    print(f"{'run_status':20} {'range':>8} {'panels':>6} {'all, s':>7}  slowest panel: min median max s")
+    for run_status in boards():
+        span = RANGES[run_status["time"]["from"]]
         window = Window(end - span, end, max(board_history.STEP // 2, span // POINTS), "2m")
         answered: set[str] = set()
         took = {
             title: sorted(seconds(queries, url, window, answered) for _ in range(times))
-            for title, queries in panels(board, url, window).items()
+            for title, queries in panels(run_status, url, window).items()
         }
         slowest = max(took, key=lambda title: took[title][-1])
         low, middle, high = took[slowest][0], took[slowest][times // 2], took[slowest][-1]
         whole = sum(each[times // 2] for each in took.values())
-        asked = f"{board['uid']:20} {board['time']['from']:>8} {len(took):6} {whole:7.2f}"
+        asked = f"{run_status['uid']:20} {run_status['time']['from']:>8} {len(took):6} {whole:7.2f}"
         print(f"{asked}  {slowest}: {low:.3f} {middle:.3f} {high:.3f}")
         print(f"  without an answer: {', '.join(sorted(took.keys() - answered)) or 'none'}")
         for title in (title for title in took if took[title][-1] > BUDGET_SECONDS):

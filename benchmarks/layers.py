@@ -20,7 +20,7 @@ from heterotp_api.training import ModelShape
 from heterotp_trainer.devices.device import Device
 from heterotp_trainer.devices.phase_clock import PhaseClock
 from heterotp_trainer.model.vit import Block
-from heterotp_trainer.plans.unit_plan import Plan
+from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.tensor_parallel.context import TPContext
 from support.gang import summary
 from torch import Tensor, nn
@@ -52,7 +52,7 @@ class PlainBlock(nn.Module):
 
 
 def _ours(shape: ModelShape, rank: int, ranks: int) -> nn.Module:
-    plan = Plan.even(ranks, shape.heads, shape.ffn_units)
+    plan = UnitPlan.even(ranks, shape.heads, shape.ffn_units)
     device = Device(torch.device("cpu"), "cpu")
     tp = TPContext(dist.group.WORLD, rank, ranks, device, PhaseClock(), plan)
     return nn.Sequential(*(Block(tp, shape, name=f"blocks.{i}", seed=0) for i in range(shape.depth)))

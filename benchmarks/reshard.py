@@ -97,7 +97,7 @@ def predicted(before: dict, chis: Sequence[float]) -> float:
     from heterotp_cli.simulate.machine import machine_of_run
     from heterotp_cli.simulate.scenario import prospect
 
-    machine = machine_of_run(before["pretest"], before["status"])
+    machine = machine_of_run(before["calibration"], before["status"])
     slow = [*chis, *[1.0] * (RANKS - len(chis))]
     return next(each.seconds for each in prospect(machine, slow).outcomes if each.name == "AUTO")
 

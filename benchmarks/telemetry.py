@@ -30,14 +30,14 @@ def rank(rounds: int, repeat: int) -> None:
     trainer = Trainer(session, training)
     session.watch(trainer.model, trainer.optimizer)
     images, labels = trainer.data.train_images[:64], trainer.data.train_labels[:64]
-    parts = {"on": (session.clock, session.observer), "off": (NullClock(), None)}
+    parts = {"on": (session.clock, session.reporter), "off": (NullClock(), None)}
     iteration, seconds = 0, {"on": [], "off": []}
     stop = threading.Event()
     if session.environment.rank == 0:
         threading.Thread(target=read_often, args=(stop,), daemon=True).start()
     for number in range(rounds + 1):
         for mode in ("on", "off") if number % 2 else ("off", "on"):
-            session.clock, session.observer = parts[mode]
+            session.clock, session.reporter = parts[mode]
             session.tp.clock = session.clock
             started = time.perf_counter()
             for _ in range(repeat):
@@ -47,7 +47,7 @@ def rank(rounds: int, repeat: int) -> None:
             if number:  # the first round warms up
                 seconds[mode].append((time.perf_counter() - started) / repeat)
     stop.set()
-    session.clock, session.observer = parts["on"]
+    session.clock, session.reporter = parts["on"]
     session.finish()
     if session.environment.rank == 0:
         gang.say(seconds)

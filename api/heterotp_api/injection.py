@@ -9,6 +9,7 @@ from heterotp_api.conditions import CONDITIONS, Condition
 from heterotp_api.policy import LabelSelector, Ranks
 
 MOST_SLOWDOWN = 1000  # of all injections on one rank together, too
+SlowdownMode = Literal["sleep", "spin", "repeat"]
 ObjectName = Annotated[str, StringConstraints(min_length=1, max_length=253)]
 
 
@@ -136,9 +137,7 @@ class Slowdown(Model):
     """How much slower, how and when; says nothing of whom."""
 
     slowdown: float = Field(ge=1, le=MOST_SLOWDOWN, description="chi: matmul runs so many times slower.")
-    mode: Literal["sleep", "spin", "repeat"] | None = Field(
-        None, description="Absent: sleep on cpu and emulated, spin on cuda."
-    )
+    mode: SlowdownMode | None = Field(None, description="Absent: sleep on cpu and emulated, spin on cuda.")
     pattern: Pattern = Pattern()
     start: Moment | None = None
     stop: Moment | None = None

@@ -69,7 +69,7 @@ class TrainerStatus(_Report):
     """The whole job as rank 0 sees it; `accuracy` is of the test set, 0..1.
 
     While the state is "starting" a checkpoint may still be restored: `iteration` says nothing yet.
-    `plan_id` counts decisions; `reason` says in one sentence what the last one was, and on which numbers.
+    `decision_id` counts decisions; `reason` says in one sentence what the last one was, and on which numbers.
     `untouched_iteration_seconds` is what an iteration would take now with no work taken from anybody (absent where none
     is, and all units are where they were at first), `saved_seconds` what that came to over the run. `moves`: times that
     units changed rank in this attempt, which took `moved_seconds`. `lease_expired`: injections are dropped until the
@@ -96,7 +96,7 @@ class TrainerStatus(_Report):
     control_error: str = ""
     strategy: str = "None"
     plan_hash: str = ""
-    plan_id: int = 0
+    decision_id: int = 0
     reason: str = ""
     predicted_iteration_seconds: float | None = None
     limit_iteration_seconds: float | None = None

@@ -45,7 +45,7 @@ class PlainView:
         now = time.monotonic()
         if rows.decision_due(status, self._printed):
             self.note(rows.decision_line(status))
-            self._printed = replace(self._printed, plan_id=status.plan_id)
+            self._printed = replace(self._printed, decision_id=status.decision_id)
         if rows.plain_due(status, self._printed, now):
             self.note(rows.plain_line(status))
             self._printed = replace(self._printed, state=status.state, at=now)

@@ -25,20 +25,27 @@ COLOURS = {
 }
 INK, LIMIT, LOSS, ACCURACY, TIME, DECISION = "#30343b", "#c8452f", "#6b4fa0", "#3a8f5c", "#2f6fb3", "#5b6270"
 FASTEST, SLOWEST = COLOURS["unit"], "#c8452f"
-LINKS = {"broadcast": "#2f6fb3", "reduce": "#6b4fa0", "piece": "#3a8f5c"}  # how bytes travel, by pretest.json's names
+LINKS = {
+    "broadcast": "#2f6fb3",
+    "reduce": "#6b4fa0",
+    "piece": "#3a8f5c",
+}  # how bytes travel, by cost_calibration.json's names
 MOST_POINTS, MOST_RANKS, COLUMNS, MOST_CLASSES = 160, 8, 4, 4
 Array = NDArray[np.float64]
 
 
-def draw(history: History, report: dict[str, Any], target: Path, pretest: dict[str, Any] | None = None) -> None:
-    """Write the picture; the history has at least two iterations. pretest: what pretest.json holds, if there is one."""
+def draw(history: History, report: dict[str, Any], target: Path, calibration: dict[str, Any] | None = None) -> None:
+    """Write the picture; the history has at least two iterations.
+
+    calibration: what cost_calibration.json holds, if there is one.
+    """
     matplotlib.use("Agg")
     timed = steady(history)
     edges = bins(len(timed))
     x = medians(np.asarray(timed.iterations, dtype=float), edges)
     chosen = slowest(report["ranks"], MOST_RANKS)
     heights = [4.0, 0.4 + 2.9 * max(1, -(-len(chosen) // COLUMNS))]
-    if pretest is not None and measured_ranks(pretest):
+    if calibration is not None and measured_ranks(calibration):
         heights.append(2.9)
     figure = Figure(figsize=(13, 0.3 + sum(heights)), layout="constrained", facecolor="white")
     top, bottom, *last = figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
@@ -50,7 +57,7 @@ def draw(history: History, report: dict[str, Any], target: Path, pretest: dict[s
     stacks = [[medians(series(timed, rank, p), edges) * 1e3 for p in COLOURS] for rank in chosen]
     _all_ranks(bottom, x, stacks, [report["ranks"][rank] for rank in chosen])
     for row in last:
-        _pretest(row, pretest or {})
+        _calibration(row, calibration or {})
     figure.suptitle(title(report), x=0.01, ha="left", fontsize=14, fontweight="bold", color=INK)
     figure.savefig(target, dpi=110)
 
@@ -106,7 +113,7 @@ def evaluations(history: History, report: dict[str, Any]) -> list[tuple[int, flo
 
 def decisions(history: History) -> list[tuple[int, int]]:
     """Return first iteration and number of every decision; what the first line tells was there from the start."""
-    plans = [entry.get("plan") for entry in history.entries]
+    plans = [entry.get("decisionId") for entry in history.entries]
     rising = zip(history.iterations[1:], pairwise(plans), strict=False)
     return [(iteration, now) for iteration, (before, now) in rising if now is not None and now != before]
 
@@ -238,32 +245,32 @@ def rank_title(rank: dict[str, Any]) -> str:
 # -- the pretest: JSON of heterotp_trainer.plans.work_plan.Costs --------------------------------------------
 
 
-def full_seconds(pretest: dict[str, Any], rank: int, number: int) -> float:
+def full_seconds(calibration: dict[str, Any], rank: int, number: int) -> float:
     """Return what all calls of class `number` take a rank in one iteration with nothing taken from it."""
-    return float(pretest["classes"][number]["calls"] * pretest["curves"][rank][number]["seconds"][-1])
+    return float(calibration["classes"][number]["calls"] * calibration["curves"][rank][number]["seconds"][-1])
 
 
-def measured_ranks(pretest: dict[str, Any]) -> list[int]:
+def measured_ranks(calibration: dict[str, Any]) -> list[int]:
     """Return the ranks that have any work, the fastest first; empty for what is no pretest."""
-    classes, curves = pretest.get("classes"), pretest.get("curves")
-    if not classes or not curves or not pretest.get("link"):
+    classes, curves = calibration.get("classes"), calibration.get("curves")
+    if not classes or not curves or not calibration.get("link"):
         return []
-    totals = {rank: sum(full_seconds(pretest, rank, k) for k in range(len(classes))) for rank in range(len(curves))}
+    totals = {rank: sum(full_seconds(calibration, rank, k) for k in range(len(classes))) for rank in range(len(curves))}
     return sorted((rank for rank, total in totals.items() if total > 0), key=lambda rank: totals[rank])
 
 
-def largest_classes(pretest: dict[str, Any], most: int) -> list[int]:
+def largest_classes(calibration: dict[str, Any], most: int) -> list[int]:
     """Return the numbers of at most `most` classes of linears that take the slowest rank longest, in their order."""
-    rank = measured_ranks(pretest)[-1]
-    order = sorted(range(len(pretest["classes"])), key=lambda k: -full_seconds(pretest, rank, k))
+    rank = measured_ranks(calibration)[-1]
+    order = sorted(range(len(calibration["classes"])), key=lambda k: -full_seconds(calibration, rank, k))
     return sorted(order[:most])
 
 
-def link_lines(pretest: dict[str, Any]) -> dict[str, tuple[list[float], list[float]]]:
+def link_lines(calibration: dict[str, Any]) -> dict[str, tuple[list[float], list[float]]]:
     """Return per way of travelling bytes and seconds at two points: nothing, and the largest matrix of outputs."""
-    largest = max(linears["rows"] * max(linears["outputs"]) for linears in pretest["classes"])
-    sizes = [0.0, float(largest * pretest["item_bytes"])]
-    lines = {how: pretest["link"][how] for how in LINKS}
+    largest = max(linears["rows"] * max(linears["outputs"]) for linears in calibration["classes"])
+    sizes = [0.0, float(largest * calibration["item_bytes"])]
+    lines = {how: calibration["link"][how] for how in LINKS}
     return {how: (sizes, [line["fixed"] + line["slope"] * size for size in sizes]) for how, line in lines.items()}
 
 
@@ -273,20 +280,20 @@ def class_title(linears: dict[str, Any]) -> str:
     return f"{linears['name'].rpartition('.')[2]}, {calls} call{'' if calls == 1 else 's'} an iteration"
 
 
-def _pretest(figure: SubFigure, pretest: dict[str, Any]) -> None:
-    numbers, ranks = largest_classes(pretest, MOST_CLASSES), measured_ranks(pretest)
+def _calibration(figure: SubFigure, calibration: dict[str, Any]) -> None:
+    numbers, ranks = largest_classes(calibration, MOST_CLASSES), measured_ranks(calibration)
     *panels, last = figure.subplots(1, len(numbers) + 1, squeeze=False)[0]
     drawn = [("fastest", ranks[0], FASTEST, 3.5), ("slowest", ranks[-1], SLOWEST, 1.2)]
     for axes, k in zip(panels, numbers, strict=True):
         for name, rank, colour, width in drawn:
-            curve = pretest["curves"][rank][k]
+            curve = calibration["curves"][rank][k]
             seconds = np.asarray(curve["seconds"]) * 1e3
             label = f"{name}: rank {rank}"
             axes.plot(curve["columns"], seconds, color=colour, linewidth=width, marker="o", markersize=3, label=label)
-        _small(axes, class_title(pretest["classes"][k]), "columns computed")
+        _small(axes, class_title(calibration["classes"][k]), "columns computed")
     panels[0].set_ylabel("milliseconds a call")
     panels[0].legend(frameon=False, fontsize=8, loc="upper left")
-    for how, line in link_lines(pretest).items():
+    for how, line in link_lines(calibration).items():
         sizes, millis = np.asarray(line[0]) * 1e-3, np.asarray(line[1]) * 1e3
         last.plot(sizes, millis, color=LINKS[how], linewidth=1.6, label=how)
     _small(last, "one transfer", "kilobytes", room=1.6)

@@ -22,7 +22,7 @@ KEYS = (
     "limitIterationSeconds",
     "predictedIterationSeconds",
     "strategy",
-    "planId",
+    "decisionId",
     "reason",
     "emulated",
     "ranks",
@@ -72,7 +72,7 @@ def _guessed(
         "limitIterationSeconds": status.limit_iteration_seconds if status else None,
         "predictedIterationSeconds": status.predicted_iteration_seconds if status else None,
         "strategy": status.strategy if status else None,
-        "planId": status.plan_id if status else 0,
+        "decisionId": status.decision_id if status else 0,
         "reason": status.reason if status else "",
         "emulated": any(place.device.type == "emulated" for place in places),
         "ranks": _ranks(status, places),
@@ -110,5 +110,5 @@ def summary_lines(report: dict[str, Any], elapsed_seconds: float) -> list[str]:
         f"  iteration      median {seconds(times.get('median'))}, 95 % below {seconds(times.get('p95'))}, "
         f"limit {seconds(report.get('limitIterationSeconds'))}"
         + (f", predicted {seconds(predicted)}" if predicted is not None else ""),
-        *([f"  balancing      {report['strategy']}, decision {report['planId']}: {reason}"] if reason else []),
+        *([f"  balancing      {report['strategy']}, decision {report['decisionId']}: {reason}"] if reason else []),
     ]

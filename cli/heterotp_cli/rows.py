@@ -117,7 +117,7 @@ def decision(status: TrainerStatus) -> str:
     if status.predicted_iteration_seconds is not None:
         promise = f" (predicted {seconds(status.predicted_iteration_seconds)}/iteration"
         promise += f", measured now {seconds(status.iteration_seconds)})"
-    return f"decision {status.plan_id}: {status.reason}{promise}"
+    return f"decision {status.decision_id}: {status.reason}{promise}"
 
 
 def progress(status: TrainerStatus) -> str:
@@ -175,7 +175,7 @@ class Printed:
 
     state: str = ""
     at: float = float("-inf")
-    plan_id: int = -1
+    decision_id: int = -1
 
 
 def plain_due(status: TrainerStatus, printed: Printed, now: float) -> bool:
@@ -185,4 +185,4 @@ def plain_due(status: TrainerStatus, printed: Printed, now: float) -> bool:
 
 def decision_due(status: TrainerStatus, printed: Printed) -> bool:
     """True when a decision is news."""
-    return bool(status.reason) and status.plan_id != printed.plan_id
+    return bool(status.reason) and status.decision_id != printed.decision_id

@@ -161,7 +161,7 @@ def draw_picture(report: dict[str, object], place: Path) -> None:
     from heterotp_cli.picture import draw
 
     target = place / directory.PICTURE
-    draw(history, report, target, directory.read_json(place / directory.PRETEST))
+    draw(history, report, target, directory.read_json(place / directory.CALIBRATION))
     click.echo(f"  picture        {target}")
 
 

@@ -4,7 +4,7 @@ run.json       job, attempt, worker groups (by the CLI)   control.json   what th
 status.json    the live status, written by rank 0         history.jsonl  one line per iteration
 report.json    the result                                 report.png     its picture
 logs/          one file per pod and rank                  checkpoints/   unless the manifest says where
-pretest.json   the costs that decisions go by            run.lock       held while a run is alive
+cost_calibration.json   the costs that decisions go by            run.lock       held while a run is alive
 """
 
 import fcntl
@@ -21,7 +21,7 @@ from heterotp_api.names import CONTROL_FILE
 from heterotp_cli.errors import BadInput
 
 RUN, STATUS, REPORT, HISTORY, PICTURE = "run.json", "status.json", "report.json", "history.jsonl", "report.png"
-PRETEST = "pretest.json"
+CALIBRATION = "cost_calibration.json"
 LOGS, CHECKPOINTS, LOCK = "logs", "checkpoints", "run.lock"
 UNFINISHED = "unfinished"  # of a run that ended without a word
 OWNER = "owner.json"  # of the trainer: the attempt that may write checkpoints
@@ -138,7 +138,7 @@ def prepare(
     for stale in (STATUS, REPORT, PICTURE):
         (workdir / stale).unlink(missing_ok=True)
     if attempt == 1:
-        for stale in (HISTORY, PRETEST):
+        for stale in (HISTORY, CALIBRATION):
             (workdir / stale).unlink(missing_ok=True)
         for folder in (LOGS, CHECKPOINTS):
             shutil.rmtree(workdir / folder, ignore_errors=True)

@@ -1,6 +1,7 @@
 """Half an hour of metrics as ranks and operator would have told them, written from their real registries.
 
-`PYTHONPATH=tests python tests/support/board_history.py OUT.om [JOBS] [RANKS]` writes a fleet of that size (10 minutes) for measurements.
+`PYTHONPATH=tests python tests/support/board_history.py OUT.om [JOBS] [RANKS]` writes a fleet of that size (10 minutes)
+for measurements.
 """
 
 import sys
@@ -57,12 +58,12 @@ class Gang:
         self._job = JobMetrics(self._ranks[0].registry, story.ranks, attempt, "gloo")
         self._job.strategy.state("None")
         self._job.limit.set(0.42)
-        self._serial, self._iterations = 0, 0
+        self._decision_id, self._iterations = 0, 0
 
     def advance(self, minute: float, now: float) -> None:
         """Live through one scrape interval that ends now."""
         story, relieved = self._story, self._story.relieved(minute)
-        if relieved and not self._serial:
+        if relieved and not self._decision_id:
             self._decide()
         for rank, metrics in enumerate(self._ranks):
             metrics.injected(story.chi if story.injected and story.is_slow(minute, rank) else 1.0)
@@ -80,7 +81,7 @@ class Gang:
 
     def _decide(self) -> None:
         story = self._story
-        self._serial = 1
+        self._decision_id = 1
         self._job.decided(WorkPlan(1, BalancingSettings(strategy="SEMI"), predicted_seconds=0.47))
         self._job.moved(1.2)
         others = story.ranks - 1

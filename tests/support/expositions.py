@@ -111,7 +111,7 @@ async def _operator() -> CollectorRegistry:
     return metrics.registry
 
 
-async def _turn(metrics: Metrics, observer: QueueMetrics, outcome: float | Exception | None) -> None:
+async def _turn(metrics: Metrics, reporter: QueueMetrics, outcome: float | Exception | None) -> None:
     """Let a worker handle one object that ends so."""
 
     async def reconcile(_: object) -> float | None:
@@ -119,7 +119,7 @@ async def _turn(metrics: Metrics, observer: QueueMetrics, outcome: float | Excep
             raise outcome
         return outcome
 
-    queue = WorkQueue(observer=observer)
+    queue = WorkQueue(reporter=reporter)
     queue.add(("team-a", "vit"))
     key = queue.take()
     assert key is not None

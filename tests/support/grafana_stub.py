@@ -17,7 +17,7 @@ READ_ONLY = "glsa_viewer"
 
 
 @dataclass
-class Board:
+class RunStatus:
     """A board and the messages of its versions."""
 
     content: Json
@@ -36,7 +36,7 @@ class State:
     """What this Grafana holds."""
 
     version: str = "12.4.10"
-    boards: dict[str, Board] = field(default_factory=dict)
+    boards: dict[str, RunStatus] = field(default_factory=dict)
     folders: dict[str, str] = field(default_factory=dict)  # uid -> title
     writes: int = 0
     bare_version_list: bool = False  # as Grafana 11 answers
@@ -108,11 +108,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.state.folders[uid] = body["title"]
         return {"id": len(self.state.folders), "uid": uid, "title": body["title"]}
 
-    def _board(self, board: Board) -> Json:
+    def _board(self, board: RunStatus) -> Json:
         content = {**board.content, "id": 7, "version": board.version}
         return {"dashboard": content, "meta": {"folderUid": board.folder, "provisioned": board.provisioned}}
 
-    def _versions(self, board: Board) -> Any:
+    def _versions(self, board: RunStatus) -> Any:
         versions = [{"id": n, "version": n, "message": text} for n, text in enumerate(board.messages, 1)][::-1]
         return versions if self.state.bare_version_list else {"continueToken": "", "versions": versions}
 
@@ -124,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise Refusal(400, "folder not found", status="not-found")
         board = self.state.boards.get(uid)
         if board is None:
-            self.state.boards[uid] = board = Board(content, folder, [])
+            self.state.boards[uid] = board = RunStatus(content, folder, [])
         elif board.provisioned:
             raise Refusal(400, "Cannot save provisioned dashboard")
         elif seen != board.version and not body.get("overwrite"):

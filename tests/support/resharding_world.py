@@ -3,8 +3,8 @@
 from heterotp_api.policy import BalancingSettings
 from heterotp_trainer.balancing.simulation import Machine, Simulation
 from heterotp_trainer.plans.costs import Costs
-from heterotp_trainer.plans.linears import Curve, Line, LinearClass, Link, Moving
-from heterotp_trainer.plans.unit_plan import Plan
+from heterotp_trainer.plans.linears import Curve, Line, LinearClass, Link, UnitMoveCost
+from heterotp_trainer.plans.unit_plan import UnitPlan
 from hypothesis import strategies as st
 
 HEADS, UNITS, HEAD_SIZE = 32, 1024, 8
@@ -17,7 +17,7 @@ def machine(ranks=8, matmul=0.4, fixed=0.6, link=FAST, curve=(1.0,), plan=None, 
 
     curve: seconds at equal parts of all columns, relative to a straight line's at the end.
     """
-    plan = plan or Plan.even(ranks, HEADS, UNITS)
+    plan = plan or UnitPlan.even(ranks, HEADS, UNITS)
     sizes = [
         ("qkv", "column", WIDTH, 3 * HEAD_SIZE, "heads"),
         ("proj", "row", HEAD_SIZE, WIDTH, "heads"),
@@ -33,8 +33,8 @@ def machine(ranks=8, matmul=0.4, fixed=0.6, link=FAST, curve=(1.0,), plan=None, 
         classes.append(linears.owned_by(plan))
         xs = [columns * (n + 1) / len(curve) for n in range(len(curve))]
         curves.append(Curve((0.0, *xs), (0.0, *(matmul * parts[name] * y for y in curve)), outputs))
-    moving = Moving(heads_bytes=4 * WIDTH * HEAD_SIZE * 12, ffn_bytes=2 * WIDTH * 12)
-    costs = Costs(tuple(classes), (tuple(curves),) * ranks, (16,) * ranks, link, moving=moving)
+    unit_move = UnitMoveCost(heads_bytes=4 * WIDTH * HEAD_SIZE * 12, ffn_bytes=2 * WIDTH * 12)
+    costs = Costs(tuple(classes), (tuple(curves),) * ranks, (16,) * ranks, link, unit_move=unit_move)
     return Machine(costs, plan, fixed=fixed, **more)
 
 
@@ -61,4 +61,4 @@ def partitions(draw, ranks, heads=12, units=40):
         owners = draw(st.lists(st.integers(0, ranks - 1), min_size=count, max_size=count))
         return tuple(tuple((u, u + 1) for u in range(count) if owners[u] == rank) for rank in range(ranks))
 
-    return Plan(deal(heads), deal(units))
+    return UnitPlan(deal(heads), deal(units))

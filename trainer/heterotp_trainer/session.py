@@ -40,20 +40,20 @@ from heterotp_trainer.boundary.exchange import (
     hash_number,
 )
 from heterotp_trainer.boundary.injector import Injector
-from heterotp_trainer.boundary.iteration_context import Circumstances, Recent
+from heterotp_trainer.boundary.iteration_context import IterationContext, RecentContexts
 from heterotp_trainer.checkpoint.files import WriteError
 from heterotp_trainer.checkpoint.keeper import CheckpointKeeper
 from heterotp_trainer.devices.device import Device, check_precision, resolve_device, settled
 from heterotp_trainer.devices.phase_clock import ATTENTION, Clock, CudaPhaseClock, NullClock, PhaseClock, phase
 from heterotp_trainer.launch.environment import RankEnvironment, read_environment
 from heterotp_trainer.launch.rendezvous import Gang, leave, meet
-from heterotp_trainer.plans.unit_plan import Plan
+from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.rebalancing.balancer import Balancer
 from heterotp_trainer.rebalancing.speed_probe import probe_speed, quantized
-from heterotp_trainer.reporting.reporter import Observer
+from heterotp_trainer.reporting.reporter import Reporter
 from heterotp_trainer.tensor_parallel.context import TPContext
+from heterotp_trainer.tensor_parallel.gradients import average_replicas, clip_gradients
 from heterotp_trainer.tensor_parallel.unit_spec import shard_spec
-from heterotp_trainer.training import optimization
 
 WARM_UP_ITERATIONS = 2  # left out of every statistic
 CHECKSUM_EVERY = 100
@@ -83,14 +83,14 @@ class Session:
         self._telemetry = telemetry
         self._stop_requested = False
         self._measured = False
-        self._recent = Recent()
+        self._recent = RecentContexts()
         self._outgoing = b""  # rank 0: the document announced, until it is broadcast
         self._iteration = 0
         self._started = 0
         self._checkpoints = CheckpointKeeper(environment)
         self._injector = Injector(self.device, environment.rank, environment.ranks)
         self.ended: State | None = None  # how `finish` said that it ended
-        self.observer: Observer | None = None
+        self.reporter: Reporter | None = None
         self.document: ControlDocument | None = None
         signal.signal(signal.SIGTERM, self._request_stop)
 
@@ -105,7 +105,7 @@ class Session:
         """Return this rank's view of the first plan (all ranks); rows: batch x tokens, for the probe."""
         speeds = self._speeds(width, ffn, rows)
         ranks = self.environment.ranks
-        plan = Plan.even(ranks, heads, ffn) if speeds is None else Plan.from_speeds(speeds, heads, ffn)
+        plan = UnitPlan.even(ranks, heads, ffn) if speeds is None else UnitPlan.from_speeds(speeds, heads, ffn)
         slowness = tuple(1 / speed for speed in speeds or ())
         dtype = DTYPES[self.precision]
         group = self.gang.tp_group if ranks > 1 else None
@@ -136,18 +136,18 @@ class Session:
         workdir = self.environment.workdir if self.environment.rank == 0 else None
         self.balancer = Balancer(model, self.tp, workdir, optimizer)
         if self._telemetry:
-            self.observer = Observer(self.environment, self.gang, self.tp.plan)
-            self.observer.board.progress.total_iterations = iterations
-            self.observer.start()
+            self.reporter = Reporter(self.environment, self.gang, self.tp.plan)
+            self.reporter.run_status.progress.total_iterations = iterations
+            self.reporter.start()
 
     # -- gradients ----------------------------------------------------------------------------------------
 
     def step(self, gradient_clip: float | None = None) -> None:
         """Average replicas on unlike devices, clip, and step the optimizer (all ranks)."""
         if self.gang.unlike and self.tp.ranks > 1:
-            optimization.average_replicas(self.parameters.values(), self.tp)
+            average_replicas(self.parameters.values(), self.tp)
         if gradient_clip is not None:
-            optimization.clip_gradients(self.parameters.values(), gradient_clip, self.tp)
+            clip_gradients(self.parameters.values(), gradient_clip, self.tp)
         with phase(self.clock, "unit"):
             self.balancer.optimizer_step(self.optimizer)
 
@@ -157,8 +157,8 @@ class Session:
         No statistic takes the iteration that held it.
         """
         self._measured = False
-        if self.observer is not None:
-            self.observer.evaluated(loss, accuracy, epoch)
+        if self.reporter is not None:
+            self.reporter.evaluated(loss, accuracy, epoch)
 
     # -- the boundary -------------------------------------------------------------------------------------
 
@@ -174,8 +174,8 @@ class Session:
         before = self.clock.switch("control")
         previous = self._exchange.collect()
         self._exchange.post(report)
-        if self.observer is not None:
-            self.observer.iteration(report, previous, loss, samples, epoch)
+        if self.reporter is not None:
+            self.reporter.iteration(report, previous, loss, samples, epoch)
         directive = self._obey(previous) if previous is not None else Directive()
         self._balance(previous, epoch)
         self.clock.switch(before)
@@ -197,23 +197,23 @@ class Session:
             document_bytes=length,
             measured=int(ran.measured),
             applied=self.document.generation if self.document is not None else 0,
-            decision=ran.decision,
-            ready=self.balancer.owner.ready,
+            decision_id=ran.decision_id,
+            ready=self.balancer.resharder.ready,
             plan=hash_number(self.tp.plan.hash) ^ hash_number(self.balancer.plan.hash),
             replicas=replicas,
-            full=seconds["matmul"] * ran.relieved,
+            full=seconds["matmul"] * ran.full_work_factor,
             unslowed=ran.unslowed,
             attention=attention,
-            probe=self.balancer.owner.probed,
+            pace_ratio=self.balancer.pace_probe.pace_ratio,
             seconds=seconds,
         )
 
-    def _ran(self, iteration: int) -> Circumstances:
+    def _ran(self, iteration: int) -> IterationContext:
         """Return what held in the iteration that the clock just told of, which on CUDA is an earlier one."""
         measured = self._measured and iteration - self._started > WARM_UP_ITERATIONS
         self._measured = True
-        decision, relieved = self.balancer.plan.serial, self.balancer.relieved
-        self._recent.add(Circumstances(measured, decision, relieved, self._injector.unslowed()))
+        decision_id, full_work_factor = self.balancer.plan.decision_id, self.balancer.full_work_factor
+        self._recent.add(IterationContext(measured, decision_id, full_work_factor, self._injector.unslowed()))
         return self._recent.of(self.clock.age)
 
     def _replicas(self) -> list[Tensor]:
@@ -229,7 +229,7 @@ class Session:
 
     def _lease_is_over(self) -> bool:
         leased = self.document.lease_seconds if self.document is not None else None
-        return self.observer is not None and self.observer.lease.is_over(leased)
+        return self.reporter is not None and self.reporter.lease.is_over(leased)
 
     def _obey(self, previous: tuple[Report, ...]) -> Directive:
         verdict = decide(previous)
@@ -242,8 +242,8 @@ class Session:
             except WriteError as error:  # rank 0 alone; the last one, in `finish`, must succeed
                 print(f"{error}; training goes on", flush=True)
                 self._measured = False
-                if self.observer is not None:
-                    self.observer.not_saved(str(error))
+                if self.reporter is not None:
+                    self.reporter.not_saved(str(error))
         return Directive(verdict.stop, verdict.evaluate)
 
     def _balance(self, previous: tuple[Report, ...] | None, epoch: int) -> None:
@@ -252,16 +252,16 @@ class Session:
         self._injector.boundary(self._iteration + 1, epoch, seconds)
         if self.tp.ranks > 1 and self.balancer.boundary(previous, self._iteration, epoch):
             self._measured = False
-        if self.observer is not None:
+        if self.reporter is not None:
             if self.balancer.moved is not None:
-                self.observer.moved(self.tp.plan, self.balancer.moved)
-            self.observer.balanced(self.balancer.plan, self.balancer.costs, self._injector.now)
+                self.reporter.moved(self.tp.plan, self.balancer.moved)
+            self.reporter.balanced(self.balancer.plan, self.balancer.costs, self._injector.now)
 
     # -- the control document -----------------------------------------------------------------------------
 
     def _announce(self) -> tuple[int, int]:
         """Return generation and length of a document that rank 0 has and the others lack; length 0: none."""
-        control = self.observer.control if self.observer is not None else None
+        control = self.reporter.control if self.reporter is not None else None
         document = control.document if control is not None else None
         if document is None or self._outgoing:
             return (document.generation if document else 0), 0
@@ -279,8 +279,8 @@ class Session:
         self.document = parse_document(buffer.numpy().tobytes().decode())
         self.balancer.apply(self.document.balancing)
         self._injector.injections = self.document.injections
-        if self.observer is not None:
-            self.observer.applied(self.document, self._iteration + 1)
+        if self.reporter is not None:
+            self.reporter.applied(self.document, self._iteration + 1)
 
     # -- checkpoints --------------------------------------------------------------------------------------
 
@@ -289,22 +289,22 @@ class Session:
 
         Raises CheckpointError on rank 0 when it cannot be written.
         """
-        saved = self.observer.board.saved_seconds if self.observer is not None else 0.0
+        saved = self.reporter.run_status.saved_seconds if self.reporter is not None else 0.0
         kept = {"injections": self._injector.state(), "savedSeconds": saved}
         seconds = self._checkpoints.save(self._iteration, self.parameters, self.optimizer, self.tp, kept)
         if seconds is None:
             return
         self._measured = False
-        if self.observer is not None:
-            self.observer.saved(self._iteration, seconds)
+        if self.reporter is not None:
+            self.reporter.saved(self._iteration, seconds)
 
     def restore(self) -> int:
         """Fill model and optimizer from the newest whole checkpoint (all ranks); return its iteration, else 0."""
         iteration, kept = self._checkpoints.restore(self.parameters, self.optimizer, self.tp)
         self._iteration = self._started = iteration
         self._injector.resume(kept.get("injections", {}))
-        if self._started and self.observer is not None:
-            self.observer.resumed(self._started, float(kept.get("savedSeconds", 0.0)))
+        if self._started and self.reporter is not None:
+            self.reporter.resumed(self._started, float(kept.get("savedSeconds", 0.0)))
         return self._started
 
     # -- the end ------------------------------------------------------------------------------------------
@@ -316,15 +316,15 @@ class Session:
         """Write the last checkpoint, status and report, and leave the gang (all ranks); see run_rank."""
         last = self._exchange.collect()
         self.save()
-        if self.observer is not None:
-            self.observer.finish(last, state)
+        if self.reporter is not None:
+            self.reporter.finish(last, state)
         leave()
         self.ended = state
 
     def fail(self, message: str) -> None:
         """Show a failure; peers may be gone, so nothing is exchanged."""
-        if self.observer is not None:
-            self.observer.failed(message)
+        if self.reporter is not None:
+            self.reporter.failed(message)
 
     def agree(self, what: str, value: str) -> None:
         """Raise ValueError naming the ranks whose value differs from rank 0's (all ranks)."""

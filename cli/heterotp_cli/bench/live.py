@@ -42,7 +42,7 @@ def settled(lines: Sequence[Line], step: Step, samples: int) -> list[Line] | Non
     wait = DETECTION if step.decides else WARM_UP
     measured = [line for line in lines if line["measured"]]
     last = measured[-samples:]
-    steady = len(last) == samples and len({line["plan"] for line in last}) == 1
+    steady = len(last) == samples and len({line["decisionId"] for line in last}) == 1
     return last if steady and len(lines) >= wait + samples else None
 
 
@@ -50,8 +50,8 @@ def measured(lines: Sequence[Line], last: Sequence[Line], pace: float) -> dict[s
     """Return what a step comes to, in the paper's seconds: the steady state, and the iterations before it."""
     seconds = [line["iterationSeconds"] / pace for line in last]
     steady = statistics.median(seconds)
-    plan = last[0]["plan"]
-    moving = [line["iterationSeconds"] / pace for line in lines if line["plan"] != plan]
+    plan = last[0]["decisionId"]
+    moving = [line["iterationSeconds"] / pace for line in lines if line["decisionId"] != plan]
     ranks = len(last[0]["ranks"])
     matmul = [statistics.median(line["ranks"][rank]["matmul"] / pace for line in last) for rank in range(ranks)]
     return {"steady": steady, "samples": seconds, "transition": moving, "matmul": matmul}
@@ -75,7 +75,7 @@ class TimingGang:
         self._generation += 1
         write_json(self._workdir / "control.json", document(self._generation, step))
         last = self._until(step, lambda: settled(self._lines(), step, self._size.samples))
-        return measured(self._lines(), last, self._size.pace) | self._decision(last[0]["plan"])
+        return measured(self._lines(), last, self._size.pace) | self._decision(last[0]["decisionId"])
 
     def _until(self, step: Step, found: Callable[[], Found | None]) -> Found:
         """Return what is found in the gang's lines, as soon as it is there."""

@@ -76,7 +76,7 @@ def main(session: Session) -> None:
         loss.backward()  # type: ignore[no-untyped-call]
 
     session.watch(stack, optimizer)
-    calibration = Calibration(session.device, sizes["iterationSeconds"] + longer(tp, sizes["matmulSeconds"]))
+    calibrate_costs = Calibration(session.device, sizes["iterationSeconds"] + longer(tp, sizes["matmulSeconds"]))
     iteration, plans, workdir = 0, {}, session.environment.workdir
     while True:
         started = time.perf_counter()
@@ -85,8 +85,8 @@ def main(session: Session) -> None:
         iteration += 1
         if session.boundary(iteration, epoch=iteration // EPOCH).stop:
             return session.finish(state="stopped")
-        calibration.take(iteration, time.perf_counter() - started)
-        number = str(session.balancer.plan.serial)
+        calibrate_costs.take(iteration, time.perf_counter() - started)
+        number = str(session.balancer.plan.decision_id)
         if session.environment.rank == 0 and workdir is not None and number not in plans:
             plans[number] = decided(session.balancer)
             write_json(workdir / PLANS, plans)
@@ -109,7 +109,7 @@ def pruned(balancer: Balancer) -> list[list[float]]:
     plan, costs, shares = balancer.plan, balancer.costs, []
     for rank in range(balancer.tp.ranks):
         found = dict.fromkeys(KINDS, 0.0)
-        for linears, taken in zip(costs.classes, plan.taken.get(rank, ()), strict=False):
+        for linears, taken in zip(costs.classes, plan.reductions_by_rank.get(rank, ()), strict=False):
             found[linears.name.rpartition(".")[2]] = taken.pruned / linears.columns[rank]
         shares.append([*found.values()])
     return shares

@@ -23,12 +23,12 @@ GRAIN = 64  # hidden units that stay together, as on CUDA
 def machine_of(model: PaperModel) -> Any:
     """Return the paper's machine as a pretest would find it: straight lines, even shares."""
     from heterotp_trainer.balancing.simulation import Machine
-    from heterotp_trainer.plans.unit_plan import Plan
+    from heterotp_trainer.plans.unit_plan import UnitPlan
 
     from heterotp_cli.simulate.blocks import Blocks, costs_of, link_of
 
     ffn = FFN_RATIO * model.width
-    plan = Plan.even(RANKS, model.heads, ffn)
+    plan = UnitPlan.even(RANKS, model.heads, ffn)
     blocks = Blocks(model.width, model.heads, model.rows, PAPER_DEPTH, STATE_BYTES * PAPER_DEPTH)
     operation = model.matmul_seconds * RANKS / blocks.operations(ffn)
     link = link_of(RANKS, LATENCY_SECONDS, 1 / LINK_BYTES_PER_SECOND)

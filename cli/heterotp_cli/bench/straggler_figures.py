@@ -84,7 +84,7 @@ def _semi_deletes_less(results: Results, chi: float) -> Claim:
 
 
 @dataclass(frozen=True)
-class Plan:
+class UnitPlan:
     """What a plan for several stragglers came to."""
 
     seconds: Span  # per epoch
@@ -92,10 +92,10 @@ class Plan:
     migrating: int  # ranks
 
 
-def _plan(found: Mapping[str, Any]) -> Plan:
+def _plan(found: Mapping[str, Any]) -> UnitPlan:
     pruned = found["prunedRatio"]
     migrating = sum(each > 0 for each in found["migratedRatio"])
-    return Plan(steady(found).mapped(lambda each: each * EPOCH_ITERATIONS), sum(pruned) / len(pruned), migrating)
+    return UnitPlan(steady(found).mapped(lambda each: each * EPOCH_ITERATIONS), sum(pruned) / len(pruned), migrating)
 
 
 def several(results: Results, size: Size) -> Figure:
@@ -117,7 +117,7 @@ def several(results: Results, size: Size) -> Figure:
     return Figure("several", title, source, how, columns, rows, (chart,), claims, (BASELINES,))
 
 
-def _several_chart(splits: Mapping[int, Plan], size: Size) -> Chart:
+def _several_chart(splits: Mapping[int, UnitPlan], size: Size) -> Chart:
     limit = limit_seconds(several_chis())
     ends = [min(size.splits, default=0), max(size.splits, default=0)]
     lines = [
@@ -127,7 +127,7 @@ def _several_chart(splits: Mapping[int, Plan], size: Size) -> Chart:
     return Chart("Four of eight", "stragglers that migrate (lambda)", SECONDS, lines)
 
 
-def _sweet_spot(splits: Mapping[int, Plan], base: Plan | None) -> Claim:
+def _sweet_spot(splits: Mapping[int, UnitPlan], base: UnitPlan | None) -> Claim:
     text, paper = f"the sweet spot is at lambda {SWEET}", "lambda 3: nearly ZERO's time at a small loss"
     if base is None or not {0, SWEET - 1, SWEET, SWEET + 1} <= splits.keys():
         return missing(text, paper)
@@ -161,7 +161,7 @@ def _kept(base: Span, mine: Span, fast: Span) -> Span | None:
     return Span((base.value - mine.value) / (base.value - fast.value), min(corners), max(corners))
 
 
-def _own_rule(splits: Mapping[int, Plan], semi: Plan | None) -> Claim:
+def _own_rule(splits: Mapping[int, UnitPlan], semi: UnitPlan | None) -> Claim:
     text, paper = "SEMI finds the lambda that is best by its own rule", "eq. 3 finds lambda 3"
     if semi is None or len(splits) < 2:
         return missing(text, paper)
@@ -184,7 +184,7 @@ def _own_rule(splits: Mapping[int, Plan], semi: Plan | None) -> Claim:
     return Claim(text, paper, measured, result, why)
 
 
-def _best(splits: Mapping[int, Plan], fastest: Plan, end: Callable[[Span], float]) -> int:
+def _best(splits: Mapping[int, UnitPlan], fastest: UnitPlan, end: Callable[[Span], float]) -> int:
     """Return the lambda that SEMI's rule takes: of those within timeTolerance of the fastest what deletes least."""
     near = [
         x for x, plan in splits.items() if plan is fastest or end(ratio(plan.seconds, fastest.seconds)) <= 1 + TOLERANCE

@@ -17,10 +17,10 @@ from heterotp_trainer.devices.phase_clock import NullClock
 from heterotp_trainer.model.vit import Block, VisionTransformer
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.grains import blocks, grain_for
-from heterotp_trainer.plans.unit_plan import Plan
+from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.plans.work_plan import WorkPlan
-from heterotp_trainer.plans.work_reduction import Taken
-from heterotp_trainer.rebalancing.column_assigner import Lineages
+from heterotp_trainer.plans.work_reduction import WorkReduction
+from heterotp_trainer.rebalancing.column_assigner import ColumnAssigner
 from heterotp_trainer.tensor_parallel.attention import ParallelAttention
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.linear import RowParallelLinear
@@ -39,7 +39,7 @@ GRAIN = 16
 
 def contexts(ranks: int, shape: ModelShape) -> list[TPContext]:
     """Return every rank's view of an even gang that needs no collectives."""
-    plan = Plan.even(ranks, shape.heads, shape.ffn_units)
+    plan = UnitPlan.even(ranks, shape.heads, shape.ffn_units)
     device = Device(torch.device("cpu"), "cpu")
     return [TPContext(None, rank, ranks, device, NullClock(), plan) for rank in range(ranks)]
 
@@ -90,24 +90,24 @@ class AllRanks:
         plain = [block for block in self.model.blocks if isinstance(block, Block)]
         blocks = [AllRanksBlock(b, every, shape, name=f"blocks.{i}", seed=seed) for i, b in enumerate(plain)]
         self.model.blocks = nn.ModuleList(blocks)
-        self.lineages = [
-            Lineages(nn.ModuleList(block.part(rank) for block in blocks), tp) for rank, tp in enumerate(every)
+        self.assigner = [
+            ColumnAssigner(nn.ModuleList(block.part(rank) for block in blocks), tp) for rank, tp in enumerate(every)
         ]
-        self.costs = Costs(self.lineages[0].classes(), ((),) * ranks, (GRAIN,) * ranks)
+        self.costs = Costs(self.assigner[0].classes(), ((),) * ranks, (GRAIN,) * ranks)
 
     def choose(self, number: int, shares: Sequence[Shares], policy: BalancingSettings) -> None:
         """Set what each rank prunes of each kind from now on."""
-        reliefs = [(rank, self._taken(rank, each)) for rank, each in enumerate(shares) if any(each)]
-        for lineages in self.lineages:
-            lineages.apply(WorkPlan(number, reliefs=tuple(reliefs)), self.costs, policy)
+        reductions = [(rank, self._taken(rank, each)) for rank, each in enumerate(shares) if any(each)]
+        for assigner in self.assigner:
+            assigner.apply(WorkPlan(number, reductions=tuple(reductions)), self.costs, policy)
 
-    def _taken(self, rank: int, shares: Shares) -> tuple[Taken, ...]:
+    def _taken(self, rank: int, shares: Shares) -> tuple[WorkReduction, ...]:
         by_kind = dict(zip(KINDS, shares, strict=True))
         out = []
         for linears in self.costs.classes:
             columns = linears.columns[rank]
             wanted = by_kind[linears.name.rpartition(".")[2]] * columns
-            out.append(Taken(blocks(wanted, grain_for(None, GRAIN, columns))))
+            out.append(WorkReduction(blocks(wanted, grain_for(None, GRAIN, columns))))
         return tuple(out)
 
 
@@ -118,11 +118,11 @@ def run_trial(trial: dict[str, Any]) -> dict[str, float]:
     gang = AllRanks(data, trial["seed"])
     policy = BalancingSettings.model_validate({"strategy": "ZERO", "zero": trial["zero"]})
     optimizer = EagerAdamW(gang.model.parameters(), lr=TRAINING.learning_rate, weight_decay=0.0, fused=True)
-    for lineages in gang.lineages:
-        lineages.follow(policy)
+    for assigner in gang.assigner:
+        assigner.follow(policy)
     for epoch, shares in enumerate(trial["shares"]):
-        for lineages in gang.lineages:
-            lineages.refresh()
+        for assigner in gang.assigner:
+            assigner.refresh()
         gang.choose(epoch + 1, shares, policy)
         _epoch(gang, optimizer, data, trial, epoch)
     return evaluate(gang.model, data)
@@ -137,8 +137,8 @@ def _epoch(gang: AllRanks, optimizer: EagerAdamW, data: Dataset, trial: dict[str
         loss: Tensor = F.cross_entropy(gang.model(images), labels)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-        for lineages in gang.lineages:
-            lineages.count_step()
+        for assigner in gang.assigner:
+            assigner.count_step()
 
 
 @torch.no_grad()

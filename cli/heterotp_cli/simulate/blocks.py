@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from heterotp_trainer.plans.costs import Costs
-from heterotp_trainer.plans.linears import Curve, Line, LinearClass, Link, Moving
-from heterotp_trainer.plans.unit_plan import Plan
+from heterotp_trainer.plans.linears import Curve, Line, LinearClass, Link, UnitMoveCost
+from heterotp_trainer.plans.unit_plan import UnitPlan
 
 PARTS = (("qkv", "column", "heads"), ("proj", "row", "heads"), ("fc1", "column", "ffn"), ("fc2", "row", "ffn"))
 
@@ -31,7 +31,7 @@ class Blocks:
 
 
 def costs_of(
-    blocks: Blocks, plan: Plan, operation_seconds: Sequence[float], link: Link, item_bytes: int, grain: int
+    blocks: Blocks, plan: UnitPlan, operation_seconds: Sequence[float], link: Link, item_bytes: int, grain: int
 ) -> Costs:
     """Return what decisions go by; operation_seconds: of one operation, by rank."""
     width, head = blocks.width, blocks.width // blocks.heads
@@ -41,12 +41,12 @@ def costs_of(
     square = 6.0 * blocks.rows * width * width
     lines = tuple(Curve((0.0, float(width)), (0.0, square * each), width) for each in operation_seconds)
     curves = tuple((line,) * len(classes) for line in lines)
-    moving = Moving(4 * width * head * blocks.parameter_bytes, 2 * width * blocks.parameter_bytes)
-    return Costs(classes, curves, (grain,) * plan.ranks, link, item_bytes, moving=moving)
+    unit_move = UnitMoveCost(4 * width * head * blocks.parameter_bytes, 2 * width * blocks.parameter_bytes)
+    return Costs(classes, curves, (grain,) * plan.ranks, link, item_bytes, unit_move=unit_move)
 
 
 def _linears(
-    name: str, how: Any, wide: tuple[int, ...], blocks: Blocks, family: Any, per_unit: int, plan: Plan
+    name: str, how: Any, wide: tuple[int, ...], blocks: Blocks, family: Any, per_unit: int, plan: UnitPlan
 ) -> LinearClass:
     return LinearClass(name, how, wide, wide, blocks.rows, blocks.calls, family, per_unit).owned_by(plan)
 

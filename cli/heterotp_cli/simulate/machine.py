@@ -9,8 +9,8 @@ from heterotp_api.ranks import rank_table
 from heterotp_api.training import Training
 from heterotp_trainer.balancing.simulation import Machine
 from heterotp_trainer.plans.costs import Costs
-from heterotp_trainer.plans.linears import Curve, Line, LinearClass, Link, Moving
-from heterotp_trainer.plans.unit_plan import FAMILIES, Family, Plan
+from heterotp_trainer.plans.linears import Curve, Line, LinearClass, Link, UnitMoveCost
+from heterotp_trainer.plans.unit_plan import FAMILIES, Family, UnitPlan
 
 from heterotp_cli.errors import BadInput
 from heterotp_cli.simulate.blocks import Blocks, costs_of, link_of
@@ -54,8 +54,8 @@ def _declared(training: Training, devices: Sequence[Device], speeds: Sequence[fl
     shape, ranks = training.model.resolve(), len(devices)
     tokens = (IMAGE_SIDES[training.data.name] // shape.patch_size) ** 2 + 1
     rows = training.batch_size // training.accumulate * tokens
-    plan = Plan.from_speeds(list(speeds), shape.heads, shape.ffn_units)
-    even = Plan.even(ranks, shape.heads, shape.ffn_units) if len(set(speeds)) == 1 else plan
+    plan = UnitPlan.from_speeds(list(speeds), shape.heads, shape.ffn_units)
+    even = UnitPlan.even(ranks, shape.heads, shape.ffn_units) if len(set(speeds)) == 1 else plan
     calls, again = shape.depth * training.accumulate, int(training.recompute)
     blocks = Blocks(shape.hidden_size, shape.heads, rows, calls, STATE_COPIES * 4 * shape.depth)
     products = (3 + again) / 3  # a forward that is done again
@@ -83,28 +83,30 @@ def _line(device: Device) -> Line:
 
 def _measured(run: Path, expected: int) -> Machine:
     """Return the ranks as a run's pretest and its last status tell of them; expected: ranks of the manifest."""
-    pretest, status = read_json(run / "pretest.json"), read_json(run / "status.json")
-    if pretest is None or status is None or not status.get("ranks"):
-        raise BadInput(f"--costs: {run}: no run directory with pretest.json and status.json: train with a policy first")
+    calibration, status = read_json(run / "cost_calibration.json"), read_json(run / "status.json")
+    if calibration is None or status is None or not status.get("ranks"):
+        raise BadInput(
+            f"--costs: {run}: no run directory with cost_calibration.json and status.json: train with a policy first"
+        )
     try:
-        found = machine_of_run(pretest, status)
+        found = machine_of_run(calibration, status)
     except (KeyError, TypeError) as error:
-        raise BadInput(f"--costs: {run}: pretest.json is of another version: no {error}: train anew") from None
+        raise BadInput(f"--costs: {run}: cost_calibration.json is of another version: no {error}: train anew") from None
     if found.costs.ranks != expected:
         raise BadInput(f"--costs: {run}: a run of {found.costs.ranks} ranks; the manifest has {expected}")
     return found
 
 
-def machine_of_run(pretest: dict[str, Any], status: dict[str, Any]) -> Machine:
-    """Return the ranks of a run by what its pretest.json and its status.json hold."""
-    costs, ranks = _costs(pretest), status["ranks"]
+def machine_of_run(calibration: dict[str, Any], status: dict[str, Any]) -> Machine:
+    """Return the ranks of a run by what its cost_calibration.json and its status.json hold."""
+    costs, ranks = _costs(calibration), status["ranks"]
     counts = {family: _units(costs, family, [rank[UNITS[family]] for rank in ranks]) for family in FAMILIES}
 
     def every(name: str) -> list[float]:
         return [float(rank[name] or 0.0) for rank in ranks]
 
     fixed, unit, wait = every("fixedSeconds"), every("unitSeconds"), every("waitSeconds")
-    shards = Plan.from_counts(counts["heads"], counts["ffn"])
+    shards = UnitPlan.from_counts(counts["heads"], counts["ffn"])
     return Machine(costs, shards, max(fixed), (0.0, sum(unit) / len(unit)), min(wait))
 
 
@@ -134,5 +136,5 @@ def _costs(body: dict[str, Any]) -> Costs:
         body["item_bytes"],
         body["allocation"],
         Line(**body["extraction"]),
-        Moving(**body["moving"]),
+        UnitMoveCost(**body["moving"]),
     )

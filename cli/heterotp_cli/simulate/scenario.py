@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from heterotp_api.policy import BalancingSettings
 from heterotp_trainer.balancing.simulation import Iteration, Machine, Simulation
-from heterotp_trainer.balancing.strategies.reshard import Case
+from heterotp_trainer.balancing.strategies.reshard import ReshardProblem
 
 BEFORE, AFTER = 15, 60  # iterations before and after the onset
 EVICT = "evict"
@@ -92,7 +92,7 @@ def prospect(
 def limit_seconds(machine: Machine, chis: Sequence[float]) -> float:
     """Return the fluid limit of an iteration (algorithms, section 5)."""
     run = Simulation(machine, BalancingSettings(strategy="None"))
-    return Case(machine.costs, run.seen(chis), machine.shards).fluid + machine.fixed + machine.wait
+    return ReshardProblem(machine.costs, run.seen(chis), machine.shards).fluid + machine.fixed + machine.wait
 
 
 def _outcome(name: str, machine: Machine, policy: BalancingSettings, chis: Sequence[float]) -> Outcome:

@@ -40,11 +40,11 @@ def test_shares_reach_the_ranks_and_the_linears_that_they_are_for(digits):
     kept = [
         {
             linear.name.rpartition(".")[2]: 1.0
-            if linear.lineage is None
-            else len(linear.lineage.kept) / linear.weight.shape[1]
-            for linear in lineages.linears
+            if linear.partition is None
+            else len(linear.partition.kept) / linear.weight.shape[1]
+            for linear in assigner.linears
         }
-        for lineages in gang.lineages
+        for assigner in gang.assigner
     ]
     assert [set(kept[rank].values()) for rank in (0, 1, 3)] == [{1.0}, {0.5}, {0.75}]
     assert kept[2] == {"qkv": 1.0, "proj": 0.75, "fc1": 0.5, "fc2": 0.25}

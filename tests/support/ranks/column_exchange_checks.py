@@ -12,10 +12,10 @@ import torch
 import torch.distributed as dist
 from heterotp_api.policy import BalancingSettings, Semi, Zero
 from heterotp_trainer.plans.costs import Costs
-from heterotp_trainer.plans.unit_plan import Plan
+from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.plans.work_plan import WorkPlan
-from heterotp_trainer.plans.work_reduction import Taken
-from heterotp_trainer.rebalancing.column_assigner import Lineages
+from heterotp_trainer.plans.work_reduction import WorkReduction
+from heterotp_trainer.rebalancing.column_assigner import ColumnAssigner
 from heterotp_trainer.tensor_parallel.attention import ParallelAttention
 from heterotp_trainer.tensor_parallel.mlp import ParallelMLP
 from support.ranks.layer_checks import context
@@ -61,7 +61,7 @@ def numbers(columns):
 
 def described(linear):
     """Return one linear's lineage in plain numbers."""
-    cut = linear.lineage
+    cut = linear.partition
     migrations = [
         {
             "sender": each.sender,
@@ -79,17 +79,19 @@ def main(rank: int, ranks: int, folder: Path) -> None:
     torch.set_num_threads(1)
     store = dist.FileStore(str(folder / "store"), ranks)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=timedelta(seconds=60))
-    tp = context(dist.group.WORLD, rank, Plan.from_speeds([1.0, 0.6, 0.8][:ranks], HEADS, UNITS))
-    lineages = Lineages(layers(tp), tp)
+    tp = context(dist.group.WORLD, rank, UnitPlan.from_speeds([1.0, 0.6, 0.8][:ranks], HEADS, UNITS))
+    assigner = ColumnAssigner(layers(tp), tp)
     # drawn for every linear by itself, so that no two linears give away the same columns
     policy = BalancingSettings(strategy="SEMI", semi=Semi(zero=Zero(selection="Rd", grain=1)))
     results = {}
-    for serial, (name, senders) in enumerate(cases(ranks).items(), 1):
-        reliefs = tuple(sorted((sender, tuple(Taken(*t) for t in taken)) for sender, taken in senders.items()))
+    for decision_id, (name, senders) in enumerate(cases(ranks).items(), 1):
+        reductions = tuple(
+            sorted((sender, tuple(WorkReduction(*t) for t in taken)) for sender, taken in senders.items())
+        )
         receivers = tuple((r, 1.0 + r) for r in range(ranks) if r not in senders)
-        plan = WorkPlan(serial, reliefs=reliefs, receivers=receivers)
-        lineages.apply(plan, Costs((), ((),) * ranks, (1,) * ranks), policy)
-        held = {linear.name: described(linear) for linear in lineages.linears}
+        plan = WorkPlan(decision_id, reductions=reductions, receivers=receivers)
+        assigner.apply(plan, Costs((), ((),) * ranks, (1,) * ranks), policy)
+        held = {linear.name: described(linear) for linear in assigner.linears}
         results[name] = {"senders": {str(sender): taken for sender, taken in senders.items()}, "held": held}
     (folder / f"rank{rank}.json").write_text(json.dumps(results))
     dist.barrier()

@@ -16,7 +16,7 @@ from heterotp_api.training import ModelShape
 from heterotp_trainer.devices.device import Device
 from heterotp_trainer.devices.phase_clock import NullClock, PhaseClock
 from heterotp_trainer.model.vit import VisionTransformer
-from heterotp_trainer.plans.unit_plan import Plan
+from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.tensor_parallel.attention import ParallelAttention
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.mlp import ParallelMLP
@@ -28,7 +28,7 @@ HEADS, UNITS = SHAPE.heads, SHAPE.ffn_units
 SEED = 11
 
 
-def scattered(ranks: int, seed: int, idle: int | None = None) -> Plan:
+def scattered(ranks: int, seed: int, idle: int | None = None) -> UnitPlan:
     """Return a random plan whose ranks own units from all over; rank `idle` owns no head."""
     draw = random.Random(seed)
 
@@ -37,27 +37,27 @@ def scattered(ranks: int, seed: int, idle: int | None = None) -> Plan:
         owners = draw.choices(players, weights, k=units)
         return tuple(tuple((u, u + 1) for u in range(units) if owners[u] == rank) for rank in range(ranks))
 
-    return Plan(deal(HEADS, [r for r in range(ranks) if r != idle]), deal(UNITS, list(range(ranks))))
+    return UnitPlan(deal(HEADS, [r for r in range(ranks) if r != idle]), deal(UNITS, list(range(ranks))))
 
 
-def plans(ranks: int) -> dict[str, Plan]:
+def plans(ranks: int) -> dict[str, UnitPlan]:
     last = ranks - 1
     return {
-        "even": Plan.even(ranks, HEADS, UNITS),
+        "even": UnitPlan.even(ranks, HEADS, UNITS),
         "scattered": scattered(ranks, seed=ranks),
         "no-heads": scattered(ranks, seed=ranks + 10, idle=last),
-        "no-units": Plan.from_counts([HEADS] + [0] * last, [UNITS] + [0] * last),
-        "by-speed": Plan.from_speeds([1.0] + [0.2] * last, HEADS, UNITS),
+        "no-units": UnitPlan.from_counts([HEADS] + [0] * last, [UNITS] + [0] * last),
+        "by-speed": UnitPlan.from_speeds([1.0] + [0.2] * last, HEADS, UNITS),
     }
 
 
-def context(group: dist.ProcessGroup | None, rank: int, plan: Plan, **options) -> TPContext:
+def context(group: dist.ProcessGroup | None, rank: int, plan: UnitPlan, **options) -> TPContext:
     options.setdefault("clock", NullClock())
     return TPContext(group, rank, plan.ranks, Device(torch.device("cpu"), "cpu"), plan=plan, **options)
 
 
 def alone(**options) -> TPContext:
-    return context(None, 0, Plan.even(1, HEADS, UNITS), **options)
+    return context(None, 0, UnitPlan.even(1, HEADS, UNITS), **options)
 
 
 def error(got: Tensor, want: Tensor) -> float:
@@ -110,7 +110,7 @@ def make_random(module: nn.Module, tp: TPContext) -> None:
             parameter.data.copy_(shard_of(full, parameter, tp))
 
 
-def check_layer(kind: str, group: dist.ProcessGroup, rank: int, plan: Plan) -> dict[str, float]:
+def check_layer(kind: str, group: dist.ProcessGroup, rank: int, plan: UnitPlan) -> dict[str, float]:
     """Compare one layer with the textbook's formula on full parameters."""
 
     def build(tp: TPContext) -> nn.Module:
@@ -133,7 +133,9 @@ def check_layer(kind: str, group: dist.ProcessGroup, rank: int, plan: Plan) -> d
     return {**compare(sharded, full, tp, got, want), "grad input": error(a.grad, b.grad)}
 
 
-def check_vit(group: dist.ProcessGroup, rank: int, plan: Plan, recompute: bool, dtype: torch.dtype) -> dict[str, float]:
+def check_vit(
+    group: dist.ProcessGroup, rank: int, plan: UnitPlan, recompute: bool, dtype: torch.dtype
+) -> dict[str, float]:
     """Compare the whole model, loss and all, with itself on one rank."""
     clock = PhaseClock()
     tp, single = context(group, rank, plan, clock=clock, dtype=dtype), alone()

@@ -16,9 +16,9 @@ from heterotp_api.policy import BalancingSettings
 from heterotp_api.training import Training
 from heterotp_trainer.checkpoint import stream
 from heterotp_trainer.model.vit import VisionTransformer
-from heterotp_trainer.plans.unit_plan import Plan
-from heterotp_trainer.rebalancing.column_assigner import Lineages
-from heterotp_trainer.resharding.unit_mover import Mover
+from heterotp_trainer.plans.unit_plan import UnitPlan
+from heterotp_trainer.rebalancing.column_assigner import ColumnAssigner
+from heterotp_trainer.resharding.unit_mover import UnitMover
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.gradients import clip_gradients
 from heterotp_trainer.tensor_parallel.linear import ColumnParallelLinear, RowParallelLinear
@@ -45,7 +45,9 @@ IMPORTANT = BalancingSettings(strategy="ZERO")  # keeps importance
 class Training10:
     """One model in training, from a fixed start on."""
 
-    def __init__(self, group, rank: int, plan: Plan, clip=None, recompute=False, parts=1, dtype=torch.float32) -> None:
+    def __init__(
+        self, group, rank: int, plan: UnitPlan, clip=None, recompute=False, parts=1, dtype=torch.float32
+    ) -> None:
         self.tp = context(group, rank, plan, dtype=dtype)
         sizes = {"image_size": 8, "channels": 1, "classes": 10, "seed": SEED}
         self.model = VisionTransformer(self.tp, SHAPE, **sizes, recompute=recompute)
@@ -53,9 +55,9 @@ class Training10:
         for each in self.optimizer.param_groups:
             each["eps"] = EPSILON
         self.parameters = dict(self.model.named_parameters())
-        self.lineages = Lineages(self.model, self.tp)
-        self.lineages.follow(IMPORTANT)
-        self.mover = Mover(self.tp, self.parameters, self.optimizer, self.lineages.slots)
+        self.assigner = ColumnAssigner(self.model, self.tp)
+        self.assigner.follow(IMPORTANT)
+        self.unit_mover = UnitMover(self.tp, self.parameters, self.optimizer, self.assigner.sharded_states)
         self.clip, self.parts, self.losses = clip, parts, []
 
     def step(self, number: int) -> None:
@@ -71,9 +73,9 @@ class Training10:
         if self.clip is not None:
             clip_gradients(self.parameters.values(), self.clip, self.tp)
         self.optimizer.step()
-        self.lineages.count_step()
+        self.assigner.count_step()
         if number % 3 == 2:
-            self.lineages.refresh()
+            self.assigner.refresh()
         self.losses.append(total)
 
     def state(self) -> dict[str, torch.Tensor]:
@@ -85,21 +87,21 @@ class Training10:
     def deltas(self) -> list[torch.Tensor]:
         """Return what importance knows of the columns of row-parallel linears, in canonical order (rank 0)."""
         found = []
-        for linear, importance in self.lineages._importance.items():
+        for linear, importance in self.assigner._importance.items():
             if linear.parallel == "row" and importance.delta is not None:
                 spec = linear.spec.__class__(linear.spec.family, 0, linear.spec.rows_per_unit, linear.spec.total_units)
                 found.append(stream._assemble(importance.delta, spec, self.tp))
         return found
 
 
-def plans_of(ranks: int, draw: random.Random) -> list[Plan]:
+def plans_of(ranks: int, draw: random.Random) -> list[UnitPlan]:
     """Return a random sequence of plans, somebody without heads or without any unit among them."""
     kinds = [
         lambda: scattered(ranks, draw.randrange(1000)),
         lambda: scattered(ranks, draw.randrange(1000), idle=draw.randrange(ranks)),
-        lambda: Plan.from_speeds([draw.choice([1.0, 0.5, 0.1]) for _ in range(ranks)], HEADS, UNITS),
-        lambda: Plan.from_counts([HEADS] + [0] * (ranks - 1), [UNITS] + [0] * (ranks - 1)),
-        lambda: Plan.even(ranks, HEADS, UNITS),
+        lambda: UnitPlan.from_speeds([draw.choice([1.0, 0.5, 0.1]) for _ in range(ranks)], HEADS, UNITS),
+        lambda: UnitPlan.from_counts([HEADS] + [0] * (ranks - 1), [UNITS] + [0] * (ranks - 1)),
+        lambda: UnitPlan.even(ranks, HEADS, UNITS),
     ]
     return [draw.choice(kinds)() for _ in range(3)]
 
@@ -107,21 +109,21 @@ def plans_of(ranks: int, draw: random.Random) -> list[Plan]:
 def check_training(group, rank: int, ranks: int, number: int, recipe: dict) -> dict[str, float]:
     """Compare ten steps with three moves between them with ten steps without."""
     draw = random.Random(f"{ranks} {number}")
-    even = Plan.even(ranks, HEADS, UNITS)
-    moving, staying = (Training10(group, rank, even, **recipe) for _ in range(2))
+    even = UnitPlan.even(ranks, HEADS, UNITS)
+    unit_move, staying = (Training10(group, rank, even, **recipe) for _ in range(2))
     moves = dict(zip(sorted(draw.sample(range(1, STEPS), 3)), plans_of(ranks, draw), strict=True))
-    identities = {name: id(p) for name, p in moving.parameters.items()}
+    identities = {name: id(p) for name, p in unit_move.parameters.items()}
     for step in range(STEPS):
         if step in moves:
-            moving.mover.move(moves[step])
-        moving.step(step)
+            unit_move.unit_mover.move(moves[step])
+        unit_move.step(step)
         staying.step(step)
-    errors = {"loss": max(abs(a - b) / abs(b) for a, b in zip(moving.losses, staying.losses, strict=True))}
-    got, want = moving.state(), staying.state()
+    errors = {"loss": max(abs(a - b) / abs(b) for a, b in zip(unit_move.losses, staying.losses, strict=True))}
+    got, want = unit_move.state(), staying.state()
     errors["state"] = max((error(got[name].double(), want[name].double()) for name in want), default=0.0)
-    pairs = zip(moving.deltas(), staying.deltas(), strict=True)
+    pairs = zip(unit_move.deltas(), staying.deltas(), strict=True)
     errors["importance"] = max((error(a, b) for a, b in pairs if a is not None), default=0.0)
-    errors["identity"] = float(identities != {name: id(p) for name, p in moving.model.named_parameters()})
+    errors["identity"] = float(identities != {name: id(p) for name, p in unit_move.model.named_parameters()})
     return errors
 
 
@@ -144,11 +146,11 @@ class FlatBlock(nn.Module):
 
 def check_flat_block(group, rank: int, ranks: int) -> dict[str, float]:
     """Move a block whose attention and network stand in one module: what it computes, and its whole state, stay."""
-    tp = context(group, rank, Plan.even(ranks, HEADS, UNITS))
+    tp = context(group, rank, UnitPlan.even(ranks, HEADS, UNITS))
     block, x = FlatBlock(tp, 16), torch.randn(2, 3, 16, generator=torch.Generator().manual_seed(1))
     optimizer = adamw(block.parameters(), TRAINING)
     parameters = dict(block.named_parameters())
-    mover = Mover(tp, parameters, optimizer, lambda parameter: [])
+    unit_mover = UnitMover(tp, parameters, optimizer, lambda parameter: [])
 
     def state() -> dict[str, torch.Tensor]:
         found = {}
@@ -156,12 +158,12 @@ def check_flat_block(group, rank: int, ranks: int) -> dict[str, float]:
         return found
 
     errors = {"output": 0.0, "state": 0.0}
-    for plan in (*plans_of(ranks, random.Random(f"flat {ranks}")), Plan.even(ranks, HEADS, UNITS)):
+    for plan in (*plans_of(ranks, random.Random(f"flat {ranks}")), UnitPlan.even(ranks, HEADS, UNITS)):
         optimizer.zero_grad(set_to_none=True)
         block(x).square().mean().backward()
         optimizer.step()
         wanted, before = block(x).detach(), state()
-        mover.move(plan)
+        unit_mover.move(plan)
         after = state()
         errors["output"] = max(errors["output"], error(block(x).detach(), wanted))
         errors["state"] += float(not all(torch.equal(before[name], after[name]) for name in before))
@@ -170,7 +172,7 @@ def check_flat_block(group, rank: int, ranks: int) -> dict[str, float]:
 
 def check_there_and_back(group, rank: int, ranks: int) -> dict[str, float]:
     """Move to three plans and back to even shares: bit-equal, in all that is kept."""
-    training = Training10(group, rank, Plan.even(ranks, HEADS, UNITS))
+    training = Training10(group, rank, UnitPlan.even(ranks, HEADS, UNITS))
     for step in range(4):
         training.step(step)
     before = {name: p.detach().clone() for name, p in training.parameters.items()}
@@ -179,9 +181,9 @@ def check_there_and_back(group, rank: int, ranks: int) -> dict[str, float]:
     }
     important = training.deltas()
     assert rank or any(each is not None and each.any() for each in important)
-    for plan in (*plans_of(ranks, random.Random(ranks)), Plan.even(ranks, HEADS, UNITS)):
-        assert training.mover.reserve(plan)
-        training.mover.move(plan)
+    for plan in (*plans_of(ranks, random.Random(ranks)), UnitPlan.even(ranks, HEADS, UNITS)):
+        assert training.unit_mover.reserve(plan)
+        training.unit_mover.move(plan)
     same = [torch.equal(before[name], p.detach()) for name, p in training.parameters.items()]
     for name, parameter in training.parameters.items():
         state = training.optimizer.state[parameter]

@@ -12,12 +12,12 @@ import torch
 import torch.distributed as dist
 from heterotp_api.policy import BalancingSettings
 from heterotp_trainer.plans.costs import Costs
-from heterotp_trainer.plans.unit_plan import Plan
+from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.plans.work_plan import WorkPlan, pieces
-from heterotp_trainer.plans.work_reduction import Taken
-from heterotp_trainer.rebalancing.column_assigner import Lineages
+from heterotp_trainer.plans.work_reduction import WorkReduction
+from heterotp_trainer.rebalancing.column_assigner import ColumnAssigner
 from heterotp_trainer.tensor_parallel.attention import ParallelAttention
-from heterotp_trainer.tensor_parallel.column_partition import Lineage, Memory, Migration
+from heterotp_trainer.tensor_parallel.column_partition import ColumnPartition, Memory, Migration
 from heterotp_trainer.tensor_parallel.columns import ColumnSet
 from heterotp_trainer.tensor_parallel.linear import ColumnParallelLinear, RowParallelLinear
 from heterotp_trainer.tensor_parallel.mlp import ParallelMLP
@@ -41,13 +41,13 @@ def randn(*shape: int, seed: tuple[int, ...]) -> Tensor:
     return torch.randn(shape, generator=seeded(*seed), dtype=torch.float64)
 
 
-def float64_context(group, rank: int, plan: Plan):
+def float64_context(group, rank: int, plan: UnitPlan):
     return context(group, rank, plan, dtype=torch.float64)
 
 
-def plan_of(ranks: int) -> Plan:
+def plan_of(ranks: int) -> UnitPlan:
     """Return uneven shares, so that shapes differ from rank to rank."""
-    return Plan.from_speeds([1.0, 0.7, 0.4, 0.9][:ranks], HEADS, UNITS)
+    return UnitPlan.from_speeds([1.0, 0.7, 0.4, 0.9][:ranks], HEADS, UNITS)
 
 
 def linear_of(parallel: str, tp) -> nn.Module:
@@ -123,11 +123,11 @@ def check_pruned(parallel: str, how: str, draw: int, group, rank: int, ranks: in
     linear = linear_of(parallel, float64_context(group, rank, plan_of(ranks)))
     kept, memory = dense.kept[rank], Memory()
     every = ColumnSet(torch.arange(kept.total), kept.total)
-    linear.lineage = Lineage(every, imputation=how, memory=memory)
+    linear.partition = ColumnPartition(every, imputation=how, memory=memory)
     errors: dict[str, float] = {}
     for step in (0, 1):
         if step == 1:
-            linear.lineage = Lineage(kept, kept.rest, imputation=how, memory=memory)
+            linear.partition = ColumnPartition(kept, kept.rest, imputation=how, memory=memory)
         x = dense.x(rank, 0 if step == 1 else -1).requires_grad_()
         linear.weight.grad = None
         out = linear(x)
@@ -148,7 +148,7 @@ def check_bit_equal(parallel: str, group, rank: int, ranks: int) -> dict[str, fl
         linear = linear_of(parallel, float64_context(group, rank, plan_of(ranks)))
         if balanced:
             total = dense.columns[rank]
-            linear.lineage = Lineage(ColumnSet(torch.arange(total), total))
+            linear.partition = ColumnPartition(ColumnSet(torch.arange(total), total))
         x = dense.x(rank).requires_grad_()
         out = linear(x)
         out.backward(dense.dy(rank))
@@ -181,11 +181,11 @@ def check_migrated(
     total = dense.columns[rank]
     every = ColumnSet(torch.arange(total), total)
     moved = migrations(linear, senders, primitive, ranks)
-    linear.lineage = Lineage(every, migrations=moved)
+    linear.partition = ColumnPartition(every, migrations=moved)
     if rank in senders:  # as SEMI does: some columns pruned, some given away, the rest kept
         first_given = total - senders[rank]
         gone = every.part(0, pruned) if pruned else None
-        linear.lineage = Lineage(every.part(pruned, first_given), gone, every.part(first_given, total), moved)
+        linear.partition = ColumnPartition(every.part(pruned, first_given), gone, every.part(first_given, total), moved)
     firsts = [pruned if r in senders else 0 for r in range(ranks)]
     dense.kept = [ColumnSet(torch.arange(f, n), n) for f, n in zip(firsts, dense.columns, strict=True)]
     x = dense.x(rank).requires_grad_()
@@ -216,9 +216,9 @@ def ten_steps(plan: WorkPlan | None, policy: BalancingSettings, group, rank: int
     tp = float64_context(group, rank, plan_of(ranks))
     stack = Stack(tp).double()
     optimizer = EagerAdamW(stack.parameters(), lr=1e-2, weight_decay=0.1)
-    lineages = Lineages(stack, tp)
+    assigner = ColumnAssigner(stack, tp)
     if plan is not None:
-        lineages.apply(plan, Costs((), ((),) * ranks, (2,) * ranks), policy)
+        assigner.apply(plan, Costs((), ((),) * ranks, (2,) * ranks), policy)
     for step in range(STEPS):
         optimizer.zero_grad(set_to_none=True)
         stack(randn(2, 5, WIDTH, seed=(step, 9))).square().mean().backward()
@@ -230,12 +230,12 @@ def check_ten_steps(primitive: str, senders: tuple[int, ...], group, rank: int, 
     """Compare ten steps under migration, by way of Lineages, with ten steps without."""
     counts = plan_of(ranks).counts
     size = WIDTH // HEADS
-    reliefs = []
+    reductions = []
     for sender in senders:  # classes: qkv, proj, fc1, fc2, in the model's order
         columns = (WIDTH, counts("heads")[sender] * size, WIDTH, counts("ffn")[sender])
-        reliefs.append((sender, tuple(Taken(0, max(1, int(0.6 * n))) for n in columns)))
+        reductions.append((sender, tuple(WorkReduction(0, max(1, int(0.6 * n))) for n in columns)))
     receivers = tuple((r, 1.0 + 0.3 * r) for r in range(ranks) if r not in senders)
-    plan = WorkPlan(1, reliefs=tuple(reliefs), receivers=receivers, primitive=primitive)
+    plan = WorkPlan(1, reductions=tuple(reductions), receivers=receivers, primitive=primitive)
     policy = BalancingSettings(strategy="MIG")
     with_it, without = (ten_steps(p, policy, group, rank, ranks) for p in (plan, None))
     return {name: error(with_it[name], without[name]) for name in without}
@@ -247,9 +247,9 @@ def check_paired(group, rank: int, ranks: int) -> dict[str, float]:
     mlp = ParallelMLP(tp, WIDTH, UNITS, name="m", seed=SEED).double()
     policy = BalancingSettings(strategy="ZERO", zero={"paired_units": True, "grain": 1, "selection": "Rd"})
     columns = [plan_of(ranks).counts("ffn")[r] for r in range(ranks)]
-    reliefs = tuple((r, (Taken(12), Taken(columns[r] // 2))) for r in range(ranks))
-    Lineages(mlp, tp).apply(WorkPlan(1, reliefs=reliefs), costs(ranks), policy)
-    units = mlp.fc1.lineage.units.ids
+    reductions = tuple((r, (WorkReduction(12), WorkReduction(columns[r] // 2))) for r in range(ranks))
+    ColumnAssigner(mlp, tp).apply(WorkPlan(1, reductions=reductions), costs(ranks), policy)
+    units = mlp.fc1.partition.units.ids
     x = randn(ROWS, WIDTH, seed=(1, 6)).requires_grad_()
     mlp(x[None]).square().sum().backward()
     w1, b1, w2 = (p.detach().clone().requires_grad_() for p in (mlp.fc1.weight, mlp.fc1.bias, mlp.fc2.weight))

@@ -13,17 +13,16 @@ from heterotp_trainer import session as sessions
 from heterotp_trainer.boundary import exchange
 from heterotp_trainer.checkpoint import files
 from heterotp_trainer.devices import device as devices
-from heterotp_trainer.plans.work_reduction import Taken
+from heterotp_trainer.plans.work_reduction import WorkReduction
 from heterotp_trainer.rebalancing import balancer
-from heterotp_trainer.rebalancing import column_assigner as lineages
+from heterotp_trainer.rebalancing import column_assigner as assigner
 from heterotp_trainer.resharding import memory
-from heterotp_trainer.resharding import resharder as owner
-from heterotp_trainer.resharding import sharded_state as slots
-from heterotp_trainer.resharding import unit_mover as mover
-from heterotp_trainer.tensor_parallel import column_transport as couriers
-from heterotp_trainer.tensor_parallel import resized
+from heterotp_trainer.resharding import resharder as resharder
+from heterotp_trainer.resharding import sharded_state as sharded_states
+from heterotp_trainer.resharding import unit_mover as unit_mover
+from heterotp_trainer.tensor_parallel import column_transport as transports
+from heterotp_trainer.tensor_parallel import gradients, resized
 from heterotp_trainer.tensor_parallel.unit_spec import shard_spec
-from heterotp_trainer.training import optimization
 from heterotp_trainer.training import vision as train
 
 WHAT, RANK = sys.argv[1], int(os.environ[Env.RANK])
@@ -69,12 +68,12 @@ def report_gradients(session):
     parameters = list(trainer.model.parameters())
     for parameter in parameters:
         parameter.grad = torch.full_like(parameter, RANK + 1.0)
-    optimization.average_replicas(parameters, session.tp)
+    gradients.average_replicas(parameters, session.tp)
     averaged = {float(p.grad.unique()) for p in parameters if shard_spec(p) is None}
     kept = {float(p.grad.unique()) for p in parameters if shard_spec(p) is not None and p.numel()}
     for parameter in parameters:
         parameter.grad = torch.ones_like(parameter)
-    optimization.clip_gradients(parameters, 1.0, session.tp)
+    gradients.clip_gradients(parameters, 1.0, session.tp)
     clipped = float(parameters[0].grad.flatten()[0])
     sizes = {"sharded": 0, "replicated": 0}
     for parameter in parameters:
@@ -86,31 +85,31 @@ def report_gradients(session):
 
 PLACES = {  # where a rank may die
     "forward": (resized, "multiply"),
-    "backward": (resized.Lineage, "impute"),
+    "backward": (resized.ColumnPartition, "impute"),
     "sum": (resized, "start_sum"),
-    "broadcast": (couriers.BroadcastReduce, "_broadcast"),
-    "return": (couriers.Courier, "return_columns"),
-    "send": (couriers.Courier, "_post"),
-    "receive": (couriers.Courier, "_receive"),
+    "broadcast": (transports.BroadcastReduceTransport, "_broadcast"),
+    "return": (transports.ColumnTransport, "return_columns"),
+    "send": (transports.ColumnTransport, "_post"),
+    "receive": (transports.ColumnTransport, "_receive"),
     "optimizer": (balancer, "step_around"),
     "exchange": (exchange.BoundaryExchange, "post"),
-    "pretest": (balancer, "pretest"),
-    "columns": (lineages.Lineages, "apply"),
+    "calibration": (balancer, "calibrate_costs"),
+    "columns": (assigner.ColumnAssigner, "apply"),
     "document": (sessions.Session, "_spread"),
     "reserve": (memory, "reserve"),
-    "move a layer": (mover.Mover, "_move_layer"),
-    "send units": (mover, "_packed"),
-    "take units": (mover, "_unpack"),
-    "rebind": (slots, "_rebind"),
-    "after a move": (owner, "_corrected"),
+    "move a layer": (unit_mover.UnitMover, "_move_layer"),
+    "send units": (unit_mover, "_packed"),
+    "take units": (unit_mover, "_unpack"),
+    "rebind": (sharded_states, "_rebind"),
+    "after a move": (resharder, "_corrected"),
 }
-EARLY = ("pretest", "columns", "document")  # these happen in the first iterations and not again
+EARLY = ("calibration", "columns", "document")  # these happen in the first iterations and not again
 
 
 def die_in(place):
     """Kill this rank the first time that it comes by there, in what happens every iteration not in the first few."""
-    owner, name = PLACES[place]
-    original = getattr(owner, name)
+    resharder, name = PLACES[place]
+    original = getattr(resharder, name)
     begun = [place in EARLY]
 
     def boundary(self, iteration, *arguments, _boundary=sessions.Session.boundary, **options):
@@ -123,14 +122,14 @@ def die_in(place):
         return original(*arguments, **options)
 
     sessions.Session.boundary = boundary
-    setattr(owner, name, dying)
+    setattr(resharder, name, dying)
 
 
 OTHERWISE = {  # what of a plan a rank may see otherwise
-    "columns pruned": lambda plan: replace(plan, reliefs=((0, (Taken(16, 0),) * 4),)),
-    "columns migrated": lambda plan: replace(plan, reliefs=((0, (Taken(0, 8),) * 4),)),
+    "columns pruned": lambda plan: replace(plan, reductions=((0, (WorkReduction(16, 0),) * 4),)),
+    "columns migrated": lambda plan: replace(plan, reductions=((0, (WorkReduction(0, 8),) * 4),)),
     "primitive": lambda plan: replace(plan, primitive="scatterGather"),
-    "number": lambda plan: replace(plan, serial=plan.serial + 1),
+    "number": lambda plan: replace(plan, decision_id=plan.decision_id + 1),
 }
 
 
@@ -155,7 +154,7 @@ def say_what_holds():
         directive = _boundary(self, iteration, *arguments, **options)
         holds = {
             "generation": self.document.generation if self.document is not None else 0,
-            "plan": self.balancer.plan.serial,
+            "plan": self.balancer.plan.decision_id,
             "hash": self.balancer.plan.hash,
             "asked": [chi for chi, _ in self._injector.now.asked],
         }

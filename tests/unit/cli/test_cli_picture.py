@@ -22,7 +22,7 @@ PHASES = {"compute": 0.05, "matmul": 0.04, "unit": 0.005, "fixed": 0.005, "wait"
 def history(plans, **ranks):
     entries = [
         {"attempt": 1, "iteration": i, "iterationSeconds": 0.1, "measured": True, "loss": 1.0, "accuracy": None}
-        | {"plan": plan, "ranks": [PHASES | ranks] * 4}
+        | {"decisionId": plan, "ranks": [PHASES | ranks] * 4}
         for i, plan in enumerate(plans, 1)
     ]
     return History(tuple(range(1, len(entries) + 1)), tuple(entries))
@@ -43,7 +43,7 @@ def linears(name, calls=2, outputs=(8, 8, 0)):
     }
 
 
-def pretest(**changes):
+def calibration(**changes):
     """Rank 0 is slow, rank 1 fast, rank 2 has no work."""
     line = {"fixed": 0.001, "slope": 1e-6}
     slow, fast, none = curve(0, 0.02, 0.04), curve(0, 0.01, 0.02), {"columns": [0.0, 1.0], "seconds": [0.0, 0.0]}
@@ -134,7 +134,7 @@ def test_a_history_without_migration_is_drawn(figures):
 
 
 def test_panels_of_the_pretest_are_there_when_there_was_one(figures):
-    without, with_one = titles(shown(figures, None)), titles(shown(figures, pretest()))
+    without, with_one = titles(shown(figures, None)), titles(shown(figures, calibration()))
     assert with_one == [*without, "qkv, 2 calls an iteration", "fc1, 1 call an iteration", "one transfer"]
     panel = figures[-1].axes[len(without)]
     assert [line.get_label() for line in panel.lines] == ["fastest: rank 1", "slowest: rank 0"]
@@ -142,25 +142,25 @@ def test_panels_of_the_pretest_are_there_when_there_was_one(figures):
 
 
 @pytest.mark.parametrize(
-    "document", [{}, {"classes": []}, pretest(link={}), pretest(curves=[[curve(0, 0), curve(0, 0)]])]
+    "document", [{}, {"classes": []}, calibration(link={}), calibration(curves=[[curve(0, 0), curve(0, 0)]])]
 )
 def test_what_is_no_pretest_is_left_out(figures, document):
     assert titles(shown(figures, document)) == titles(shown(figures, None))
 
 
 def test_ranks_of_the_pretest_come_fastest_first_and_only_with_work():
-    assert measured_ranks(pretest()) == [1, 0]
+    assert measured_ranks(calibration()) == [1, 0]
 
 
 def test_the_largest_classes_are_chosen_in_their_order():
     classes = [linears("a", calls=1), linears("b", calls=3), linears("c", calls=2)]
     rows = [[curve(0, 0.02, 0.04)] * 3]
-    assert largest_classes(pretest(classes=classes, curves=rows), 2) == [1, 2]
-    assert largest_classes(pretest(classes=classes, curves=rows), 4) == [0, 1, 2]
+    assert largest_classes(calibration(classes=classes, curves=rows), 2) == [1, 2]
+    assert largest_classes(calibration(classes=classes, curves=rows), 4) == [0, 1, 2]
 
 
 def test_link_lines_reach_to_the_largest_matrix():
-    lines = link_lines(pretest())
+    lines = link_lines(calibration())
     assert lines["piece"] == ([0.0, 320.0], [0.0, 0.0])
     assert lines["reduce"] == ([0.0, 320.0], pytest.approx([0.001, 0.00132]))
 
@@ -175,16 +175,16 @@ def test_a_run_directory_with_a_pretest_gets_its_picture(tmp_path):
     (tmp_path / "history.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in log.entries))
     report = completed(None, "failed", "demo", 1, None, log, PLACES)
     sizes = []
-    for document in ("", "{", json.dumps(pretest())):  # none, half-written, whole
-        (tmp_path / "pretest.json").write_text(document)
+    for document in ("", "{", json.dumps(calibration())):  # none, half-written, whole
+        (tmp_path / "cost_calibration.json").write_text(document)
         run_command.draw_picture(report, tmp_path)
         sizes.append(int.from_bytes((tmp_path / "report.png").read_bytes()[20:24], "big"))
     assert sizes[0] == sizes[1] < sizes[2]  # pixels high
 
 
 def test_a_run_that_starts_over_forgets_the_pretest(tmp_path):
-    (tmp_path / "pretest.json").write_text("{}")
+    (tmp_path / "cost_calibration.json").write_text("{}")
     workdir.prepare(tmp_path, "demo", 2, {})
-    assert (tmp_path / "pretest.json").exists()
+    assert (tmp_path / "cost_calibration.json").exists()
     workdir.prepare(tmp_path, "demo", 1, {})
-    assert not (tmp_path / "pretest.json").exists()
+    assert not (tmp_path / "cost_calibration.json").exists()

@@ -55,7 +55,7 @@ def test_a_run_that_died_gets_a_report_with_all_keys(tmp_path):
     assert (report["state"], report["iterations"], report["trainLoss"], report["attempt"]) == ("failed", 2, 0.5, 3)
     assert [rank["group"] for rank in report["ranks"]] == ["fast"] * 3 + ["slow"]
     assert all(set(rank) == set(RANK_KEYS) for rank in report["ranks"])
-    assert (report["planId"], report["reason"], report["predictedIterationSeconds"]) == (0, "", None)
+    assert (report["decisionId"], report["reason"], report["predictedIterationSeconds"]) == (0, "", None)
 
 
 def test_the_last_status_fills_in_what_was_decided():
@@ -66,13 +66,13 @@ def test_the_last_status_fills_in_what_was_decided():
         state="running",
         started_at=0,
         strategy="ZERO",
-        plan_id=2,
+        decision_id=2,
         reason="rank 3 is slow",
         predicted_iteration_seconds=0.075,
         ranks=(slow,),
     )
     report = completed(None, "failed", "demo", 1, status, History(), PLACES)
-    assert (report["planId"], report["reason"], report["predictedIterationSeconds"]) == (2, "rank 3 is slow", 0.075)
+    assert (report["decisionId"], report["reason"], report["predictedIterationSeconds"]) == (2, "rank 3 is slow", 0.075)
     keys = ("prunedRatio", "migratedRatio", "injectedSlowdown", "measuredSlowdown")
     assert [report["ranks"][3][key] for key in keys] == [0.6, 0.0, 4.0, 3.9]
     assert [report["ranks"][0][key] for key in keys] == [None] * 4

@@ -132,10 +132,10 @@ REASON = "rank 3 is 4.0x slower: ZERO prunes 60 % of its columns"
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"plan_id": 2}, ""),
-        ({"plan_id": 2, "reason": REASON}, f"decision 2: {REASON}"),
+        ({"decision_id": 2}, ""),
+        ({"decision_id": 2, "reason": REASON}, f"decision 2: {REASON}"),
         (
-            {"plan_id": 2, "reason": REASON, "predicted_iteration_seconds": 0.075},
+            {"decision_id": 2, "reason": REASON, "predicted_iteration_seconds": 0.075},
             f"decision 2: {REASON} (predicted 75 ms/iteration, measured now 80 ms)",
         ),
     ],
@@ -148,8 +148,8 @@ def test_decision(changes, text):
 def test_plain_view_prints_every_decision_once():
     out = io.StringIO()
     view = PlainView(Console(file=out, width=80))
-    for plan_id, reason in ((0, ""), (1, "first"), (1, "first"), (2, "second"), (2, "second")):
-        view.show(status(strategy="ZERO", plan_id=plan_id, reason=reason))
+    for decision_id, reason in ((0, ""), (1, "first"), (1, "first"), (2, "second"), (2, "second")):
+        view.show(status(strategy="ZERO", decision_id=decision_id, reason=reason))
     lines = out.getvalue().splitlines()
     assert lines[1:] == ["demo · strategy ZERO · decision 1: first", "demo · strategy ZERO · decision 2: second"]
 
@@ -192,7 +192,7 @@ def test_a_plain_run_has_no_columns_of_balancing(places):
 
 def test_the_table_shows_what_balancing_does_and_why(places):
     helper, straggler = rank(0, columns_in=42), rank(3, migrated_ratio=0.25, injected_slowdown=4.0)
-    text = drawn(places, ranks=(helper, rank(1), rank(2), straggler), plan_id=1, reason=REASON)
+    text = drawn(places, ranks=(helper, rank(1), rank(2), straggler), decision_id=1, reason=REASON)
     assert "pruned" not in text and "chi" not in text
     assert all(word in text for word in ("migrated", "injected", "+42", "25.0 %", "4.0x", f"decision 1: {REASON}"))
 

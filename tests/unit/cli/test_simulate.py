@@ -113,7 +113,7 @@ def test_the_costs_of_a_run_stand_for_its_devices(tmp_path, machine):
         }
         for rank in range(4)
     ]
-    (tmp_path / "pretest.json").write_text(json.dumps(asdict(machine.costs)))
+    (tmp_path / "cost_calibration.json").write_text(json.dumps(asdict(machine.costs)))
     (tmp_path / "status.json").write_text(json.dumps({"ranks": rows}))
     spec = spec_of(manifest(tmp_path, device="{type: cpu}"))
     measured = machine_of(spec, None, tmp_path)
@@ -254,11 +254,13 @@ def test_costs_of_another_run_or_version_are_refused(tmp_path, machine):
     spec = spec_of(manifest(tmp_path))
     row = {"fixedSeconds": 0, "unitSeconds": 0, "waitSeconds": 0, "heads": 1, "hiddenUnits": 3}
     (tmp_path / "status.json").write_text(json.dumps({"ranks": [row] * 8}))
-    (tmp_path / "pretest.json").write_text(json.dumps({"classes": []}))
-    with pytest.raises(BadInput, match=r"--costs: .*: pretest.json is of another version: no 'link': train anew"):
+    (tmp_path / "cost_calibration.json").write_text(json.dumps({"classes": []}))
+    with pytest.raises(
+        BadInput, match=r"--costs: .*: cost_calibration.json is of another version: no 'link': train anew"
+    ):
         machine_of(spec, None, tmp_path)
     other = machine_of(spec, 8, None)
-    (tmp_path / "pretest.json").write_text(json.dumps(asdict(other.costs)))
+    (tmp_path / "cost_calibration.json").write_text(json.dumps(asdict(other.costs)))
     with pytest.raises(BadInput, match=r"--costs: .*: a run of 8 ranks; the manifest has 4"):
         machine_of(spec, None, tmp_path)
 
@@ -293,7 +295,11 @@ def test_the_command_replays_a_fleet(tmp_path):
     ("device", "options", "words"),
     [
         ("{type: cpu}", [], "rank 0: device.type: 'cpu': its speed is not known here: give --costs RUN_DIR"),
-        (DEVICE, ["--costs", "/nowhere"], "--costs: /nowhere: no run directory with pretest.json and status.json"),
+        (
+            DEVICE,
+            ["--costs", "/nowhere"],
+            "--costs: /nowhere: no run directory with cost_calibration.json and status.json",
+        ),
         (DEVICE, ["--trace", "/nowhere", "--chi", "1=2"], "--chi: with --trace: the trace says who is slow"),
         (DEVICE, ["--ranks", "8", "--costs", "/nowhere"], "--ranks: 8: leave it out with --costs"),
         (DEVICE, ["--seconds", "inf"], "--seconds: inf: must be a finite number"),

@@ -13,14 +13,14 @@ from heterotp_trainer.balancing.detection import slowdowns
 from heterotp_trainer.balancing.explanations import NAMED, ranks_named
 from heterotp_trainer.balancing.history import History, Observation
 from heterotp_trainer.balancing.prediction import iteration_seconds, pruned_share, shares, transfer_seconds
-from heterotp_trainer.balancing.strategies.auto import case_of, moves_units, owned, stragglers
+from heterotp_trainer.balancing.strategies.auto import moves_units, owned, reshard_problem, stragglers
 from heterotp_trainer.balancing.strategies.mig import migrate, receivers_of
-from heterotp_trainer.balancing.strategies.reshard import Case
+from heterotp_trainer.balancing.strategies.reshard import ReshardProblem
 from heterotp_trainer.balancing.strategies.semi import semi
 from heterotp_trainer.balancing.strategies.zero import fixed, prune, reference_seconds
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.work_plan import WorkPlan
-from heterotp_trainer.plans.work_reduction import Reliefs, Relieved
+from heterotp_trainer.plans.work_reduction import Reductions, WorkReductions
 
 MOST_REPRICINGS = 2  # of one set of stragglers: two plans, each dear when it is tried, must not take turns for ever
 
@@ -32,23 +32,25 @@ def decide(
 
     First what each rank leaves out or gives away of its own, then who owns what; answers: see auto.owned.
     """
-    case = case_of(history, policy, plan, costs)
-    return owned(history, policy, _resized(history, policy, plan, costs, case), case, answers)
+    problem = reshard_problem(history, policy, plan, costs)
+    return owned(history, policy, _resized(history, policy, plan, costs, problem), problem, answers)
 
 
-def _resized(history: History, policy: BalancingSettings, plan: WorkPlan, costs: Costs, case: Case | None) -> WorkPlan:
+def _resized(
+    history: History, policy: BalancingSettings, plan: WorkPlan, costs: Costs, problem: ReshardProblem | None
+) -> WorkPlan:
     ratio = _fixed_ratio(policy)
     seen, known = history.median(), plan.stragglers  # who is slow, no policy changes
     if plan.settings != policy:
         idle, kept = _idle(policy), plan.ownership
-        plan = WorkPlan(plan.serial + 1, policy, base_wait=plan.base_wait, ownership=kept, reason=idle)
+        plan = WorkPlan(plan.decision_id + 1, policy, base_wait=plan.base_wait, ownership=kept, reason=idle)
         if ratio is not None:
             return _fixed_plan(seen, policy, plan, costs, *ratio)
         if seen is None and known and (latest := history.latest()) is not None:  # a larger window is not full yet
             return _next(latest, policy, replace(plan, stragglers=known), costs)
     if seen is None or ratio is not None:
         return plan
-    flagged = stragglers(history, policy, known, case, plan.ownership)
+    flagged = stragglers(history, policy, known, problem, plan.ownership)
     if _due(plan, flagged, seen, policy):
         return _next(seen, policy, replace(plan, stragglers=flagged, base_wait=_least_wait(seen, plan)), costs)
     return _repriced(seen, policy, plan, costs) if _other_prices(plan, policy, costs) else plan
@@ -81,7 +83,7 @@ def _other_prices(plan: WorkPlan, policy: BalancingSettings, costs: Costs) -> bo
     if not plan.migrates or plan.link is None or plan.link == costs.link or plan.repriced >= MOST_REPRICINGS:
         return False
     now, before = (
-        transfer_seconds(replace(costs, link=link), plan.taken, len(plan.receivers), plan.primitive)
+        transfer_seconds(replace(costs, link=link), plan.reductions_by_rank, len(plan.receivers), plan.primitive)
         for link in (costs.link, plan.link)
     )
     return abs(now - before) > policy.replan_threshold * (plan.predicted_seconds or 0.0)
@@ -93,7 +95,7 @@ def _repriced(seen: Observation, policy: BalancingSettings, plan: WorkPlan, cost
     The ranks' speeds are those that it was made on: only prices changed.
     """
     made = replace(_next(seen.with_full(plan.basis), policy, plan, costs), repriced=plan.repriced + 1)
-    return replace(made, serial=plan.serial) if made.work == plan.work else made
+    return replace(made, decision_id=plan.decision_id) if made.work == plan.work else made
 
 
 def _moved(now: float, before: float) -> float:
@@ -103,7 +105,7 @@ def _moved(now: float, before: float) -> float:
 def _next(seen: Observation, policy: BalancingSettings, plan: WorkPlan, costs: Costs) -> WorkPlan:
     """Return the plan for these stragglers."""
     fresh = WorkPlan(
-        serial=plan.serial + 1,
+        decision_id=plan.decision_id + 1,
         settings=policy,
         stragglers=plan.stragglers,
         basis=tuple(seen.full.tolist()),
@@ -118,13 +120,13 @@ def _next(seen: Observation, policy: BalancingSettings, plan: WorkPlan, costs: C
         words = _nobody(seen, plan.stragglers, policy)
         return replace(fresh, predicted_seconds=untouched, reason=words)
     made = strategy(seen, policy, fresh, costs)
-    relieved = Relieved.of(made.taken, len(costs.classes), costs.ranks)
-    predicted = iteration_seconds(costs, seen, relieved, made.receivers, made.primitive, wait)
-    if not relieved or (predicted >= untouched and not _asked_for(policy)):
+    reduced = WorkReductions.of(made.reductions_by_rank, len(costs.classes), costs.ranks)
+    predicted = iteration_seconds(costs, seen, reduced, made.receivers, made.primitive, wait)
+    if not reduced or (predicted >= untouched and not _asked_for(policy)):
         words = f"{_slow(seen, plan.stragglers)}; {policy.strategy} finds no plan that is faster than {untouched:.3g} s"
         return replace(fresh, predicted_seconds=untouched, reason=f"{words} an iteration")
     above = predicted - wait - float(min(seen.total))
-    words = _done(seen, made, relieved, costs) + f"; {untouched:.3g} s -> {predicted:.3g} s an iteration predicted"
+    words = _done(seen, made, reduced, costs) + f"; {untouched:.3g} s -> {predicted:.3g} s an iteration predicted"
     return replace(made, predicted_seconds=predicted, reason=words + _left(above, seen))
 
 
@@ -136,8 +138,8 @@ def _asked_for(policy: BalancingSettings) -> bool:
 def _zero(seen: Observation, policy: BalancingSettings, plan: WorkPlan, costs: Costs) -> WorkPlan:
     settings = policy.zero or Zero()
     reference = reference_seconds(costs, seen, settings.criterion)
-    reliefs = prune(costs, seen, plan.stragglers, settings, reference, policy.pruned_share_limit)
-    return replace(plan, reliefs=_listed(reliefs))
+    reductions = prune(costs, seen, plan.stragglers, settings, reference, policy.pruned_share_limit)
+    return replace(plan, reductions=_listed(reductions))
 
 
 def _mig(seen: Observation, policy: BalancingSettings, plan: WorkPlan, costs: Costs) -> WorkPlan:
@@ -145,22 +147,22 @@ def _mig(seen: Observation, policy: BalancingSettings, plan: WorkPlan, costs: Co
     found = migrate(costs, seen, plan.stragglers, settings, plan.base_wait or 0.0)
     if found is None:
         return plan
-    return replace(plan, reliefs=_listed(found.reliefs), receivers=found.receivers, primitive=settings.primitive)
+    return replace(plan, reductions=_listed(found.reductions), receivers=found.receivers, primitive=settings.primitive)
 
 
 def _semi(seen: Observation, policy: BalancingSettings, plan: WorkPlan, costs: Costs) -> WorkPlan:
     settings = policy.semi or Semi()
     found = semi(costs, seen, plan.stragglers, settings, policy.pruned_share_limit, plan.base_wait or 0.0)
     receivers = found.receivers
-    return replace(plan, reliefs=_listed(found.reliefs), receivers=receivers, primitive=settings.mig.primitive)
+    return replace(plan, reductions=_listed(found.reductions), receivers=receivers, primitive=settings.mig.primitive)
 
 
 Strategy = Callable[[Observation, BalancingSettings, WorkPlan, Costs], WorkPlan]
 STRATEGIES: dict[str, Strategy] = {"ZERO": _zero, "MIG": _mig, "SEMI": _semi, "AUTO": _zero, "RESHARD": _zero}
 
 
-def _listed(reliefs: Reliefs) -> tuple[tuple[int, tuple], ...]:  # type: ignore[type-arg]
-    return tuple(sorted(reliefs.items()))
+def _listed(reductions: Reductions) -> tuple[tuple[int, tuple], ...]:  # type: ignore[type-arg]
+    return tuple(sorted(reductions.items()))
 
 
 def _fixed_ratio(policy: BalancingSettings) -> tuple[float, list[int], str] | None:
@@ -182,16 +184,16 @@ def _fixed_plan(
 ) -> WorkPlan:
     block = policy.zero if what == "pruned" else policy.mig
     assert block is not None
-    reliefs = fixed(costs, ratio, ranks, block.grain, what)
+    reductions = fixed(costs, ratio, ranks, block.grain, what)
     ones = [1.0] * costs.ranks
     even = Observation.of(ones, ones, ones, ones)
     receivers = receivers_of(costs, seen or even, ranks) if what == "migrated" else ()
     primitive = policy.mig.primitive if policy.mig is not None else "broadcastReduce"
     words = f"{policy.strategy}: {ratio:.0%} of the columns of {ranks_named(ranks)} {what}, as the policy fixes it"
     least = _least_wait(seen, plan)
-    made = replace(plan, reliefs=_listed(reliefs), receivers=receivers, primitive=primitive, base_wait=least)
+    made = replace(plan, reductions=_listed(reductions), receivers=receivers, primitive=primitive, base_wait=least)
     wait = _least_wait(seen, plan) or 0.0
-    price = iteration_seconds(costs, seen, reliefs, receivers, primitive, wait) if seen is not None else None
+    price = iteration_seconds(costs, seen, reductions, receivers, primitive, wait) if seen is not None else None
     return replace(made, predicted_seconds=price, reason=words)
 
 
@@ -216,13 +218,13 @@ def _nobody(seen: Observation, flagged: Sequence[int], policy: BalancingSettings
     return f"{_slow(seen, flagged)}; strategy {policy.strategy} leaves the work as it is"
 
 
-def _done(seen: Observation, plan: WorkPlan, relieved: Relieved, costs: Costs) -> str:
+def _done(seen: Observation, plan: WorkPlan, reduced: WorkReductions, costs: Costs) -> str:
     done = []
-    gone = {"pruned": shares(costs, relieved.pruned), "migrated": shares(costs, relieved.migrated)}
-    for rank, _ in plan.reliefs[:NAMED]:
+    gone = {"pruned": shares(costs, reduced.pruned), "migrated": shares(costs, reduced.migrated)}
+    for rank, _ in plan.reductions[:NAMED]:
         parts = [(float(each[rank]), what) for what, each in gone.items()]
         done.append(f"rank {rank} " + ", ".join(f"{share:.0%} {what}" for share, what in parts if share))
-    deleted = pruned_share(costs, relieved)
+    deleted = pruned_share(costs, reduced)
     lossy = f", {deleted:.1%} of all work deleted" if deleted else ", lossless"
     return f"{_slow(seen, plan.stragglers)}: {'; '.join(done)}{lossy}"
 

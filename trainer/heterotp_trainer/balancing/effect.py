@@ -6,7 +6,7 @@ from heterotp_trainer.balancing.prediction import shares, transfers, weights_of
 from heterotp_trainer.plans.arrays import added, total
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.work_plan import Piece, WorkPlan
-from heterotp_trainer.plans.work_reduction import Relieved
+from heterotp_trainer.plans.work_reduction import WorkReductions
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,13 @@ class Effect:
 
 def effects(plan: WorkPlan, costs: Costs) -> tuple[Effect, ...]:
     """Return every rank's part of the plan."""
-    if not plan.reliefs:
+    if not plan.reductions:
         return (Effect(),) * costs.ranks
-    tables, relieved = costs.tables, Relieved.of(plan.taken, len(costs.classes), costs.ranks)
-    given = total(tables.operations * relieved.migrated)
+    tables, reduced = costs.tables, WorkReductions.of(plan.reductions_by_rank, len(costs.classes), costs.ranks)
+    given = total(tables.operations * reduced.migrated)
     work = added(tables.operations * tables.columns, costs.ranks)
     even = total(work) / costs.ranks
-    pruned, migrated = shares(costs, relieved.pruned), shares(costs, relieved.migrated)
+    pruned, migrated = shares(costs, reduced.pruned), shares(costs, reduced.migrated)
     taken_over = given / even * weights_of(plan.receivers, costs.ranks)
     coming: dict[int, list[tuple[int, Piece]]] = {rank: [] for rank in range(costs.ranks)}
     for k in range(len(costs.classes)) if plan.migrates else ():
@@ -45,7 +45,7 @@ def effects(plan: WorkPlan, costs: Costs) -> tuple[Effect, ...]:
             pruned=float(pruned[rank]),
             migrated=float(migrated[rank]),
             received=float(taken_over[rank]),
-            columns_out=int(sum(relieved.migrated[k, rank] * c.calls for k, c in enumerate(costs.classes))),
+            columns_out=int(sum(reduced.migrated[k, rank] * c.calls for k, c in enumerate(costs.classes))),
             columns_in=sum(piece.columns * costs.classes[k].calls for k, piece in coming[rank]),
             bytes_out=sum(sent[rank]),
             bytes_in=sum(_part(plan, k, piece) * sent[piece.sender][k] for k, piece in coming[rank]),
@@ -56,7 +56,7 @@ def effects(plan: WorkPlan, costs: Costs) -> tuple[Effect, ...]:
 
 def _sent(plan: WorkPlan, costs: Costs, k: int, sender: int) -> float:
     """Return the bytes that a sender's migration of class k moves in an iteration, there and back."""
-    taken = plan.taken.get(sender)
+    taken = plan.reductions_by_rank.get(sender)
     if taken is None or not taken[k].migrated:
         return 0.0
     linears, columns = costs.classes[k], float(taken[k].migrated)
@@ -68,4 +68,4 @@ def _sent(plan: WorkPlan, costs: Costs, k: int, sender: int) -> float:
 
 def _part(plan: WorkPlan, k: int, piece: Piece) -> float:
     """Return the share of a sender's columns that a piece is."""
-    return piece.columns / plan.taken[piece.sender][k].migrated
+    return piece.columns / plan.reductions_by_rank[piece.sender][k].migrated

@@ -65,10 +65,10 @@ class Observation:
 
 
 class History:
-    """The newest observations, at most two windows of them; `taken` counts all that ever came."""
+    """The newest observations, at most two windows of them; `count` is the number of all that ever came."""
 
     def __init__(self, window: int) -> None:
-        self.window, self.taken = window, 0
+        self.window, self.count = window, 0
         self._kept: deque[Observation] = deque(maxlen=2 * window)
         self._medians: dict[int, Observation] = {}  # by windows back
 
@@ -76,7 +76,7 @@ class History:
         """Take one measured iteration."""
         self._kept.append(observation)
         self._medians.clear()
-        self.taken += 1
+        self.count += 1
 
     def resized(self, window: int) -> "History":
         """Return a history of another window with what is known so far."""
@@ -89,7 +89,7 @@ class History:
     def _with(self, window: int, observations) -> "History":  # type: ignore[no-untyped-def]
         other = History(window)
         other._kept.extend(observations)
-        other.taken = self.taken
+        other.count = self.count
         return other
 
     def last(self, count: int) -> list[Observation]:

@@ -12,7 +12,7 @@ from heterotp_trainer.plans.arrays import Array, added, at, total
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.linears import Line, Primitive
 from heterotp_trainer.plans.work_plan import WorkPlan
-from heterotp_trainer.plans.work_reduction import Reliefs, Relieved
+from heterotp_trainer.plans.work_reduction import Reductions, WorkReductions
 
 MOST_CORRECTION = 2.0  # of the price of transfers by one live sample
 Amount = TypeVar("Amount", float, Array)
@@ -53,13 +53,13 @@ def transfers(
         yield Transfer("piece", rows * outputs * receivers, receivers)
 
 
-def transfer_seconds(costs: Costs, reliefs: Reliefs, receivers: int, primitive: Primitive) -> float:
+def transfer_seconds(costs: Costs, reductions: Reductions, receivers: int, primitive: Primitive) -> float:
     """Return Phi1: the seconds an iteration that the transfers of all senders take."""
-    relieved = Relieved.of(reliefs, len(costs.classes), costs.ranks)
+    reduced = WorkReductions.of(reductions, len(costs.classes), costs.ranks)
     seconds = 0.0
     for k, linears in enumerate(costs.classes):
-        senders = np.flatnonzero(relieved.migrated[k])
-        columns, outputs = relieved.migrated[k, senders], costs.tables.outputs[k, senders]
+        senders = np.flatnonzero(reduced.migrated[k])
+        columns, outputs = reduced.migrated[k, senders], costs.tables.outputs[k, senders]
         count, moved = np.minimum(float(receivers), columns), np.zeros(len(senders))
         for each in transfers(linears.parallel, linears.rows, outputs, columns, count, primitive):
             line: Line = getattr(costs.link, each.how)
@@ -68,14 +68,14 @@ def transfer_seconds(costs: Costs, reliefs: Reliefs, receivers: int, primitive: 
     return seconds
 
 
-def received_columns(costs: Costs, reliefs: Reliefs, receivers: Receivers) -> Array:
+def received_columns(costs: Costs, reductions: Reductions, receivers: Receivers) -> Array:
     """Return the columns that each rank computes for others, scaled to its own outputs (the most, if it has none).
 
     By weight, not yet rounded to whole columns: [K, e].
     """
-    relieved = Relieved.of(reliefs, len(costs.classes), costs.ranks)
-    outputs, taking, senders = costs.tables.outputs, costs.tables.taking, relieved.ranks
-    work = [total(row) for row in relieved.migrated[:, senders] * outputs[:, senders]]
+    reduced = WorkReductions.of(reductions, len(costs.classes), costs.ranks)
+    outputs, taking, senders = costs.tables.outputs, costs.tables.taking, reduced.ranks
+    work = [total(row) for row in reduced.migrated[:, senders] * outputs[:, senders]]
     parts = np.array(work).reshape(-1, 1) * weights_of(tuple(receivers), costs.ranks)
     return np.divide(parts, taking, out=np.zeros_like(parts), where=taking > 0)
 
@@ -89,17 +89,17 @@ def weights_of(receivers: tuple[tuple[int, float], ...], ranks: int) -> Array:
     return weights / whole if whole else weights
 
 
-def kept_seconds(costs: Costs, reliefs: Reliefs) -> Array:
+def kept_seconds(costs: Costs, reductions: Reductions) -> Array:
     """Return what the products that each rank keeps of its own take by its curves: [e]."""
-    relieved = Relieved.of(reliefs, len(costs.classes), costs.ranks)
+    reduced = WorkReductions.of(reductions, len(costs.classes), costs.ranks)
     tables = costs.tables
-    kept = tables.seconds(tables.columns - relieved.pruned - relieved.migrated)
+    kept = tables.seconds(tables.columns - reduced.pruned - reduced.migrated)
     return added(tables.calls * kept, costs.ranks)
 
 
-def received_seconds(costs: Costs, reliefs: Reliefs, receivers: Receivers) -> Array:
+def received_seconds(costs: Costs, reductions: Reductions, receivers: Receivers) -> Array:
     """Return what the products that each rank does for others take by its curves: [e]."""
-    tables, received = costs.tables, received_columns(costs, reliefs, receivers)
+    tables, received = costs.tables, received_columns(costs, reductions, receivers)
     theirs = tables.seconds(received)
     strange = (tables.outputs == 0) | (tables.columns == 0)  # a rank without such work goes by the slowest other
     for k, rank in zip(*np.nonzero(strange & (received > 0)), strict=True):
@@ -107,13 +107,13 @@ def received_seconds(costs: Costs, reliefs: Reliefs, receivers: Receivers) -> Ar
     return added(tables.calls * theirs, costs.ranks)
 
 
-def own_seconds(costs: Costs, seen: Observation, relieved: Relieved) -> Array:
+def own_seconds(costs: Costs, seen: Observation, reduced: WorkReductions) -> Array:
     """Return T of each rank without what is taken from it, and without what it does for others: [e].
 
     M_i = M^_i t(kept) / t(full); a relieved rank pays allocation and extraction (Omega1, Omega2) on top.
     """
-    less = kept_seconds(costs, relieved) * slower(costs, seen) - seen.full
-    gone = shares(costs, relieved.pruned + relieved.migrated)
+    less = kept_seconds(costs, reduced) * slower(costs, seen) - seen.full
+    gone = shares(costs, reduced.pruned + reduced.migrated)
     line = costs.extraction
     return seen.total + np.where(gone > 0, less + costs.allocation + line.fixed + line.slope * gone, 0.0)
 
@@ -127,7 +127,7 @@ def slower(costs: Costs, seen: Observation) -> Array:
 def iteration_seconds(
     costs: Costs,
     seen: Observation,
-    reliefs: Reliefs,
+    reductions: Reductions,
     receivers: Receivers = (),
     primitive: Primitive = "broadcastReduce",
     base_wait: float = 0.0,
@@ -137,19 +137,19 @@ def iteration_seconds(
 
     own: what own_seconds found, where many plans take the same from everybody.
     """
-    relieved = Relieved.of(reliefs, len(costs.classes), costs.ranks)
-    if not relieved:
+    reduced = WorkReductions.of(reductions, len(costs.classes), costs.ranks)
+    if not reduced:
         return float(seen.total.max()) + base_wait
-    totals = own_seconds(costs, seen, relieved) if own is None else own
-    if not relieved.migrates:
+    totals = own_seconds(costs, seen, reduced) if own is None else own
+    if not reduced.migrates:
         return float(totals.max()) + base_wait
-    totals = totals + received_seconds(costs, relieved, receivers) * slower(costs, seen)
-    return float(totals.max()) + transfer_seconds(costs, relieved, len(receivers), primitive) + base_wait
+    totals = totals + received_seconds(costs, reduced, receivers) * slower(costs, seen)
+    return float(totals.max()) + transfer_seconds(costs, reduced, len(receivers), primitive) + base_wait
 
 
 def refreshed(costs: Costs, plan: WorkPlan, measured_seconds: float) -> Costs:
     """Return costs whose transfers explain what an iteration under the plan took; at most MOST_CORRECTION at once."""
-    moved = transfer_seconds(costs, plan.taken, len(plan.receivers), plan.primitive)
+    moved = transfer_seconds(costs, plan.reductions_by_rank, len(plan.receivers), plan.primitive)
     if not moved or plan.predicted_seconds is None:
         return costs
     factor = 1 + (measured_seconds - plan.predicted_seconds) / moved
@@ -164,9 +164,9 @@ def shares(costs: Costs, columns: Array) -> Array:
     return np.divide(gone, whole, out=np.zeros(costs.ranks), where=whole > 0)
 
 
-def pruned_share(costs: Costs, reliefs: Reliefs) -> float:
+def pruned_share(costs: Costs, reductions: Reductions) -> float:
     """Return the share, 0..1, of all ranks' work that is deleted."""
-    relieved = Relieved.of(reliefs, len(costs.classes), costs.ranks)
+    reduced = WorkReductions.of(reductions, len(costs.classes), costs.ranks)
     operations = costs.tables.operations
-    gone, whole = (total(operations * each) for each in (relieved.pruned, costs.tables.columns))
+    gone, whole = (total(operations * each) for each in (reduced.pruned, costs.tables.columns))
     return gone / whole if whole else 0.0

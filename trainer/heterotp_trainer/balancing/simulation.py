@@ -14,10 +14,10 @@ from heterotp_api.policy import BalancingSettings
 from heterotp_trainer.balancing.decide import decide
 from heterotp_trainer.balancing.history import History, Observation
 from heterotp_trainer.balancing.prediction import iteration_seconds, pruned_share
-from heterotp_trainer.balancing.strategies.reshard import Case, move_seconds
+from heterotp_trainer.balancing.strategies.reshard import ReshardProblem, move_seconds
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.ownership import Ownership
-from heterotp_trainer.plans.unit_plan import FAMILIES, Plan
+from heterotp_trainer.plans.unit_plan import FAMILIES, UnitPlan
 from heterotp_trainer.plans.work_plan import WorkPlan
 
 ANSWER_BOUNDARIES = 2  # from a proposal to the ranks' answers
@@ -32,7 +32,7 @@ class Machine:
     """
 
     costs: Costs
-    shards: Plan
+    shards: UnitPlan
     fixed: float = 0.0
     unit_seconds: tuple[float, float] = (0.0, 0.0)
     wait: float = 0.0
@@ -57,7 +57,7 @@ class Simulation:
         self.machine, self.policy = machine, policy
         self.plan = WorkPlan(ownership=Ownership(machine.shards, machine.slowness))
         self._shards, self._history = machine.shards, History(policy.window)
-        self._newest: tuple[Observation, Plan] | None = None
+        self._newest: tuple[Observation, UnitPlan] | None = None
         self._answers = deque([0] * ANSWER_BOUNDARIES, maxlen=ANSWER_BOUNDARIES)
         self._fresh = True
         self._unchanged, self._chis = 0, list[float]()
@@ -84,7 +84,7 @@ class Simulation:
         """Train one iteration in which rank i's products take chis[i] times as long."""
         seen, plan = self.seen(chis), self.plan
         seconds = self._seconds(seen, plan)
-        deleted = pruned_share(self._costs, plan.taken) if plan.reliefs else 0.0
+        deleted = pruned_share(self._costs, plan.reductions_by_rank) if plan.reductions else 0.0
         moved = self._boundary(None if self._fresh else (seen, self._shards))
         same = self.plan is plan and moved is None and list(chis) == self._chis
         self._unchanged, self._chis = self._unchanged + 1 if same else 0, list(chis)
@@ -103,13 +103,13 @@ class Simulation:
         return Observation.from_rows([*rows, attention, probed], self.plan.migrates)
 
     def _seconds(self, seen: Observation, plan: WorkPlan) -> float:
-        if plan.reliefs:
+        if plan.reductions:
             wait = self.machine.wait
-            return iteration_seconds(self._costs, seen, plan.taken, plan.receivers, plan.primitive, wait)
+            return iteration_seconds(self._costs, seen, plan.reductions_by_rank, plan.receivers, plan.primitive, wait)
         counts = {family: self._shards.counts(family) for family in FAMILIES}
-        return Case(self._costs, seen, self._shards).seconds(counts) + self.machine.wait
+        return ReshardProblem(self._costs, seen, self._shards).seconds(counts) + self.machine.wait
 
-    def _boundary(self, newest: tuple[Observation, Plan] | None) -> float | None:
+    def _boundary(self, newest: tuple[Observation, UnitPlan] | None) -> float | None:
         """Decide on what was seen one iteration ago; return the seconds of a move, None where none is made."""
         if self._history.window != self.policy.window:
             self._history = self._history.resized(self.policy.window)
@@ -117,21 +117,21 @@ class Simulation:
             seen, shards = self._newest
             same = shards == self._shards
             costs = self.machine.costs.owned_by(shards)
-            self._history.add(seen if same else Case(costs, seen, shards).seen_under(self._shards))
+            self._history.add(seen if same else ReshardProblem(costs, seen, shards).seen_under(self._shards))
         self._newest = newest
         ranks = self._shards.ranks
         decided = decide(self._history, self.policy, self.plan, self._costs, [self._answers[0]] * ranks)
         proposal = decided.ownership.proposal
-        self._answers.append(proposal.number if proposal is not None else 0)
+        self._answers.append(proposal.decision_id if proposal is not None else 0)
         self._fresh, before, self.plan = decided.work != self.plan.work, self._shards, decided
         after = decided.ownership.shards
         if after is None or after == before:
             return None
         return self._move(before, after)
 
-    def _move(self, before: Plan, after: Plan) -> float:
+    def _move(self, before: UnitPlan, after: UnitPlan) -> float:
         costs = self._costs
-        self._history = self._history.rebased(lambda seen: Case(costs, seen, before).seen_under(after))
+        self._history = self._history.rebased(lambda seen: ReshardProblem(costs, seen, before).seen_under(after))
         self._shards, self._fresh = after, True
         counts = ({family: plan.counts(family) for family in FAMILIES} for plan in (before, after))
         return move_seconds(costs, *counts)

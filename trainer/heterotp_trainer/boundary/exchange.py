@@ -16,8 +16,8 @@ import torch.distributed as dist
 from heterotp_trainer.devices.phase_clock import PHASES
 
 STOP, CHECKPOINT, EVALUATE, LEASE_OVER = 1, 2, 4, 8
-_NUMBERS = ("iteration", "flags", "generation", "document_bytes", "measured", "applied", "decision", "ready")
-_SECONDS = ("full", "unslowed", "attention", "probe")
+_NUMBERS = ("iteration", "flags", "generation", "document_bytes", "measured", "applied", "decision_id", "ready")
+_SECONDS = ("full", "unslowed", "attention", "pace_ratio")
 _HASHES = ("plan", "replicas")  # 64 bits each, as two whole numbers that a float64 holds exactly
 WIDTH = len(_NUMBERS) + len(_SECONDS) + 2 * len(_HASHES) + len(PHASES)
 
@@ -36,12 +36,12 @@ class Report:
     document_bytes: int = 0  # rank 0: its length when it is new, else 0
     measured: int = 1  # 0: warm-up, or the iteration held a checkpoint, an evaluation or a new plan
     applied: int = 0  # generation of the document that held in this iteration
-    decision: int = 0  # number of the plan that held in this iteration
+    decision_id: int = 0  # number of the plan that held in this iteration
     ready: int = 0  # number of the proposal that memory is reserved for; negative: there is not enough
     full: float = 0.0  # matmul seconds as they would be with nothing taken from the rank
     unslowed: float = 0.0  # matmul seconds as they would be without the slow-down injected; 0: there is none
     attention: float = 0.0  # the part of the unit seconds that is attention's
-    probe: float = 0.0  # how many times as long a product takes as in the pretest; 0: the rank's own work tells
+    pace_ratio: float = 0.0  # how many times as long a product takes as in the pretest; 0: the rank's own work tells
     plan: int = 0  # 64-bit hash
     replicas: int = 0  # 64-bit checksum of the replicated parameters; 0: not taken this time
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
@@ -68,11 +68,11 @@ assert {f.name for f in fields(Report)} == {*_NUMBERS, *_SECONDS, *_HASHES, "sec
 
 def comparable(reports: Sequence[Report]) -> bool:
     """Return whether all ranks' seconds are of a whole iteration under one plan: a device may report late."""
-    return all(report.measured and report.decision == reports[0].decision for report in reports)
+    return all(report.measured and report.decision_id == reports[0].decision_id for report in reports)
 
 
 @dataclass(frozen=True)
-class Verdict:
+class GangAction:
     """What all ranks do at this boundary."""
 
     stop: bool = False
@@ -82,14 +82,14 @@ class Verdict:
     document_bytes: int = 0
 
 
-def decide(reports: Sequence[Report]) -> Verdict:
+def decide(reports: Sequence[Report]) -> GangAction:
     """Return what the ranks' reports ask for; raise MismatchError naming ranks that disagree."""
     for name in ("iteration", *_HASHES):
         _must_agree(name, [getattr(report, name) for report in reports])
     flags = 0
     for report in reports:
         flags |= report.flags
-    return Verdict(
+    return GangAction(
         stop=bool(flags & STOP),
         checkpoint=bool(flags & CHECKPOINT),
         evaluate=bool(flags & EVALUATE),

@@ -7,13 +7,10 @@ without the time that it was paused, and go on after a restart.
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from heterotp_api.control import ControlInjection
-from heterotp_api.injection import MOST_SLOWDOWN, Every, Moment
+from heterotp_api.injection import MOST_SLOWDOWN, Every, Moment, SlowdownMode
 from heterotp_api.trainer_status import InjectionState, TrainerInjection
-
-Mode = Literal["sleep", "spin", "repeat"]
 
 
 @dataclass(frozen=True)
@@ -38,13 +35,13 @@ def older(ages: Ages, injections: Sequence[ControlInjection], seconds: float) ->
 
 def slowdowns(
     injections: Sequence[ControlInjection], ages: Ages, iteration: int, epoch: int, ranks: int
-) -> list[tuple[float, Mode | None]]:
+) -> list[tuple[float, SlowdownMode | None]]:
     """Return, per rank, chi in iteration `iteration`, the product of all that hold for it, and how to do it.
 
     A product is at most MOST_SLOWDOWN: more would be a rank that hangs. The mode is that of the first that holds;
     None: by device.
     """
-    found: list[tuple[float, Mode | None]] = [(1.0, None)] * ranks
+    found: list[tuple[float, SlowdownMode | None]] = [(1.0, None)] * ranks
     for each in injections:
         age = ages.get(each.uid, Age())
         if is_active(each, age, iteration):
@@ -58,7 +55,7 @@ def slowdowns(
 class Injecting:
     """The injections of one iteration and what they ask of each rank; lapsed: their lease is over, none holds."""
 
-    asked: tuple[tuple[float, Mode | None], ...] = ()
+    asked: tuple[tuple[float, SlowdownMode | None], ...] = ()
     injections: Sequence[ControlInjection] = ()
     ages: Ages = field(default_factory=dict)
     iteration: int = 0

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from heterotp_api.control import ControlInjection
+from heterotp_api.injection import SlowdownMode
 
-from heterotp_trainer.boundary.injection_schedule import Age, Ages, Injecting, Mode, older, slowdowns
+from heterotp_trainer.boundary.injection_schedule import Age, Ages, Injecting, older, slowdowns
 from heterotp_trainer.devices.device import Device
 from heterotp_trainer.devices.slowdown import make_slowdown
 
@@ -18,8 +19,8 @@ class Injector:
         self.injections: Sequence[ControlInjection] | None = None  # before the first document nothing ages or ends
         self.lapsed = False  # their lease is over: none holds and none ages, until it is renewed
         self.ages: Ages = {}
-        self._nothing: tuple[tuple[float, Mode | None], ...] = ((1.0, None),) * ranks
-        self._made: tuple[float, Mode | None] = (1.0, None)  # what the device's slow-down was made for
+        self._nothing: tuple[tuple[float, SlowdownMode | None], ...] = ((1.0, None),) * ranks
+        self._made: tuple[float, SlowdownMode | None] = (1.0, None)  # what the device's slow-down was made for
         self.now = Injecting(self._nothing)
 
     def state(self) -> dict[str, Any]:
@@ -41,7 +42,7 @@ class Injector:
         self.now = Injecting(asked, self.injections, ages, iteration, epoch, self.lapsed)
         self._set(*asked[self._rank])
 
-    def _set(self, chi: float, mode: Mode | None) -> None:
+    def _set(self, chi: float, mode: SlowdownMode | None) -> None:
         """Slow the device by chi; one that stays the same keeps its object, and a refusal is said once."""
         if (chi, mode) == self._made:
             return

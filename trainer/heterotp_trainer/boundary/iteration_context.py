@@ -9,28 +9,28 @@ LATEST = MOST_PENDING + 1  # iterations; times that come later do not come at al
 
 
 @dataclass(frozen=True)
-class Circumstances:
+class IterationContext:
     """What must be known of an iteration to use its times: `measured` says whether they may be used at all.
 
     decision: number of the plan in force; relieved: see Balancer; unslowed: see Slowdown.
     """
 
     measured: bool = False
-    decision: int = 0
-    relieved: float = 1.0
+    decision_id: int = 0
+    full_work_factor: float = 1.0
     unslowed: float = 0.0
 
 
-class Recent:
+class RecentContexts:
     """The newest iterations' circumstances."""
 
     def __init__(self) -> None:
-        self._kept: deque[Circumstances] = deque(maxlen=LATEST)
+        self._kept: deque[IterationContext] = deque(maxlen=LATEST)
 
-    def add(self, circumstances: Circumstances) -> None:
+    def add(self, context: IterationContext) -> None:
         """Take those of the iteration that ends."""
-        self._kept.append(circumstances)
+        self._kept.append(context)
 
-    def of(self, age: int | None) -> Circumstances:
+    def of(self, age: int | None) -> IterationContext:
         """Return those of the iteration `age` iterations ago; where nothing is known of it, not measured."""
-        return self._kept[-1 - age] if age is not None and age < len(self._kept) else Circumstances()
+        return self._kept[-1 - age] if age is not None and age < len(self._kept) else IterationContext()

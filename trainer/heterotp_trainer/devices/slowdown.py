@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 import torch
-
-from heterotp_trainer.boundary.injection_schedule import Mode
+from heterotp_api.injection import SlowdownMode
 
 Shape = tuple[int, int, int]  # m, k, n of [m, k] x [k, n]
 CALIBRATION_CYCLES = 20_000_000
@@ -23,7 +22,7 @@ class Slowdown:
     def __init__(
         self,
         chi: float,
-        mode: Mode,
+        mode: SlowdownMode,
         now: Callable[[], float] = time.perf_counter,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -54,7 +53,7 @@ class CudaSlowdown(Slowdown):
     seconds: ClassVar[dict[Shape, float]] = {}  # of each shape, whatever the slow-down: a new one waits for the device
 
     def __init__(
-        self, chi: float, mode: Mode, cycles_per_second: float, timed: Callable[[Callable[[], object]], float]
+        self, chi: float, mode: SlowdownMode, cycles_per_second: float, timed: Callable[[Callable[[], object]], float]
     ) -> None:
         super().__init__(chi, mode)
         self._cycles_per_second, self._timed = cycles_per_second, timed
@@ -87,7 +86,7 @@ def _cycles_per_second() -> float:
     return CALIBRATION_CYCLES / _device_seconds(lambda: torch.cuda._sleep(CALIBRATION_CYCLES))
 
 
-def refusal(mode: Mode | None, kind: str) -> str:
+def refusal(mode: SlowdownMode | None, kind: str) -> str:
     """Return why a mode does nothing on a device of this kind; empty: it does."""
     if kind == "cuda" and mode == "sleep":
         return "mode sleep: has no effect on cuda, where the host runs ahead: use spin or repeat"
@@ -96,7 +95,7 @@ def refusal(mode: Mode | None, kind: str) -> str:
     return ""
 
 
-def make_slowdown(chi: float, mode: Mode | None, kind: str) -> Slowdown:
+def make_slowdown(chi: float, mode: SlowdownMode | None, kind: str) -> Slowdown:
     """Return the slow-down of a device's kind; raises ValueError for a mode that does nothing there."""
     chosen = mode or ("spin" if kind == "cuda" else "sleep")
     if problem := refusal(chosen, kind):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Tables:
+class CostTables:
     """Costs by class and rank: [K, e], curves [K, e, P], seconds an iteration with nothing taken [e]."""
 
     columns: Array
@@ -32,7 +32,7 @@ class Tables:
     taking: Array  # outputs of those who take work over; who has none computes with as many as the rank that has most
 
     @classmethod
-    def of(cls, classes: Sequence["LinearClass"], curves: Sequence[Sequence["Curve"]]) -> "Tables":
+    def of(cls, classes: Sequence["LinearClass"], curves: Sequence[Sequence["Curve"]]) -> "CostTables":
         """Return the tables of classes and curves[rank][class]."""
         ranks = len(curves)
         columns, outputs = (_table([getattr(c, name) for c in classes], ranks) for name in ("columns", "outputs"))

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heterotp_trainer.plans.arrays import Array, added, total
-from heterotp_trainer.plans.cost_tables import Tables
-from heterotp_trainer.plans.linears import Curve, Line, LinearClass, Link, Moving
-from heterotp_trainer.plans.unit_plan import Family, Plan
+from heterotp_trainer.plans.cost_tables import CostTables
+from heterotp_trainer.plans.linears import Curve, Line, LinearClass, Link, UnitMoveCost
+from heterotp_trainer.plans.unit_plan import Family, UnitPlan
 
 FEW = 0.125  # of an even share of the work
 
@@ -25,7 +25,7 @@ class Costs:
     item_bytes: int = 4
     allocation: float = 0.0  # Omega1, seconds an iteration
     extraction: Line = Line()  # Omega2, seconds an iteration over the share of columns pruned
-    moving: Moving = Moving()
+    unit_move: UnitMoveCost = UnitMoveCost()
 
     @property
     def ranks(self) -> int:
@@ -33,11 +33,11 @@ class Costs:
         return len(self.curves)
 
     @cached_property
-    def tables(self) -> Tables:
+    def tables(self) -> CostTables:
         """Classes and curves as arrays over the ranks."""
-        return Tables.of(self.classes, self.curves)
+        return CostTables.of(self.classes, self.curves)
 
-    def owned_by(self, plan: Plan) -> "Costs":
+    def owned_by(self, plan: UnitPlan) -> "Costs":
         """Return the costs under another plan; the curves stay as they were measured."""
         other = replace(self, classes=tuple(each.owned_by(plan) for each in self.classes))
         other.__dict__["by_family"] = self.by_family  # which no plan changes

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from heterotp_trainer.plans.unit_plan import Family, Plan
+from heterotp_trainer.plans.unit_plan import Family, UnitPlan
 
 Parallel = Literal["column", "row"]
 
@@ -28,7 +28,7 @@ class LinearClass:
     family: Family = "ffn"
     per_unit: int = 1
 
-    def owned_by(self, plan: Plan) -> "LinearClass":
+    def owned_by(self, plan: UnitPlan) -> "LinearClass":
         """Return the class as it is under another plan."""
         sharded = tuple(units * self.per_unit for units in plan.counts(self.family))
         if self.parallel == "column":
@@ -83,7 +83,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Moving:
+class UnitMoveCost:
     """What moving a unit takes: bytes by family (parameters and all that the optimizer keeps), and the price.
 
     correction: what the last move took over what was expected of it.

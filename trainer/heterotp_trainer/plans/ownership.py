@@ -5,7 +5,7 @@ import json
 from dataclasses import dataclass
 from functools import cached_property
 
-from heterotp_trainer.plans.unit_plan import Plan
+from heterotp_trainer.plans.unit_plan import UnitPlan
 
 
 @dataclass(frozen=True)
@@ -16,8 +16,8 @@ class Proposal:
     of an iteration, as predicted; words: why, for people.
     """
 
-    number: int
-    shards: Plan
+    decision_id: int
+    shards: UnitPlan
     slowness: tuple[float, ...]
     evicted: tuple[int, ...]
     asked: bool
@@ -36,7 +36,7 @@ class Ownership:
     before any move.
     """
 
-    shards: Plan | None = None
+    shards: UnitPlan | None = None
     slowness: tuple[float, ...] = ()
     evicted: tuple[int, ...] = ()
     drifted: tuple[int, ...] = ()
@@ -45,7 +45,7 @@ class Ownership:
     counted: int = 0
     relative: bool = True
     moved: int | None = None
-    first: Plan | None = None
+    first: UnitPlan | None = None
     proposal: Proposal | None = None
     refused: int | None = None
 
@@ -53,12 +53,12 @@ class Ownership:
     def digest(self) -> str:
         """Equal on all ranks when and only when they hold the same units and are about to move the same."""
         shards = [plan.hash if plan is not None else "" for plan in (self.shards, self._proposed)]
-        number = self.proposal.number if self.proposal is not None else 0
+        number = self.proposal.decision_id if self.proposal is not None else 0
         return hashlib.blake2b(json.dumps([*shards, number]).encode(), digest_size=8).hexdigest()
 
     @property
-    def _proposed(self) -> Plan | None:
+    def _proposed(self) -> UnitPlan | None:
         return self.proposal.shards if self.proposal is not None else None
 
 
-NOBODY_SAID = Ownership()
+UNKNOWN_OWNERSHIP = Ownership()

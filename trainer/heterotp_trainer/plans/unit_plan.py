@@ -25,7 +25,7 @@ Owners = NDArray[np.int64]  # owner of each unit: [units]
 
 
 @dataclass(frozen=True)
-class Plan:
+class UnitPlan:
     """Ownership of all units: per family and rank the ranges of global unit ids, ascending."""
 
     heads: tuple[Ranges, ...]
@@ -38,34 +38,34 @@ class Plan:
             _check_partition(family, getattr(self, family))
 
     @classmethod
-    def from_counts(cls, heads: Sequence[int], ffn: Sequence[int]) -> "Plan":
+    def from_counts(cls, heads: Sequence[int], ffn: Sequence[int]) -> "UnitPlan":
         """Return the plan in which rank i owns the next heads[i] heads and ffn[i] hidden units."""
         return cls(_contiguous(heads), _contiguous(ffn))
 
     @classmethod
-    def even(cls, ranks: int, heads: int, ffn: int) -> "Plan":
+    def even(cls, ranks: int, heads: int, ffn: int) -> "UnitPlan":
         """Return equal shares; what does not divide goes to the first ranks."""
         return cls.from_counts(*(balanced_counts(total, [1.0] * ranks) for total in (heads, ffn)))
 
     @classmethod
-    def from_speeds(cls, speeds: Sequence[float], heads: int, ffn: int) -> "Plan":
+    def from_speeds(cls, speeds: Sequence[float], heads: int, ffn: int) -> "UnitPlan":
         """Return the plan whose slowest rank is fastest; every rank keeps an FFN unit, so its speed stays visible."""
         least = 1 if ffn >= len(speeds) else 0
         return cls.from_counts(balanced_counts(heads, speeds), balanced_counts(ffn, speeds, least))
 
-    def rearranged(self, heads: Sequence[int], ffn: Sequence[int]) -> "Plan":
+    def rearranged(self, heads: Sequence[int], ffn: Sequence[int]) -> "UnitPlan":
         """Return the plan with other counts that takes from each rank what it has too much of, and nothing else.
 
         Units go home first, to the rank that owns them when shares are even; with even counts all of them are there.
         """
-        even = Plan.even(self.ranks, sum(heads), sum(ffn))
+        even = UnitPlan.even(self.ranks, sum(heads), sum(ffn))
         if (even.counts("heads"), even.counts("ffn")) == (tuple(heads), tuple(ffn)):
             return even
         owners = [
             _rearranged(self.owners(f), even.owners(f), counts)
             for f, counts in zip(FAMILIES, (heads, ffn), strict=True)
         ]
-        return Plan(*(_ranges(each, self.ranks) for each in owners))
+        return UnitPlan(*(_ranges(each, self.ranks) for each in owners))
 
     @property
     def ranks(self) -> int:
@@ -192,7 +192,7 @@ class Transfer:
         return self.stop - self.start
 
 
-def transfers(before: Plan, after: Plan) -> tuple[Transfer, ...]:
+def transfers(before: UnitPlan, after: UnitPlan) -> tuple[Transfer, ...]:
     """Return what moves between two plans, ascending by family and unit; the same on every rank."""
     found = []
     for family in FAMILIES:

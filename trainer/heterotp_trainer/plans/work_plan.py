@@ -13,9 +13,9 @@ from functools import cached_property
 from heterotp_api.policy import BalancingSettings
 
 from heterotp_trainer.plans.linears import Link, Primitive
-from heterotp_trainer.plans.ownership import NOBODY_SAID, Ownership
+from heterotp_trainer.plans.ownership import UNKNOWN_OWNERSHIP, Ownership
 from heterotp_trainer.plans.unit_plan import balanced_counts
-from heterotp_trainer.plans.work_reduction import Reliefs, Taken
+from heterotp_trainer.plans.work_reduction import Reductions, WorkReduction
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class WorkPlan:
     reliefs: per relieved rank and class. receivers: who takes what migrates, in order, by weight. The rest says why.
     """
 
-    serial: int = 0
+    decision_id: int = 0
     settings: BalancingSettings | None = None
-    reliefs: tuple[tuple[int, tuple[Taken, ...]], ...] = ()
+    reductions: tuple[tuple[int, tuple[WorkReduction, ...]], ...] = ()
     receivers: tuple[tuple[int, float], ...] = ()
     primitive: Primitive = "broadcastReduce"
     stragglers: tuple[int, ...] = ()
@@ -51,35 +51,35 @@ class WorkPlan:
     repriced: int = 0  # how often these prices changed it
     base_wait: float | None = None  # seconds an iteration waits at least, seen while nothing migrated
     predicted_seconds: float | None = None
-    ownership: Ownership = NOBODY_SAID
+    ownership: Ownership = UNKNOWN_OWNERSHIP
     reason: str = ""
 
     @cached_property
-    def taken(self) -> Reliefs:
+    def reductions_by_rank(self) -> Reductions:
         """What is taken, by rank."""
-        return dict(self.reliefs)
+        return dict(self.reductions)
 
     @property
     def work(self) -> tuple[object, ...]:
         """What is done, whatever the reason: equal work makes equal plans but for their numbers."""
-        return self.reliefs, self.receivers, self.primitive
+        return self.reductions, self.receivers, self.primitive
 
     @property
     def migrates(self) -> bool:
         """Whether anything migrates."""
-        return any(taken.migrated for _, classes in self.reliefs for taken in classes)
+        return any(taken.migrated for _, classes in self.reductions for taken in classes)
 
     @property
     def senders(self) -> tuple[int, ...]:
         """Ranks that give columns away, ascending."""
-        return tuple(rank for rank, classes in self.reliefs if any(taken.migrated for taken in classes))
+        return tuple(rank for rank, classes in self.reductions if any(taken.migrated for taken in classes))
 
     @cached_property
     def hash(self) -> str:
         """16 hex digits that are equal on all ranks when and only when they do the same."""
-        reliefs = [(rank, [(t.pruned, t.migrated) for t in classes]) for rank, classes in self.reliefs]
+        reductions = [(rank, [(t.pruned, t.migrated) for t in classes]) for rank, classes in self.reductions]
         receivers = [(rank, weight.hex()) for rank, weight in self.receivers]
-        done = [self.serial, reliefs, receivers, self.primitive, self.ownership.digest]
+        done = [self.decision_id, reductions, receivers, self.primitive, self.ownership.digest]
         text = json.dumps(done, separators=(",", ":"))
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
@@ -94,7 +94,7 @@ class WorkPlan:
     def pieces_by_sender(self, linears: int) -> dict[int, tuple[Piece, ...]]:
         """Return the pieces of class number `linears` of every rank that gives away columns of it."""
         if linears not in self._pieces:
-            counts = {rank: classes[linears].migrated for rank, classes in self.reliefs if classes[linears].migrated}
+            counts = {rank: classes[linears].migrated for rank, classes in self.reductions if classes[linears].migrated}
             self._pieces[linears] = {rank: pieces({rank: count}, self.receivers) for rank, count in counts.items()}
         return self._pieces[linears]
 

@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Taken:
+class WorkReduction:
     """Columns taken from one rank of every linear of one class."""
 
     pruned: int = 0
     migrated: int = 0
 
 
-Reliefs = Mapping[int, tuple[Taken, ...]]
+Reductions = Mapping[int, tuple[WorkReduction, ...]]
 
 
-class Relieved(Mapping[int, "tuple[Taken, ...]"]):
+class WorkReductions(Mapping[int, "tuple[WorkReduction, ...]"]):
     """What is taken, by rank: a map to one `Taken` per class, held as columns [K, e]. Ranks of whom nothing is
     taken are not in it."""
 
@@ -33,12 +33,12 @@ class Relieved(Mapping[int, "tuple[Taken, ...]"]):
         self.ranks = np.flatnonzero(((pruned > 0) | (migrated > 0)).any(axis=0)).tolist()
 
     @classmethod
-    def of(cls, reliefs: Mapping[int, "tuple[Taken, ...]"], classes: int, ranks: int) -> "Relieved":
+    def of(cls, reductions: Mapping[int, "tuple[WorkReduction, ...]"], classes: int, ranks: int) -> "WorkReductions":
         """Return a map as arrays."""
-        if isinstance(reliefs, Relieved):
-            return reliefs
+        if isinstance(reductions, WorkReductions):
+            return reductions
         pruned, migrated = np.zeros((classes, ranks)), np.zeros((classes, ranks))
-        for rank, taken in reliefs.items():
+        for rank, taken in reductions.items():
             pruned[:, rank] = [each.pruned for each in taken]
             migrated[:, rank] = [each.migrated for each in taken]
         return cls(pruned, migrated)
@@ -49,12 +49,12 @@ class Relieved(Mapping[int, "tuple[Taken, ...]"]):
         return bool((self.migrated > 0).any())
 
     @cached_property
-    def _by_rank(self) -> "dict[int, tuple[Taken, ...]]":
+    def _by_rank(self) -> "dict[int, tuple[WorkReduction, ...]]":
 
         pairs = np.stack([self.pruned, self.migrated], axis=-1)[:, self.ranks].swapaxes(0, 1).astype(int).tolist()
-        return {r: tuple(Taken(*each) for each in taken) for r, taken in zip(self.ranks, pairs, strict=True)}
+        return {r: tuple(WorkReduction(*each) for each in taken) for r, taken in zip(self.ranks, pairs, strict=True)}
 
-    def __getitem__(self, rank: int) -> "tuple[Taken, ...]":
+    def __getitem__(self, rank: int) -> "tuple[WorkReduction, ...]":
         return self._by_rank[rank]
 
     def __iter__(self) -> Iterator[int]:

@@ -18,16 +18,17 @@ from torch import nn
 from heterotp_trainer.balancing.decide import decide
 from heterotp_trainer.balancing.history import History, Observation
 from heterotp_trainer.balancing.prediction import kept_seconds, received_seconds, refreshed
-from heterotp_trainer.balancing.strategies.reshard import Case
+from heterotp_trainer.balancing.strategies.reshard import ReshardProblem
 from heterotp_trainer.boundary.exchange import Report, comparable
 from heterotp_trainer.devices.phase_clock import COMPUTE
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.ownership import Ownership
 from heterotp_trainer.plans.work_plan import WorkPlan
-from heterotp_trainer.rebalancing.column_assigner import Lineages, zero_settings
-from heterotp_trainer.rebalancing.cost_calibration import pretest
+from heterotp_trainer.rebalancing.column_assigner import ColumnAssigner, zero_settings
+from heterotp_trainer.rebalancing.cost_calibration import calibrate_costs
 from heterotp_trainer.rebalancing.masked_step import step_around
-from heterotp_trainer.resharding.resharder import Moved, Owner
+from heterotp_trainer.rebalancing.speed_probe import PaceProbe
+from heterotp_trainer.resharding.resharder import CompletedMove, Resharder
 from heterotp_trainer.tensor_parallel.context import TPContext
 
 PREDICTED = (*COMPUTE, "wait", "migrate")  # phases that a predicted iteration is made of
@@ -49,54 +50,55 @@ class Balancer:
         optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
         self.tp, self._workdir = tp, workdir
-        self.lineages = Lineages(model, tp)
+        self.assigner = ColumnAssigner(model, tp)
         self.policy = LOSSLESS_AUTO
         # until the first document: nothing is decided
         self.plan = WorkPlan(settings=self.policy, ownership=Ownership(tp.plan, tp.slowness))
         self.costs = Costs((), ((),) * tp.ranks, (1,) * tp.ranks)
-        self.owner = Owner(model, tp, optimizer, self.lineages.slots)
-        self.moved: Moved | None = None  # by the newest boundary
+        self.resharder = Resharder(model, tp, optimizer, self.assigner.sharded_states)
+        self.pace_probe = PaceProbe(tp)
+        self.moved: CompletedMove | None = None  # by the newest boundary
         self._earlier = (0, self.costs, tp.plan)  # plans of a lower number were for these costs and shares
         self.history = History(self.policy.window)
         self._before = self.plan  # the one that the newest reports may still be of
-        self._relieved: float | None = None  # what `relieved` found for the plan in force
+        self._full_work_factor: float | None = None  # what `relieved` found for the plan in force
         self._seconds: list[float] = []  # of the iterations measured under the plan in force
-        self._pretested = False
+        self._calibrated = False
         self._refresh_epoch = 0
 
     @property
-    def relieved(self) -> float:
+    def full_work_factor(self) -> float:
         """How many times as long this rank's products would take with nothing taken from it.
 
         t(full) / t(executed) by the measured curves, so that M hat = M x relieved; 1 where nothing was executed.
         """
-        if self._relieved is None:
-            self._relieved = self._find_relieved()
-        return self._relieved
+        if self._full_work_factor is None:
+            self._full_work_factor = self._find_full_work_factor()
+        return self._full_work_factor
 
-    def _find_relieved(self) -> float:
-        if not self.plan.reliefs or not self.costs.classes:
+    def _find_full_work_factor(self) -> float:
+        if not self.plan.reductions or not self.costs.classes:
             return 1.0
-        kept = kept_seconds(self.costs, self.plan.taken)
-        received = received_seconds(self.costs, self.plan.taken, self.plan.receivers)
+        kept = kept_seconds(self.costs, self.plan.reductions_by_rank)
+        received = received_seconds(self.costs, self.plan.reductions_by_rank, self.plan.receivers)
         whole, executed = self.costs.full_seconds(self.tp.rank), float((kept + received)[self.tp.rank])
         return whole / executed if whole and executed else 1.0
 
     def optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Step the optimizer, around pruned columns where the policy says so."""
         masked = zero_settings(self.policy).mask_pruned_update
-        step_around(optimizer, self.lineages.pruned_parts() if masked else ())
-        self.lineages.count_step()
+        step_around(optimizer, self.assigner.pruned_parts() if masked else ())
+        self.assigner.count_step()
 
     def apply(self, policy: BalancingSettings) -> None:
         """Take a policy: from the next decision on it holds."""
         self.policy = policy
         if self.tp.ranks == 1:  # nothing is decided ever
             reason = f"{policy.strategy}: a single rank waits for nobody"
-            self.plan = WorkPlan(self.plan.serial + 1, policy, reason=reason)
+            self.plan = WorkPlan(self.plan.decision_id + 1, policy, reason=reason)
             return
         self.history = self.history.resized(policy.window)
-        self.lineages.follow(policy)
+        self.assigner.follow(policy)
 
     def boundary(self, reports: Sequence[Report] | None, iteration: int, epoch: int) -> bool:
         """Take all ranks' reports of the iteration before, decide, and set the next iteration's columns.
@@ -107,62 +109,62 @@ class Balancer:
         if reports is not None and comparable(reports):
             self.history.add(self._seen(reports))
             self._refresh_link(reports[0])
-        busy = self._pretest()
+        busy = self._calibrate()
         refreshed = self._refresh(iteration, epoch)
-        if needs_costs(self.policy) and not self._pretested:  # no call of any linear yet
+        if needs_costs(self.policy) and not self._calibrated:  # no call of any linear yet
             return busy
         plan = decide(self.history, self.policy, self.plan, self.costs, answers)
         changed = plan.hash != self.plan.hash
         moved = plan.work != self.plan.work
         self._before, self.plan = (self.plan, plan) if changed else (self._before, plan)
         if changed:
-            self._seconds, self._relieved = [], None
-        moving = self._own(plan)
-        if changed or (refreshed and plan.reliefs):
-            self.lineages.apply(plan, self.costs, self.policy)
-        self.owner.probe(self.costs)
-        self.lineages.forget_calls()
-        return busy or moved or moving  # what a refresh takes is control time, which nothing is decided on
+            self._seconds, self._full_work_factor = [], None
+        unit_move = self._reshard(plan)
+        if changed or (refreshed and plan.reductions):
+            self.assigner.apply(plan, self.costs, self.policy)
+        self.pace_probe.update(self.costs)
+        self.assigner.forget_calls()
+        return busy or moved or unit_move  # what a refresh takes is control time, which nothing is decided on
 
-    def _own(self, plan: WorkPlan) -> bool:
+    def _reshard(self, plan: WorkPlan) -> bool:
         """Do what a plan says of who owns what; return whether units moved."""
-        self.owner.answer(plan.ownership.proposal)
+        self.resharder.answer(plan.ownership.proposal)
         after, self.moved = plan.ownership.shards, None
         if after is None or after == self.tp.plan:
             return False
         before, costs = self.tp.plan, self.costs
-        self.costs, self.moved = self.owner.move(after, costs)
-        self._earlier = plan.serial, costs, before
-        self.history = self.history.rebased(lambda seen: Case(costs, seen, before).seen_under(after))
-        self.lineages.forget_gradients()
+        self.costs, self.moved = self.resharder.move(after, costs)
+        self._earlier = plan.decision_id, costs, before
+        self.history = self.history.rebased(lambda seen: ReshardProblem(costs, seen, before).seen_under(after))
+        self.assigner.forget_gradients()
         return True
 
     def _seen(self, reports: Sequence[Report]) -> Observation:
         """Return what decisions see of an iteration, as it would have been with the shares of now."""
         seen = observation(reports, self._migrated(reports[0]))
         number, costs, shards = self._earlier
-        return Case(costs, seen, shards).seen_under(self.tp.plan) if reports[0].decision < number else seen
+        return ReshardProblem(costs, seen, shards).seen_under(self.tp.plan) if reports[0].decision_id < number else seen
 
-    def _pretest(self) -> bool:
+    def _calibrate(self) -> bool:
         """Measure costs once, before the first decision that needs them; return whether that was now."""
-        if self._pretested or not needs_costs(self.policy):
+        if self._calibrated or not needs_costs(self.policy):
             return False
-        classes = self.lineages.classes()
+        classes = self.assigner.classes()
         if not any(linears.calls for linears in classes):
             return False
-        self.costs = replace(pretest(self.tp, classes), moving=self.owner.prices())
-        self._pretested = True
+        self.costs = replace(calibrate_costs(self.tp, classes), unit_move=self.resharder.prices())
+        self._calibrated = True
         if self._workdir is not None:
             with suppress(OSError):  # a full disk must not cost the gang
-                (self._workdir / "pretest.json").write_text(json.dumps(asdict(self.costs)), encoding="utf-8")
+                (self._workdir / "cost_calibration.json").write_text(json.dumps(asdict(self.costs)), encoding="utf-8")
         return True
 
     def _migrated(self, report: Report) -> bool:
-        return next((p.migrates for p in (self.plan, self._before) if p.serial == report.decision), False)
+        return next((p.migrates for p in (self.plan, self._before) if p.decision_id == report.decision_id), False)
 
     def _refresh_link(self, report: Report) -> None:
         """Correct the transfers' price by what an iteration really took, once per plan that migrates."""
-        if report.decision != self.plan.serial:
+        if report.decision_id != self.plan.decision_id:
             return
         if len(self._seconds) >= self.policy.window:
             return
@@ -175,7 +177,7 @@ class Balancer:
         every = zero_settings(self.policy).statistics_every
         due = iteration % every == 0 if every else epoch != self._refresh_epoch
         self._refresh_epoch = epoch
-        return due and self.lineages.refresh()
+        return due and self.assigner.refresh()
 
 
 def observation(reports: Sequence[Report], migrating: bool = False) -> Observation:
@@ -191,5 +193,5 @@ def observation(reports: Sequence[Report], migrating: bool = False) -> Observati
         of("wait"),
         migrating,
         attention=[report.attention for report in reports],
-        pace=[report.probe for report in reports],
+        pace=[report.pace_ratio for report in reports],
     )

@@ -12,10 +12,10 @@ from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.grains import grain_for
 from heterotp_trainer.plans.linears import LinearClass
 from heterotp_trainer.plans.work_plan import WorkPlan
-from heterotp_trainer.plans.work_reduction import Taken
+from heterotp_trainer.plans.work_reduction import WorkReduction
 from heterotp_trainer.rebalancing.column_selection import Importance, block_order, counts_by_layer
-from heterotp_trainer.resharding.sharded_state import Slot
-from heterotp_trainer.tensor_parallel.column_partition import Lineage, Memory, Migration, whole
+from heterotp_trainer.resharding.sharded_state import ShardedState
+from heterotp_trainer.tensor_parallel.column_partition import ColumnPartition, Memory, Migration, whole
 from heterotp_trainer.tensor_parallel.columns import ColumnSet
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.linear import ParallelLinear
@@ -48,7 +48,7 @@ class _Group:
         )
 
 
-class Lineages:
+class ColumnAssigner:
     """All prunable linears of a model, grouped by size, and their columns of the coming steps."""
 
     def __init__(self, model: nn.Module, tp: TPContext) -> None:
@@ -90,16 +90,16 @@ class Lineages:
         for memory in self._memories.values():
             memory.values.clear()
 
-    def slots(self, parameter: nn.Parameter) -> list[Slot]:
+    def sharded_states(self, parameter: nn.Parameter) -> list[ShardedState]:
         """Return what importance keeps of a weight's units."""
         linear = next((each for each in self._importance if each.weight is parameter), None)
-        return self._importance[linear].slots(linear.spec) if linear is not None else []
+        return self._importance[linear].sharded_states(linear.spec) if linear is not None else []
 
     def count_step(self) -> None:
         """Count one optimizer step."""
         for linear, importance in self._importance.items():
-            lineage = linear.lineage
-            left_out = lineage.pruned if lineage is not None else None
+            partition = linear.partition
+            left_out = partition.pruned if partition is not None else None
             importance.step(None if left_out is None else left_out.ids)
 
     def refresh(self) -> bool:
@@ -119,7 +119,7 @@ class Lineages:
         for k, group in enumerate(self.groups):
             for number, linear in enumerate(group.linears):
                 migrations = self._migrations(k, number, plan, given)
-                linear.lineage = self._lineage(linear, chosen[k][number], migrations, settings)
+                linear.partition = self._partition(linear, chosen[k][number], migrations, settings)
         if settings.paired_units:
             self._pair()
 
@@ -128,7 +128,7 @@ class Lineages:
     ) -> list[tuple[ColumnSet | None, ColumnSet | None]]:
         """Return per linear of class k what this rank prunes and gives away."""
         linears = self.groups[k].linears
-        taken = plan.taken.get(self.tp.rank, (Taken(),) * len(self.groups))[k]
+        taken = plan.reductions_by_rank.get(self.tp.rank, (WorkReduction(),) * len(self.groups))[k]
         columns = linears[0].weight.shape[1]
         grain = grain_for(settings.grain, auto, columns)
         deltas = [self._delta(linear) for linear in linears]
@@ -137,7 +137,7 @@ class Lineages:
         counts = counts_by_layer(taken.pruned, deltas, columns, room, grain, settings, iterations)
         out = []
         for linear, delta, count in zip(linears, deltas, counts, strict=True):
-            seed = (plan.serial, linear.name, self.tp.rank)
+            seed = (plan.decision_id, linear.name, self.tp.rank)
             order = block_order(delta, columns, grain, seed).to(linear.weight.device)
             out.append(_cut(order, columns, grain, count, taken.migrated))
         return out
@@ -146,13 +146,13 @@ class Lineages:
         importance = self._importance.get(linear)
         return importance.delta if importance is not None else None
 
-    def _lineage(
+    def _partition(
         self,
         linear: ParallelLinear,
         chosen: tuple[ColumnSet | None, ColumnSet | None],
         migrations: tuple[Migration, ...],
         settings: Zero,
-    ) -> Lineage | None:
+    ) -> ColumnPartition | None:
         """Return the lineage; None where the plain layer does the same."""
         pruned, given = chosen
         remembers = settings.imputation == "Same"
@@ -162,27 +162,27 @@ class Lineages:
         gone = [each.ids for each in chosen if each is not None]
         grain = next((each.grain for each in chosen if each is not None), 1)
         kept = ColumnSet(torch.cat(gone).sort().values, columns, grain).rest if gone else whole(columns, device)
-        return Lineage(kept, pruned, given, migrations, settings.imputation, self._memories[linear])
+        return ColumnPartition(kept, pruned, given, migrations, settings.imputation, self._memories[linear])
 
     def _pair(self) -> None:
         """Turn what fc2 prunes into whole hidden units, of which fc1 need not compute its rows either."""
         for fc2, fc1 in self._pairs.items():
-            cut = fc2.lineage
+            cut = fc2.partition
             if cut is not None and cut.pruned is not None:
-                fc1.lineage = Lineage(cut.kept, units=cut.kept)
-                fc2.lineage = Lineage(cut.kept, cut.pruned, units=cut.kept)
+                fc1.partition = ColumnPartition(cut.kept, units=cut.kept)
+                fc2.partition = ColumnPartition(cut.kept, cut.pruned, units=cut.kept)
 
     def pruned_parts(self) -> Iterator[tuple[nn.Parameter, int, Tensor]]:
         """Yield weight, dimension and numbers of what was left out, for the optimizer to leave untouched."""
         for linear in self.linears:
-            lineage = linear.lineage
-            if lineage is None:
+            partition = linear.partition
+            if partition is None:
                 continue
-            if lineage.units is not None and linear.parallel == "column":
-                left_out = lineage.units.rest.ids
+            if partition.units is not None and linear.parallel == "column":
+                left_out = partition.units.rest.ids
                 yield from ((p, 0, left_out) for p in linear.parameters())
-            elif lineage.pruned is not None:
-                yield linear.weight, 1, lineage.pruned.ids
+            elif partition.pruned is not None:
+                yield linear.weight, 1, partition.pruned.ids
 
     # -- migration ----------------------------------------------------------------------------------------
 
@@ -194,7 +194,7 @@ class Lineages:
         for sender in plan.senders:
             counts = [
                 taken.migrated * len(group.linears)
-                for group, taken in zip(self.groups, plan.taken[sender], strict=True)
+                for group, taken in zip(self.groups, plan.reductions_by_rank[sender], strict=True)
                 if group.linears[0].parallel == "column"
             ]
             ids = torch.empty(sum(counts), dtype=torch.int64)
@@ -216,13 +216,13 @@ class Lineages:
         for sender, parts in plan.pieces_by_sender(k).items():
             migration = Migration(sender, outputs[sender], parts, plan.primitive)
             if linears[0].parallel == "column":
-                start = self._start(k, number, plan.taken[sender])
+                start = self._start(k, number, plan.reductions_by_rank[sender])
                 ids = told[sender][start : start + migration.columns].to(linears[0].weight.device)
                 migration = replace(migration, ids=ids)
             found.append(migration)
         return tuple(found)
 
-    def _start(self, k: int, number: int, taken: Sequence[Taken]) -> int:
+    def _start(self, k: int, number: int, taken: Sequence[WorkReduction]) -> int:
         """Return where the columns of linear `number` of class k begin in what the sender told."""
         before = sum(taken[j].migrated * len(self.groups[j].linears) for j in self._column_groups() if j < k)
         return before + number * taken[k].migrated

@@ -10,7 +10,7 @@ from heterotp_api.policy import Zero
 from torch import Tensor
 
 from heterotp_trainer.balancing.strategies.zero import by_layer
-from heterotp_trainer.resharding.sharded_state import Slot
+from heterotp_trainer.resharding.sharded_state import ShardedState
 from heterotp_trainer.tensor_parallel.linear import ParallelLinear
 from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec
 
@@ -31,16 +31,16 @@ class Importance:
         self.delta: Tensor | None = None
         self.iterations = 0  # that delta was measured over
 
-    def slots(self, spec: ShardSpec) -> list[Slot]:
+    def sharded_states(self, spec: ShardSpec) -> list[ShardedState]:
         """Return what is kept of the linear's units. Of a column-parallel linear, delta is over the rows that a rank
         owns: each rank's own estimate, which stays.
         """
-        kept = [Slot(self._before, spec, partial(setattr, self, "_before"))]
+        kept = [ShardedState(self._before, spec, partial(setattr, self, "_before"))]
         if spec.dim == 1:
             along = replace(spec, dim=0)
-            kept.append(Slot(self._pruned_steps, along, partial(setattr, self, "_pruned_steps")))
+            kept.append(ShardedState(self._pruned_steps, along, partial(setattr, self, "_pruned_steps")))
             if self.delta is not None:
-                kept.append(Slot(self.delta, along, partial(setattr, self, "delta")))
+                kept.append(ShardedState(self.delta, along, partial(setattr, self, "delta")))
         return kept
 
     def step(self, pruned: Tensor | None) -> None:

@@ -20,7 +20,7 @@ from heterotp_trainer.plans.grains import grain_for
 from heterotp_trainer.plans.linears import Curve, Line, LinearClass, Link
 from heterotp_trainer.plans.work_plan import Piece
 from heterotp_trainer.tensor_parallel.column_partition import Migration
-from heterotp_trainer.tensor_parallel.column_transport import BroadcastReduce, Courier
+from heterotp_trainer.tensor_parallel.column_transport import BroadcastReduceTransport, ColumnTransport
 from heterotp_trainer.tensor_parallel.columns import ColumnSet
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.product import product
@@ -33,7 +33,7 @@ GRAINS = {"cpu": 16, "emulated": 16, "cuda": 64}
 
 
 @dataclass(frozen=True)
-class Measured:
+class RankCalibration:
     """What one rank found."""
 
     curves: tuple[Curve, ...]
@@ -43,7 +43,7 @@ class Measured:
     link: Link
 
 
-def pretest(tp: TPContext, classes: Sequence[LinearClass]) -> Costs:
+def calibrate_costs(tp: TPContext, classes: Sequence[LinearClass]) -> Costs:
     """Return the costs that decisions go by (all ranks); an injected slow-down is lifted meanwhile."""
     slowdown, tp.device.slowdown = tp.device.slowdown, None
     tp.device.forget_debt()
@@ -53,7 +53,7 @@ def pretest(tp: TPContext, classes: Sequence[LinearClass]) -> Costs:
         tp.device.slowdown = slowdown
     gathered: list[Any] = [None] * tp.ranks
     dist.all_gather_object(gathered, mine)
-    every: list[Measured] = gathered
+    every: list[RankCalibration] = gathered
     return Costs(
         classes=tuple(classes),
         curves=tuple(each.curves for each in every),
@@ -65,7 +65,7 @@ def pretest(tp: TPContext, classes: Sequence[LinearClass]) -> Costs:
     )
 
 
-def _measure(tp: TPContext, classes: Sequence[LinearClass]) -> Measured:
+def _measure(tp: TPContext, classes: Sequence[LinearClass]) -> RankCalibration:
     grain = GRAINS[tp.device.kind]
     curves, extractions = [], []
     for linears in classes:
@@ -75,7 +75,7 @@ def _measure(tp: TPContext, classes: Sequence[LinearClass]) -> Measured:
     shares = [1 - share for share in SHARES[:-1]]
     line = fit(shares, [sum(each[i] for each in extractions) for i in range(len(shares))])
     # Omega1 is the part that does not grow with the columns pruned
-    return Measured(tuple(curves), grain, line.fixed, Line(0.0, line.slope), _link(tp, classes))
+    return RankCalibration(tuple(curves), grain, line.fixed, Line(0.0, line.slope), _link(tp, classes))
 
 
 def _curves(tp: TPContext, linears: LinearClass, grain: int) -> tuple[Curve, list[float]]:
@@ -150,12 +150,12 @@ def _link(tp: TPContext, classes: Sequence[LinearClass]) -> Link:
     width = max((max(linears.outputs) for linears in classes), default=1)
     rows = max((linears.rows for linears in classes), default=SMALL_ROWS)
     everybody = tuple(Piece(0, rank, rank - 1, rank) for rank in range(1, tp.ranks))
-    tree = BroadcastReduce(tp, Migration(0, width, everybody, "broadcastReduce"))
-    pair = Courier(tp, Migration(0, width, everybody[:1], "scatterGather"))
+    tree = BroadcastReduceTransport(tp, Migration(0, width, everybody, "broadcastReduce"))
+    pair = ColumnTransport(tp, Migration(0, width, everybody[:1], "scatterGather"))
 
-    def whole(courier: Courier, n: int) -> Callable[[], object]:
-        sent = _random(tp, n, width) if courier.sends else None
-        return lambda: courier.send_whole(sent, n, width)()
+    def whole(transport_for: ColumnTransport, n: int) -> Callable[[], object]:
+        sent = _random(tp, n, width) if transport_for.sends else None
+        return lambda: transport_for.send_whole(sent, n, width)()
 
     def summed(n: int) -> Callable[[], object]:
         return lambda: tree.return_sum(_random(tp, n, width), n, width)

@@ -15,6 +15,7 @@ from heterotp_trainer.tensor_parallel.product import product
 WARM_UP, TIMED = 3, 7
 STEP = 1.05
 CALLS = 3  # of a probe beside training
+PROBE_EVERY = 5  # boundaries
 
 
 def probe_speed(device: Device, rows: int, width: int, columns: int, dtype: torch.dtype) -> float:
@@ -26,13 +27,25 @@ def probe_speed(device: Device, rows: int, width: int, columns: int, dtype: torc
 
 
 class PaceProbe:
-    """Times the smallest call that the pretest measured, beside training; on CUDA by events, read boundaries later."""
+    """Times the smallest call that calibration measured, beside training; on CUDA by events, read boundaries later.
+
+    pace_ratio: how many times as long products take as at calibration; 0 while the rank's own work shows its speed.
+    """
 
     def __init__(self, tp: TPContext) -> None:
         self._tp = tp
+        self.pace_ratio, self._boundaries = 0.0, 0
         self._shape: tuple[int, int, int] | None = None
         self._factors: list[torch.Tensor] = []  # x, w, dy of that shape: products alone are timed, as in the pretest
         self._pending: tuple[Any, Any] | None = None
+
+    def update(self, costs: Costs) -> None:
+        """Probe every PROBE_EVERY boundaries, on a rank that owns too little work to show its speed."""
+        self._boundaries += 1
+        if not costs.classes or not costs.idle[self._tp.rank]:
+            self.pace_ratio = 0.0
+        elif not self.pace_ratio or self._boundaries % PROBE_EVERY == 0:
+            self.pace_ratio = self.take(costs) or self.pace_ratio
 
     def take(self, costs: Costs) -> float:
         """Return how many times as long the call takes as in the pretest; 0 while the device is not through with it."""

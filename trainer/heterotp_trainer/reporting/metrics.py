@@ -158,9 +158,9 @@ class JobMetrics:
     def decided(self, plan: WorkPlan) -> None:
         """Take a plan; one that keeps its number was only priced anew."""
         strategy = plan.settings.strategy if plan.settings is not None else "None"
-        if plan.serial != self._decision:
+        if plan.decision_id != self._decision:
             self.updates.labels(strategy).inc()
-        self._decision = plan.serial
+        self._decision = plan.decision_id
         self.strategy.state(strategy)
         self.predicted.set(math.nan if plan.predicted_seconds is None else plan.predicted_seconds)
 

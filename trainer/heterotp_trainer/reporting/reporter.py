@@ -19,16 +19,16 @@ from heterotp_trainer.boundary.lease import Lease
 from heterotp_trainer.launch.environment import RankEnvironment
 from heterotp_trainer.launch.rendezvous import Gang
 from heterotp_trainer.plans.costs import Costs
-from heterotp_trainer.plans.unit_plan import Plan
+from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.plans.work_plan import WorkPlan
 from heterotp_trainer.reporting.http_server import StatusServer
 from heterotp_trainer.reporting.metrics import JobMetrics, RankMetrics
 from heterotp_trainer.reporting.run_directory import RunDirectory, last_words
-from heterotp_trainer.reporting.run_status import Board, shares_of
-from heterotp_trainer.resharding.resharder import Moved
+from heterotp_trainer.reporting.run_status import RunStatus, shares_of
+from heterotp_trainer.resharding.resharder import CompletedMove
 
 
-def work_owned(plan: Plan, first: Plan, rank: int, costs: Costs | None) -> float:
+def work_owned(plan: UnitPlan, first: UnitPlan, rank: int, costs: Costs | None) -> float:
     """Return what a rank's units take over what those took that it began with: by the measured curves, where known.
 
     That is the measure of its work since half of the work is all that a device of half the speed should do. A rank that
@@ -40,17 +40,17 @@ def work_owned(plan: Plan, first: Plan, rank: int, costs: Costs | None) -> float
     return now / then if then else plan.share(rank) / first.share(rank)
 
 
-class Observer:
+class Reporter:
     """One rank's window to the outside; status, history and control are rank 0's."""
 
-    def __init__(self, environment: RankEnvironment, gang: Gang, plan: Plan) -> None:
+    def __init__(self, environment: RankEnvironment, gang: Gang, plan: UnitPlan) -> None:
         self._environment = environment
         self._first, self._owned = plan, 1.0
         self._whole_seconds = 0.0  # of the products of the last plain iteration, with nothing taken from the rank
         self._costs: Costs | None = None
         self.metrics = RankMetrics(environment.rank, environment.spec.metrics.level)
         devices = [fact.device for fact in gang.facts]
-        self.board = Board(
+        self.run_status = RunStatus(
             environment.job,
             environment.attempt,
             devices,
@@ -88,7 +88,7 @@ class Observer:
             threading.Thread(target=self.control.watch, args=(self._stop,), daemon=True).start()
 
     def _status(self) -> str:
-        return self.board.status().model_dump_json(by_alias=True)
+        return self.run_status.status().model_dump_json(by_alias=True)
 
     def _refused(self, error: ControlError) -> None:
         print(f"control document refused: {error}", flush=True)
@@ -126,30 +126,30 @@ class Observer:
             document = self.control.document
             news |= {"control_error": self.control.error, "control_generation": document.generation if document else 0}
         # from the first boundary on the iteration is true, also after a restore
-        self.board.progress = replace(self.board.progress, state="running", loss=self._read_loss(), **news)
+        self.run_status.progress = replace(self.run_status.progress, state="running", loss=self._read_loss(), **news)
 
     def _read_loss(self) -> float | None:
         """Return the loss of the iteration before, the one known so far where there is none."""
-        return float(self._loss) if self._loss is not None else self.board.progress.loss
+        return float(self._loss) if self._loss is not None else self.run_status.progress.loss
 
     def _take(self, reports: tuple[Report, ...] | None) -> None:
         """Take all ranks' reports of the iteration before."""
         if reports is None or self.job is None:
             return
-        self.board.take(reports)
-        if self.board.progress.loss is not None:
-            self.job.loss.labels("train").set(self.board.progress.loss)
+        self.run_status.take(reports)
+        if self.run_status.progress.loss is not None:
+            self.job.loss.labels("train").set(self.run_status.progress.loss)
         if reports[0].measured:
             self.job.stepped(sum(reports[0].seconds.values()), reports[0].iteration)
-        if reports[0].iteration % self.board.window == 0:
-            self.job.limit.set(self.board.status().limit_iteration_seconds or 0.0)
+        if reports[0].iteration % self.run_status.window == 0:
+            self.job.limit.set(self.run_status.status().limit_iteration_seconds or 0.0)
         if self._run is not None:
-            progress = self.board.progress
-            self._run.append(self.board.history_line(reports, progress.loss, progress.accuracy))
+            progress = self.run_status.progress
+            self._run.append(self.run_status.history_line(reports, progress.loss, progress.accuracy))
 
     def evaluated(self, loss: float, accuracy: float, epoch: int) -> None:
         """Take the result of an evaluation on the test set."""
-        self.board.progress.accuracy, self.board.progress.epoch = accuracy, epoch
+        self.run_status.progress.accuracy, self.run_status.progress.epoch = accuracy, epoch
         if self.job is not None:
             self.job.loss.labels("eval").set(loss)
             self.job.accuracy.labels("eval").set(accuracy)
@@ -159,14 +159,14 @@ class Observer:
         self.lease.renew()
         words = f"strategy {document.balancing.strategy}, {len(document.injections)} injections"
         print(f"control document {document.generation} in force from iteration {iteration} on: {words}", flush=True)
-        self.board.progress.applied_generation = document.generation
+        self.run_status.progress.applied_generation = document.generation
         self.metrics.generation.set(document.generation)
 
-    def moved(self, plan: Plan, moved: Moved) -> None:
+    def moved(self, plan: UnitPlan, moved: CompletedMove) -> None:
         """Take a move of units: who owns what from the next iteration on, and what it took."""
         self._whole_seconds = 0.0
         self._owned = work_owned(plan, self._first, self._environment.rank, self._costs)
-        self.board.moved(moved.seconds)
+        self.run_status.moved(moved.seconds)
         if self.job is not None:
             self.job.moved(moved.seconds)
             words = f"{size_named(moved.nbytes)} in {seconds_named(moved.seconds)}"
@@ -175,55 +175,55 @@ class Observer:
     def balanced(self, plan: WorkPlan, costs: Costs, injecting: Injecting) -> None:
         """Take what holds from the next iteration on: the plan, and the injections."""
         self._costs = costs
-        self.board.inject(injecting)
+        self.run_status.inject(injecting)
         self.metrics.injected(injecting.asked[self._environment.rank][0])
-        if plan is self.board.work:
+        if plan is self.run_status.work:
             return
-        news = plan.reason != self.board.work.reason
-        self.board.decided(plan, costs)
-        mine = self.board.effect(self._environment.rank)
+        news = plan.reason != self.run_status.work.reason
+        self.run_status.decided(plan, costs)
+        mine = self.run_status.effect(self._environment.rank)
         self.metrics.balance(mine)
         if self.job is not None:
             self.job.decided(plan)
             if news:
-                print(f"decision {plan.serial}: {plan.reason}", flush=True)
+                print(f"decision {plan.decision_id}: {plan.reason}", flush=True)
 
     def resumed(self, iteration: int, saved_seconds: float) -> None:
         """Take the iteration that a checkpoint gave, and what balancing had saved by then."""
-        self.board.saved_seconds = saved_seconds
-        self.board.progress.resumed_from = self.board.progress.iteration = iteration
+        self.run_status.saved_seconds = saved_seconds
+        self.run_status.progress.resumed_from = self.run_status.progress.iteration = iteration
 
     def not_saved(self, message: str) -> None:
         """Show that a checkpoint could not be written, until one can."""
-        self.board.progress.message = message
+        self.run_status.progress.message = message
 
     def saved(self, iteration: int, seconds: float) -> None:
         """Take the end of a checkpoint."""
-        self.board.progress.message = ""
+        self.run_status.progress.message = ""
         if self.job is not None:
             self.job.checkpoint.set(seconds)
             print(f"checkpoint of iteration {iteration} written in {seconds:.2f} s", flush=True)
 
     def finish(self, last: tuple[Report, ...] | None, state: str) -> None:
         """Take the last reports, write the report, stop serving."""
-        self.board.progress = replace(self.board.progress, loss=self._read_loss())
+        self.run_status.progress = replace(self.run_status.progress, loss=self._read_loss())
         self._take(last)
-        self.board.progress.state = "succeeded" if state == "succeeded" else "stopping"
+        self.run_status.progress.state = "succeeded" if state == "succeeded" else "stopping"
         self._close()
         path = self._environment.last_words
         if self.job is not None and path is not None:
-            path.write_text(last_words(self.board.status()), encoding="utf-8")
+            path.write_text(last_words(self.run_status.status()), encoding="utf-8")
 
     def failed(self, message: str) -> None:
         """Show the failure in status and report."""
-        self.board.progress.state = "failed"
-        self.board.progress.message = message
+        self.run_status.progress.state = "failed"
+        self.run_status.progress.message = message
         self._close()
 
     def _close(self) -> None:
         self._stop.set()
         if self._run is not None:
-            self._run.close(self.board.report())
+            self._run.close(self.run_status.report())
             self._run = None
         if self._server is not None:
             self._server.stop()

@@ -19,7 +19,7 @@ from heterotp_trainer.boundary.injection_schedule import Injecting
 from heterotp_trainer.devices.phase_clock import COMPUTE, PHASES
 from heterotp_trainer.devices.slowdown import refusal
 from heterotp_trainer.plans.costs import Costs
-from heterotp_trainer.plans.unit_plan import Plan
+from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.plans.work_plan import WorkPlan
 
 WINDOW = 5  # iterations of a median
@@ -27,7 +27,7 @@ MOST_STEPS = 100_000  # the newest iterations, of which the report gives minimum
 MEDIANS = (*PHASES, "full", "probe")
 
 
-def shares_of(plan: Plan) -> list[float]:
+def shares_of(plan: UnitPlan) -> list[float]:
     """Return every rank's share of the matmul work, 0..1."""
     return [plan.share(rank) for rank in range(plan.ranks)]
 
@@ -55,7 +55,7 @@ class Progress:
 
 
 @dataclass
-class Board:
+class RunStatus:
     """One job as rank 0 sees it."""
 
     job: str
@@ -69,11 +69,11 @@ class Board:
     started_at: float = field(default_factory=time.time)
     progress: Progress = field(default_factory=Progress)
     work: WorkPlan = field(default_factory=WorkPlan)
-    first: Plan | None = None  # who owned what at the start of the attempt
+    first: UnitPlan | None = None  # who owned what at the start of the attempt
     _former: WorkPlan = field(default_factory=WorkPlan)  # the plan before
-    owned: Plan | None = None  # who owns what, as far as reports tell of it
+    owned: UnitPlan | None = None  # who owns what, as far as reports tell of it
     costs_known: Costs | None = None
-    _coming: tuple[int, Plan, Costs] | None = None  # from which decision on others own the units
+    _coming: tuple[int, UnitPlan, Costs] | None = None  # from which decision on others own the units
     moves: int = 0  # of units, in this attempt
     moved_seconds: float = 0.0
     effects: tuple[Effect, ...] = ()
@@ -88,11 +88,11 @@ class Board:
         if not comparable(reports):
             return
         self._injected += 1
-        self._take_over(reports[0].decision)
+        self._take_over(reports[0].decision_id)
         self.step_seconds.append(sum(reports[0].seconds.values()))
         if (plan := self._relieving(reports[0])) is not None:
             self.saved_seconds += self._untouched(reports, plan) - self.step_seconds[-1]
-        if self._recent and reports[0].decision != self._recent[-1][0].decision:
+        if self._recent and reports[0].decision_id != self._recent[-1][0].decision_id:
             self._recent.clear()  # medians are of one plan
         self._recent.append(reports)
         if len(self._recent) > self.window:
@@ -100,17 +100,19 @@ class Board:
 
     def _relieving(self, report: Report) -> WorkPlan | None:
         """Return the plan of the iteration that a report is of, if it took work from a rank: reports come late."""
-        plans = (plan for plan in (self.work, self._former) if self._acts(plan) and plan.serial == report.decision)
+        plans = (
+            plan for plan in (self.work, self._former) if self._acts(plan) and plan.decision_id == report.decision_id
+        )
         return next(plans, None)
 
     def _acts(self, plan: WorkPlan) -> bool:
         """Return whether a plan, or who owns what under it, makes iterations other than they would be."""
         shards = plan.ownership.shards
-        return bool(plan.reliefs) or (self.first is not None and shards is not None and shards != self.first)
+        return bool(plan.reductions) or (self.first is not None and shards is not None and shards != self.first)
 
-    def _take_over(self, decision: int) -> None:
+    def _take_over(self, decision_id: int) -> None:
         """Show new owners from the first report under them on: shares and times belong together."""
-        if self._coming is None or decision < self._coming[0]:
+        if self._coming is None or decision_id < self._coming[0]:
             return
         _, self.owned, self.costs_known = self._coming
         self.shares, self.plan_hash = shares_of(self.owned), self.owned.hash
@@ -122,7 +124,7 @@ class Board:
 
         Every iteration counts by its own times, so that a slow-down that has ended saves nothing any more.
         """
-        full = self._with_first_shares([each.full for each in reports], [each.probe for each in reports])
+        full = self._with_first_shares([each.full for each in reports], [each.pace_ratio for each in reports])
         grown = [self._grown(rank) for rank in range(len(reports))]
         slowest = max(
             matmul + each.seconds["unit"] * more + each.seconds["fixed"]
@@ -130,13 +132,13 @@ class Board:
         )
         return slowest + (plan.base_wait or 0.0) + reports[0].seconds["data"] + reports[0].seconds["control"]
 
-    def _with_first_shares(self, full: Sequence[float], probe: Sequence[float]) -> list[float]:
+    def _with_first_shares(self, full: Sequence[float], pace_ratio: Sequence[float]) -> list[float]:
         """Return what each rank's products would take with the units that it owned at first."""
         costs = self.costs_known
         if self.first is None or self.owned in (None, self.first) or costs is None:
             return list(full)
         now, then = costs.tables.full.tolist(), costs.owned_by(self.first).tables.full.tolist()
-        paces = [p or (f / n if n else 1.0) for f, n, p in zip(full, now, probe, strict=True)]
+        paces = [p or (f / n if n else 1.0) for f, n, p in zip(full, now, pace_ratio, strict=True)]
         return [pace * seconds for pace, seconds in zip(paces, then, strict=True)]
 
     def _grown(self, rank: int) -> float:
@@ -149,7 +151,7 @@ class Board:
         """Return the median of the last window's untouched iterations; None while nothing is taken from anybody."""
         if not self._acts(self.work):
             return None
-        recent = [reports for reports in list(self._recent) if reports[0].decision == self.work.serial]
+        recent = [reports for reports in list(self._recent) if reports[0].decision_id == self.work.decision_id]
         return statistics.median(self._untouched(reports, self.work) for reports in recent) if recent else None
 
     def inject(self, injecting: Injecting) -> None:
@@ -167,14 +169,14 @@ class Board:
 
     def decided(self, plan: WorkPlan, costs: Costs) -> None:
         """Take the plan of the next iteration."""
-        if plan.serial != self.work.serial:
+        if plan.decision_id != self.work.decision_id:
             self._former = self.work
         self.effects, self.work = effects(plan, costs), plan
         shards = plan.ownership.shards
         if shards is None or shards == self.owned:
             self.costs_known = costs
         else:
-            self._coming = plan.serial, shards, costs
+            self._coming = plan.decision_id, shards, costs
 
     def moved(self, seconds: float) -> None:
         """Take a move of units that took so long."""
@@ -274,7 +276,7 @@ class Board:
             control_generation=now.control_generation,
             control_error=now.control_error,
             strategy=self.work.settings.strategy if self.work.settings is not None else "None",
-            plan_id=self.work.serial,
+            decision_id=self.work.decision_id,
             predicted_iteration_seconds=self.work.predicted_seconds,
             reason=self.work.reason,
             plan_hash=self.plan_hash,
@@ -305,7 +307,7 @@ class Board:
             "loss": loss,
             "accuracy": accuracy,
             "generation": reports[0].applied,
-            "plan": reports[0].decision,
+            "decisionId": reports[0].decision_id,
             "ranks": ranks,
         }
 
@@ -327,7 +329,7 @@ class Board:
             "limitIterationSeconds": status.limit_iteration_seconds,
             "predictedIterationSeconds": status.predicted_iteration_seconds,
             "strategy": status.strategy,
-            "planId": status.plan_id,
+            "decisionId": status.decision_id,
             "reason": status.reason,
             "emulated": self.emulated,
             "ranks": [

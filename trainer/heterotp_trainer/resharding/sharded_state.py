@@ -15,11 +15,11 @@ from heterotp_trainer.plans.unit_plan import Family
 from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec, shard_spec
 
 Named = Mapping[str, nn.Parameter]
-More = Callable[[nn.Parameter], Sequence["Slot"]]  # what else belongs to a parameter's units
+ExtraStates = Callable[[nn.Parameter], Sequence["ShardedState"]]  # what else belongs to a parameter's units
 
 
 @dataclass(frozen=True)
-class Slot:
+class ShardedState:
     """A tensor cut by units; `put` makes its owner hold another."""
 
     tensor: Tensor
@@ -36,10 +36,10 @@ class Slot:
         rows = self.spec.rows_per_unit
         return self.tensor.narrow(self.spec.dim, first * rows, count * rows)
 
-    def empty(self, units: int) -> "Slot":
+    def empty(self, units: int) -> "ShardedState":
         """Return a slot of the same kind with room for so many units."""
         shape = self.spec.shape(self.tensor.shape, units)
-        return Slot(torch.empty(shape, dtype=self.tensor.dtype, device=self.tensor.device), self.spec, self.put)
+        return ShardedState(torch.empty(shape, dtype=self.tensor.dtype, device=self.tensor.device), self.spec, self.put)
 
 
 @dataclass(frozen=True)
@@ -65,20 +65,24 @@ def layers_of(parameters: Named) -> list[Layer]:
     return [Layer(family, tuple(each)) for (_, family), each in layers.items()]
 
 
-def slots_of(parameters: Sequence[nn.Parameter], optimizer: torch.optim.Optimizer | None, more: More) -> list[Slot]:
+def states_of(
+    parameters: Sequence[nn.Parameter], optimizer: torch.optim.Optimizer | None, more: ExtraStates
+) -> list[ShardedState]:
     """Return all that belongs to the units of these parameters, in the same order on every rank."""
-    return [slot for parameter in parameters for slot in _of_parameter(parameter, optimizer, more)]
+    return [state for parameter in parameters for state in _of_parameter(parameter, optimizer, more)]
 
 
-def _of_parameter(parameter: nn.Parameter, optimizer: torch.optim.Optimizer | None, more: More) -> Iterator[Slot]:
+def _of_parameter(
+    parameter: nn.Parameter, optimizer: torch.optim.Optimizer | None, more: ExtraStates
+) -> Iterator[ShardedState]:
     spec = _spec(parameter)
     state = optimizer.state.get(parameter, {}) if optimizer is not None else {}
     for key in sorted(state):
         value = state[key]
         if isinstance(value, Tensor) and value.dim() and value.shape == parameter.shape:
-            yield Slot(value, spec, partial(state.__setitem__, key))
+            yield ShardedState(value, spec, partial(state.__setitem__, key))
     yield from more(parameter)
-    yield Slot(parameter.data, spec, partial(_rebind, parameter))  # last: the others are known by its shape
+    yield ShardedState(parameter.data, spec, partial(_rebind, parameter))  # last: the others are known by its shape
 
 
 def _unit_bytes(tensor: Tensor, spec: ShardSpec) -> int:

@@ -11,10 +11,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from heterotp_trainer.devices.phase_clock import phase
-from heterotp_trainer.plans.unit_plan import FAMILIES, Family, Plan, Transfer, transfers
+from heterotp_trainer.plans.unit_plan import FAMILIES, Family, Transfer, UnitPlan, transfers
 from heterotp_trainer.resharding import memory
 from heterotp_trainer.resharding.messages import Message, kept, messages
-from heterotp_trainer.resharding.sharded_state import Layer, More, Named, Slot, layers_of, slots_of
+from heterotp_trainer.resharding.sharded_state import ExtraStates, Layer, Named, ShardedState, layers_of, states_of
 from heterotp_trainer.tensor_parallel.collectives import carrier
 from heterotp_trainer.tensor_parallel.column_transport import start
 from heterotp_trainer.tensor_parallel.context import TPContext
@@ -22,10 +22,12 @@ from heterotp_trainer.tensor_parallel.context import TPContext
 CHUNK_BYTES = 32 << 20  # under way at a rank at once, each way
 
 
-class Mover:
+class UnitMover:
     """One rank's part in moves; `more`: what else than optimizer state belongs to a parameter's units."""
 
-    def __init__(self, tp: TPContext, parameters: Named, optimizer: torch.optim.Optimizer | None, more: More) -> None:
+    def __init__(
+        self, tp: TPContext, parameters: Named, optimizer: torch.optim.Optimizer | None, more: ExtraStates
+    ) -> None:
         self._tp, self._optimizer, self._more = tp, optimizer, more
         self._layers = layers_of(parameters)
         self._reserved: list[Tensor] | None = None
@@ -34,10 +36,10 @@ class Mover:
         """Return the bytes of all that belongs to one unit, by family."""
         total = dict.fromkeys(FAMILIES, 0.0)
         for layer in self._layers:
-            total[layer.family] += sum(slot.unit_bytes for slot in self._slots(layer))
+            total[layer.family] += sum(state.unit_bytes for state in self._slots(layer))
         return total
 
-    def reserve(self, after: Plan) -> bool:
+    def reserve(self, after: UnitPlan) -> bool:
         """Take the memory that a move to this plan needs; return whether there is enough."""
         self.release()
         self._reserved = memory.reserve(self._needed(after), self._tp.device.torch_device)
@@ -47,7 +49,7 @@ class Mover:
         """Give back what was reserved."""
         self._reserved = None
 
-    def move(self, after: Plan) -> None:
+    def move(self, after: UnitPlan) -> None:
         """Move all units to their owners by this plan and make it the one in force (all ranks)."""
         self.release()
         tp = self._tp
@@ -60,38 +62,40 @@ class Mover:
             dist.barrier()
         tp.plan = after
 
-    def _slots(self, layer: Layer) -> list[Slot]:
-        return slots_of(layer.parameters, self._optimizer, self._more)
+    def _slots(self, layer: Layer) -> list[ShardedState]:
+        return states_of(layer.parameters, self._optimizer, self._more)
 
-    def _needed(self, after: Plan) -> memory.Need:
+    def _needed(self, after: UnitPlan) -> memory.Need:
         """Return what a move needs at most beyond what is held now; gradients grow with the next iteration."""
         rank, before = self._tp.rank, self._tp.plan
         growth, largest = 0, 0
         for layer in self._layers:
-            nbytes = sum(slot.unit_bytes for slot in self._slots(layer))
+            nbytes = sum(state.unit_bytes for state in self._slots(layer))
             now, then = before.counts(layer.family)[rank], after.counts(layer.family)[rank]
             growth += (then - now) * (nbytes + layer.gradient_bytes)
             largest = max(largest, then * nbytes)
         return memory.Need(max(0, growth), largest + 2 * CHUNK_BYTES)
 
-    def _move_layer(self, layer: Layer, after: Plan, journeys: Sequence[Transfer]) -> None:
+    def _move_layer(self, layer: Layer, after: UnitPlan, journeys: Sequence[Transfer]) -> None:
         tp, family = self._tp, layer.family
         if not any(tp.rank in (journey.source, journey.target) for journey in journeys):
             return
         old = self._slots(layer)
-        new = [slot.empty(after.counts(family)[tp.rank]) for slot in old]
+        new = [state.empty(after.counts(family)[tp.rank]) for state in old]
         for now, then, units in kept(tp.plan, after, family, tp.rank):
             for source, target in zip(old, new, strict=True):
                 target.units(then, units).copy_(source.units(now, units))
         self._exchange(old, new, after, journeys)
-        for slot in new:
-            slot.put(slot.tensor)
+        for state in new:
+            state.put(state.tensor)
 
-    def _exchange(self, old: list[Slot], new: list[Slot], after: Plan, journeys: Sequence[Transfer]) -> None:
+    def _exchange(
+        self, old: list[ShardedState], new: list[ShardedState], after: UnitPlan, journeys: Sequence[Transfer]
+    ) -> None:
         """Send what leaves and receive what comes, a message to and from each peer at a time."""
         tp = self._tp
         limit = CHUNK_BYTES // max(1, tp.ranks - 1)  # both ends must cut alike: by what both know
-        every = messages(tp.plan, after, journeys, [slot.unit_bytes for slot in old], limit)
+        every = messages(tp.plan, after, journeys, [state.unit_bytes for state in old], limit)
         leaving = {pair[1]: each for pair, each in every.items() if pair[0] == tp.rank}
         coming = {pair[0]: each for pair, each in every.items() if pair[1] == tp.rank}
         rounds = max(map(len, [*leaving.values(), *coming.values()]))
@@ -102,12 +106,16 @@ class Mover:
             self._round(sent, arriving, old, new)
 
     def _round(
-        self, leaving: Mapping[int, Message], coming: Mapping[int, Message], old: list[Slot], new: list[Slot]
+        self,
+        leaving: Mapping[int, Message],
+        coming: Mapping[int, Message],
+        old: list[ShardedState],
+        new: list[ShardedState],
     ) -> None:
         tp, device = self._tp, carrier(self._tp)
         sent = {peer: _packed(message, old).to(device) for peer, message in leaving.items()}
         arriving = {
-            peer: torch.empty(sum(p.units * new[p.slot].unit_bytes for p in message), dtype=torch.uint8, device=device)
+            peer: torch.empty(sum(p.units * new[p.state].unit_bytes for p in message), dtype=torch.uint8, device=device)
             for peer, message in coming.items()
         }
         works = start(
@@ -122,15 +130,17 @@ class Mover:
             _unpack(message, arriving[peer].to(tp.device.torch_device), new)
 
 
-def _packed(message: Message, slots: Sequence[Slot]) -> Tensor:
+def _packed(message: Message, sharded_states: Sequence[ShardedState]) -> Tensor:
     """Return the bytes of a message's units, end to end."""
-    parts = [slots[p.slot].units(p.taken_from, p.units).contiguous().view(-1).view(torch.uint8) for p in message]
+    parts = [
+        sharded_states[p.state].units(p.taken_from, p.units).contiguous().view(-1).view(torch.uint8) for p in message
+    ]
     return torch.cat(parts)
 
 
-def _unpack(message: Message, data: Tensor, slots: Sequence[Slot]) -> None:
+def _unpack(message: Message, data: Tensor, sharded_states: Sequence[ShardedState]) -> None:
     """Put the units of a message into their places."""
-    sizes = [p.units * slots[p.slot].unit_bytes for p in message]
+    sizes = [p.units * sharded_states[p.state].unit_bytes for p in message]
     for piece, part in zip(message, data.split(sizes), strict=True):
-        target = slots[piece.slot].units(piece.put_at, piece.units)
+        target = sharded_states[piece.state].units(piece.put_at, piece.units)
         target.copy_(part.clone().view(target.dtype).view(target.shape))  # a clone, for types need their alignment

@@ -45,7 +45,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Lineage:
+class ColumnPartition:
     """One linear's columns of one step.
 
     kept: computed here. pruned: computed nowhere, their gradients are imputed. given: computed elsewhere.

@@ -25,7 +25,7 @@ from heterotp_trainer.tensor_parallel.context import TPContext
 Arriving = Callable[[], Tensor | None]
 
 
-class Courier:
+class ColumnTransport:
     """Point to point: what scatterGather does throughout, and broadcastReduce where nothing is shared."""
 
     merges = False  # whether what flows into an all-reduce anyway is added there by the receiver
@@ -106,7 +106,7 @@ class Courier:
             self.tp.device.settle_transfer(nbytes, steps)
 
 
-class BroadcastReduce(Courier):
+class BroadcastReduceTransport(ColumnTransport):
     """Trees in place of a queue at the sender: others pass on what they have got and sum up what they pass."""
 
     merges = True
@@ -166,6 +166,6 @@ def start(operations: list[dist.P2POp]) -> list[dist.Work]:
     return dist.batch_isend_irecv(operations) if operations else []
 
 
-def courier(tp: TPContext, migration: Migration) -> Courier:
+def transport_for(tp: TPContext, migration: Migration) -> ColumnTransport:
     """Return the courier of a migration's primitive."""
-    return (BroadcastReduce if migration.primitive == "broadcastReduce" else Courier)(tp, migration)
+    return (BroadcastReduceTransport if migration.primitive == "broadcastReduce" else ColumnTransport)(tp, migration)

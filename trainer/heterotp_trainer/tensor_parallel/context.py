@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 from heterotp_trainer.devices.device import Device
 from heterotp_trainer.devices.phase_clock import Clock
-from heterotp_trainer.plans.unit_plan import Family, Plan
+from heterotp_trainer.plans.unit_plan import Family, UnitPlan
 
 
 @dataclass
@@ -22,7 +22,7 @@ class TPContext:
     ranks: int
     device: Device
     clock: Clock
-    plan: Plan
+    plan: UnitPlan
     dtype: torch.dtype = torch.float32
     slowness: tuple[float, ...] = ()
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from heterotp_trainer.plans.linears import Parallel
 from heterotp_trainer.tensor_parallel.collectives import start_sum
-from heterotp_trainer.tensor_parallel.column_partition import Lineage
+from heterotp_trainer.tensor_parallel.column_partition import ColumnPartition
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.product import multiply, rows_of
 from heterotp_trainer.tensor_parallel.regions import enter_unit, leave_unit
@@ -86,16 +86,16 @@ class ParallelLinear(nn.Module):
         super().__init__()
         self.tp, self.spec, self.name = tp, spec, name
         self.weight = sharded_parameter(f"{name}.weight", full_shape, spec, tp.owned(spec.family), INIT_STD, seed)
-        self.lineage: Lineage | None = None
+        self.partition: ColumnPartition | None = None
         self.rows = self.calls = 0
 
-    def _lineage(self, x: Tensor) -> Lineage | None:
+    def _partition(self, x: Tensor) -> ColumnPartition | None:
         """Return the lineage of this step; an evaluation leaves nothing out."""
         if not self.training:
             return None
         self.rows = rows_of(x).shape[0]
         self.calls += 1
-        return self.lineage
+        return self.partition
 
 
 class ColumnParallelLinear(ParallelLinear):
@@ -112,13 +112,13 @@ class ColumnParallelLinear(ParallelLinear):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return X W_i^T + b_i, the columns of this rank's units: [..., D] -> [..., R_i]."""
-        lineage, weight = self._lineage(x), self.weight
+        partition, weight = self._partition(x), self.weight
         bias: Tensor | None = self.bias
-        if lineage is None:
+        if partition is None:
             out = _ColumnLinear.apply(x, weight, self.tp)
-        elif lineage.units is not None:  # whole units are left out: rows of W, and the columns that fc2 would drop
-            bias = None if bias is None else bias[lineage.units.ids]
-            out = _ColumnLinear.apply(x, weight.index_select(0, lineage.units.ids), self.tp)
+        elif partition.units is not None:  # whole units are left out: rows of W, and the columns that fc2 would drop
+            bias = None if bias is None else bias[partition.units.ids]
+            out = _ColumnLinear.apply(x, weight.index_select(0, partition.units.ids), self.tp)
         else:
             out = ResizedColumn.apply(x, weight, self)
         out = enter_unit(out, self.tp.clock, self.spec.family)
@@ -139,11 +139,11 @@ class RowParallelLinear(ParallelLinear):
     def forward(self, x: Tensor) -> Tensor:
         """Return sum_i X_i W_i^T + b, the same on every rank: [..., R_i] -> [..., D]."""
         x = leave_unit(x, self.tp.clock, self.spec.family)
-        lineage = self._lineage(x)
-        if lineage is None:
+        partition = self._partition(x)
+        if partition is None:
             out: Tensor = _RowLinear.apply(x, self.weight, self.bias, self.tp)
-        elif lineage.units is not None:
-            out = _RowLinear.apply(x, self.weight.index_select(1, lineage.units.ids), self.bias, self.tp)
+        elif partition.units is not None:
+            out = _RowLinear.apply(x, self.weight.index_select(1, partition.units.ids), self.bias, self.tp)
         else:
             out = ResizedRow.apply(x, self.weight, self.bias, self)
         return out

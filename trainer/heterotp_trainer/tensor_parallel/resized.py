@@ -23,8 +23,8 @@ from torch import Tensor
 
 from heterotp_trainer.devices.phase_clock import phase
 from heterotp_trainer.tensor_parallel.collectives import start_sum
-from heterotp_trainer.tensor_parallel.column_partition import Lineage
-from heterotp_trainer.tensor_parallel.column_transport import Courier, courier
+from heterotp_trainer.tensor_parallel.column_partition import ColumnPartition
+from heterotp_trainer.tensor_parallel.column_transport import ColumnTransport, transport_for
 from heterotp_trainer.tensor_parallel.columns import ColumnSet
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.product import multiply, rows_of
@@ -34,7 +34,7 @@ class Resizable(Protocol):
     """What the functions below need of a linear."""
 
     tp: TPContext
-    lineage: Lineage | None
+    partition: ColumnPartition | None
 
 
 @contextmanager
@@ -52,19 +52,19 @@ def _packed(columns: ColumnSet, tensors: Sequence[Tensor], tp: TPContext) -> Ten
         return torch.cat([columns.gather(tensor).to(tp.dtype) for tensor in tensors])
 
 
-def _kept(lineage: Lineage, matrix: Tensor, tp: TPContext) -> Tensor:
+def _kept(partition: ColumnPartition, matrix: Tensor, tp: TPContext) -> Tensor:
     """Return the kept columns in the type that is computed in."""
     with copying(tp):
-        return lineage.kept.gather(matrix).to(tp.dtype)
+        return partition.kept.gather(matrix).to(tp.dtype)
 
 
-def _imputed(lineage: Lineage, name: str, gradient: Tensor, tp: TPContext) -> Tensor:
+def _imputed(partition: ColumnPartition, name: str, gradient: Tensor, tp: TPContext) -> Tensor:
     with copying(tp):
-        return lineage.impute(name, gradient)
+        return partition.impute(name, gradient)
 
 
-def _couriers(lineage: Lineage, tp: TPContext) -> list[Courier]:
-    return [courier(tp, migration) for migration in lineage.migrations]
+def _transports(partition: ColumnPartition, tp: TPContext) -> list[ColumnTransport]:
+    return [transport_for(tp, migration) for migration in partition.migrations]
 
 
 class ResizedColumn(torch.autograd.Function):
@@ -72,16 +72,16 @@ class ResizedColumn(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, linear: Resizable) -> Tensor:
-        tp, lineage = linear.tp, linear.lineage
-        assert lineage is not None
-        ctx.tp, ctx.lineage, ctx.couriers, ctx.shape = tp, lineage, _couriers(lineage, tp), x.shape
+        tp, partition = linear.tp, linear.partition
+        assert partition is not None
+        ctx.tp, ctx.partition, ctx.transports, ctx.shape = tp, partition, _transports(partition, tp), x.shape
         ctx.weight_dtype = weight.dtype
         flat = rows_of(x)
-        arriving = [c.send_columns(_outgoing(c, lineage, [weight], tp), c.migration.outputs) for c in ctx.couriers]
-        own_x, own_w = _kept(lineage, flat, tp), _kept(lineage, weight, tp)
+        arriving = [c.send_columns(_outgoing(c, partition, [weight], tp), c.migration.outputs) for c in ctx.transports]
+        own_x, own_w = _kept(partition, flat, tp), _kept(partition, weight, tp)
         out = multiply(own_x, own_w.t(), tp)
         saved = [own_x, own_w]
-        for each, arrives in zip(ctx.couriers, arriving, strict=True):
+        for each, arrives in zip(ctx.transports, arriving, strict=True):
             theirs, part = arrives(), None
             if each.piece is not None and theirs is not None:
                 their_x = _selected(each, flat, tp)
@@ -95,55 +95,59 @@ class ResizedColumn(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         own_x, own_w, *theirs = ctx.saved_tensors
-        tp, lineage, dy = ctx.tp, ctx.lineage, rows_of(grad).contiguous()
+        tp, partition, dy = ctx.tp, ctx.partition, rows_of(grad).contiguous()
         arriving = [
-            each.send_whole(dy if each.sends else None, len(dy), each.migration.outputs) for each in ctx.couriers
+            each.send_whole(dy if each.sends else None, len(dy), each.migration.outputs) for each in ctx.transports
         ]
         dx = multiply(dy, own_w, tp)
-        dx = _imputed(lineage, "input", dx, tp)
-        received = _received(ctx.couriers, arriving, theirs)
+        dx = _imputed(partition, "input", dx, tp)
+        received = _received(ctx.transports, arriving, theirs)
         for each, (dy_s, _, w_s) in received:
-            _give_dx(each, dy_s, w_s, dx, lineage, tp)
-        lineage.remember("input", dx)
+            _give_dx(each, dy_s, w_s, dx, partition, tp)
+        partition.remember("input", dx)
         finish = start_sum(dx, tp)
         dw = multiply(dy.t(), own_x, tp)
-        dw = _imputed(lineage, "weight", dw, tp)
+        dw = _imputed(partition, "weight", dw, tp)
         for each, (dy_s, x_s, _) in received:
-            _give_dw(each, dy_s, x_s, dw, lineage, tp)
-        lineage.remember("weight", dw)
+            _give_dw(each, dy_s, x_s, dw, partition, tp)
+        partition.remember("weight", dw)
         return finish().view(ctx.shape), dw.to(ctx.weight_dtype), None
 
 
-Received = list[tuple[Courier, tuple[Tensor | None, Tensor | None, Tensor | None]]]
+Received = list[tuple[ColumnTransport, tuple[Tensor | None, Tensor | None, Tensor | None]]]
 
 
-def _received(couriers: list[Courier], arriving: Sequence[Any], theirs: list[Tensor]) -> Received:
+def _received(transports: list[ColumnTransport], arriving: Sequence[Any], theirs: list[Tensor]) -> Received:
     """Return per courier dY_s, X[:, C] and W_s[:, C], where this rank has a piece of it."""
     pairs = iter(zip(theirs[::2], theirs[1::2], strict=True))
     out: Received = []
-    for each, arrives in zip(couriers, arriving, strict=True):
+    for each, arrives in zip(transports, arriving, strict=True):
         dy = arrives()
         x, w = next(pairs) if each.piece is not None else (None, None)
         out.append((each, (dy if each.piece is not None else None, x, w)))
     return out
 
 
-def _outgoing(each: Courier, lineage: Lineage, tensors: Sequence[Tensor], tp: TPContext) -> Tensor | None:
+def _outgoing(
+    each: ColumnTransport, partition: ColumnPartition, tensors: Sequence[Tensor], tp: TPContext
+) -> Tensor | None:
     """Return what the sender sends of these matrices; None on other ranks."""
     if not each.sends:
         return None
-    assert lineage.given is not None
-    return _packed(lineage.given, tensors, tp)
+    assert partition.given is not None
+    return _packed(partition.given, tensors, tp)
 
 
-def _selected(each: Courier, x: Tensor, tp: TPContext) -> Tensor:
+def _selected(each: ColumnTransport, x: Tensor, tp: TPContext) -> Tensor:
     """Return X[:, C], this rank's piece of the columns given: X is the same on all ranks."""
     assert each.piece is not None and each.migration.ids is not None
     with copying(tp):
         return x.index_select(1, each.migration.ids[each.piece.start : each.piece.stop])
 
 
-def _give_dx(each: Courier, dy: Tensor | None, w: Tensor | None, dx: Tensor, lineage: Lineage, tp: TPContext) -> None:
+def _give_dx(
+    each: ColumnTransport, dy: Tensor | None, w: Tensor | None, dx: Tensor, partition: ColumnPartition, tp: TPContext
+) -> None:
     """Bring dX[:, C] into the coming all-reduce: by the receiver itself, else by way of the sender."""
     part = None
     if dy is not None and w is not None:
@@ -155,18 +159,20 @@ def _give_dx(each: Courier, dy: Tensor | None, w: Tensor | None, dx: Tensor, lin
                 dx.index_add_(1, each.migration.ids[each.piece.start : each.piece.stop], part)
         return
     returned = each.return_columns(part, len(dx))
-    if returned is not None and lineage.given is not None:
-        lineage.given.put(dx, returned)
+    if returned is not None and partition.given is not None:
+        partition.given.put(dx, returned)
 
 
-def _give_dw(each: Courier, dy: Tensor | None, x: Tensor | None, dw: Tensor, lineage: Lineage, tp: TPContext) -> None:
+def _give_dw(
+    each: ColumnTransport, dy: Tensor | None, x: Tensor | None, dw: Tensor, partition: ColumnPartition, tp: TPContext
+) -> None:
     """Return dW[:, C] to the sender, whose columns they are."""
     part = None
     if dy is not None and x is not None:
         part = multiply(dy.t(), x, tp)
     returned = each.return_columns(part, each.migration.outputs)
-    if returned is not None and lineage.given is not None:
-        lineage.given.put(dw, returned)
+    if returned is not None and partition.given is not None:
+        partition.given.put(dw, returned)
 
 
 class ResizedRow(torch.autograd.Function):
@@ -174,18 +180,18 @@ class ResizedRow(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, linear: Resizable) -> Tensor:
-        tp, lineage = linear.tp, linear.lineage
-        assert lineage is not None
-        ctx.tp, ctx.lineage, ctx.couriers = tp, lineage, _couriers(lineage, tp)
+        tp, partition = linear.tp, linear.partition
+        assert partition is not None
+        ctx.tp, ctx.partition, ctx.transports = tp, partition, _transports(partition, tp)
         ctx.shape, ctx.weight_dtype, ctx.bias_dtype = x.shape, weight.dtype, None if bias is None else bias.dtype
         flat, outputs = rows_of(x), weight.shape[0]
         arriving = [
-            c.send_columns(_outgoing(c, lineage, [flat, weight], tp), len(flat) + outputs) for c in ctx.couriers
+            c.send_columns(_outgoing(c, partition, [flat, weight], tp), len(flat) + outputs) for c in ctx.transports
         ]
-        own_x, own_w = _kept(lineage, flat, tp), _kept(lineage, weight, tp)
+        own_x, own_w = _kept(partition, flat, tp), _kept(partition, weight, tp)
         out = multiply(own_x, own_w.t(), tp)
         saved = [own_x, own_w]
-        for each, arrives in zip(ctx.couriers, arriving, strict=True):
+        for each, arrives in zip(ctx.transports, arriving, strict=True):
             theirs, part = arrives(), None
             if each.piece is not None and theirs is not None:
                 their_x, their_w = theirs[: len(flat)], theirs[len(flat) :]
@@ -199,26 +205,26 @@ class ResizedRow(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None]:
         own_x, own_w, *theirs = ctx.saved_tensors
-        tp, lineage, dy = ctx.tp, ctx.lineage, rows_of(grad).contiguous()
+        tp, partition, dy = ctx.tp, ctx.partition, rows_of(grad).contiguous()
         dx, dw = multiply(dy, own_w, tp), multiply(dy.t(), own_x, tp)
-        dx, dw = _imputed(lineage, "input", dx, tp), _imputed(lineage, "weight", dw, tp)
+        dx, dw = _imputed(partition, "input", dx, tp), _imputed(partition, "weight", dw, tp)
         pairs = iter(zip(theirs[::2], theirs[1::2], strict=True))
-        for each in ctx.couriers:
+        for each in ctx.transports:
             piece = None
             if each.piece is not None:
                 x, w = next(pairs)
                 piece = torch.cat([multiply(dy, w, tp), multiply(dy.t(), x, tp)])
             returned = each.return_columns(piece, len(dy) + dy.shape[1])
-            if returned is not None and lineage.given is not None:
-                lineage.given.put(dx, returned[: len(dy)])
-                lineage.given.put(dw, returned[len(dy) :])
-        lineage.remember("input", dx)
-        lineage.remember("weight", dw)
+            if returned is not None and partition.given is not None:
+                partition.given.put(dx, returned[: len(dy)])
+                partition.given.put(dw, returned[len(dy) :])
+        partition.remember("input", dx)
+        partition.remember("weight", dw)
         db = None if ctx.bias_dtype is None else dy.sum(0, dtype=ctx.bias_dtype)
         return dx.view(ctx.shape), dw.to(ctx.weight_dtype), db, None
 
 
-def _merged(each: Courier, out: Tensor, part: Tensor | None, tp: TPContext) -> Tensor:
+def _merged(each: ColumnTransport, out: Tensor, part: Tensor | None, tp: TPContext) -> Tensor:
     """Return this rank's partial sum with what was computed for the sender: added here, or at the sender."""
     if each.merges:
         return out if part is None else out.add_(part)

@@ -79,7 +79,7 @@ def test_documents_plans_and_injections_hold_from_the_same_iteration_on_every_ra
     assert common[0] == common[1] == common[2]
     assert [*dict.fromkeys(each["generation"] for each in common[0])] == [0, 1, 2, 3]
     assert len({each["plan"] for each in common[0]}) > 3
-    history = {line["iteration"]: (line["generation"], line["plan"]) for line in run.history()}
+    history = {line["iteration"]: (line["generation"], line["decisionId"]) for line in run.history()}
     told = [each for each in common[0] if each["iteration"] in history]
     assert [history[each["iteration"]] for each in told] == [(each["generation"], each["plan"]) for each in told]
     assert len(told) >= len(common[0]) - 1  # what holds after the last iteration held in none
@@ -139,6 +139,6 @@ def test_losses_under_migration_are_those_without(unmoved, tmp_path, training, p
     tell(tmp_path, 1, "MIG", mig={"fixedRatio": 0.5, "ranks": [0], "primitive": primitive})
     found, run = losses(tmp_path, **training)
     assert [rank["migratedRatio"] for rank in run.read("report.json")["ranks"]] == pytest.approx([0.5, 0, 0], abs=0.01)
-    assert sum(line["plan"] == 1 for line in run.history()) >= ITERATIONS - 3
+    assert sum(line["decisionId"] == 1 for line in run.history()) >= ITERATIONS - 3
     precision = training["precision"]
     assert len(found) == ITERATIONS and found == pytest.approx(unmoved[precision], rel=TOLERANCE[precision])

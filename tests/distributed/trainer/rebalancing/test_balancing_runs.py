@@ -114,7 +114,7 @@ def test_gradient_accumulation_and_recomputation_see_one_choice_of_columns(launc
     assert [rank["prunedRatio"] for rank in run.read("report.json")["ranks"]] == pytest.approx([0.5, 0, 0.5], abs=0.01)
 
 
-EVERYWHERE = ("forward", "backward", "sum", "return", "optimizer", "exchange", "pretest", "columns", "document")
+EVERYWHERE = ("forward", "backward", "sum", "return", "optimizer", "exchange", "calibration", "columns", "document")
 
 
 @pytest.mark.parametrize(

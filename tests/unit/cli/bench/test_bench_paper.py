@@ -122,7 +122,7 @@ def test_what_is_measured_otherwise_is_measured_anew():
 
 def line(plan=1, seconds=1.0, measured=True):
     ranks = [{"matmul": 0.5}, {"matmul": 0.25}]
-    return {"plan": plan, "iterationSeconds": seconds, "measured": measured, "ranks": ranks}
+    return {"decisionId": plan, "iterationSeconds": seconds, "measured": measured, "ranks": ranks}
 
 
 @pytest.mark.parametrize(

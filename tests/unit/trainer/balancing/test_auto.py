@@ -7,7 +7,7 @@ from heterotp_trainer.balancing.decide import decide
 from heterotp_trainer.balancing.history import Observation
 from heterotp_trainer.balancing.strategies.auto import RECENT
 from heterotp_trainer.plans.linears import Line, Link
-from heterotp_trainer.plans.unit_plan import Plan
+from heterotp_trainer.plans.unit_plan import UnitPlan
 from support.resharding_world import HEADS, UNITS, machine, one, simulation, train
 
 FLUID = {2.0: 8 / 7.5, 4.0: 8 / 7.25, 8.0: 8 / 7.125}
@@ -39,13 +39,13 @@ def test_units_return_home_when_the_straggler_recovers():
     assert run.plan.ownership.shards != run.machine.shards
     after = train(run, one(1.0), 30)
     assert len(moves(after)) == 1
-    assert run.plan.ownership.shards == Plan.even(8, HEADS, UNITS)
+    assert run.plan.ownership.shards == UnitPlan.even(8, HEADS, UNITS)
     assert after[-1].seconds == pytest.approx(1.0)
 
 
 def test_declared_shares_are_home_to_which_units_return():
     speeds = [0.5, 0.5] + [1.0] * 6
-    plan = Plan.from_speeds(speeds, HEADS, UNITS)
+    plan = UnitPlan.from_speeds(speeds, HEADS, UNITS)
     run = simulation(machine(plan=plan, slowness=tuple(1 / each for each in speeds)))
     usual = 1 / np.array(speeds)
     train(run, usual.tolist(), 10)
@@ -73,7 +73,7 @@ def test_who_was_slow_from_the_start_is_seen_too():
 
 
 def test_declared_speeds_are_no_reason_to_move():
-    plan = Plan.from_speeds([0.25] + [1.0] * 7, HEADS, UNITS)
+    plan = UnitPlan.from_speeds([0.25] + [1.0] * 7, HEADS, UNITS)
     run = simulation(machine(plan=plan, slowness=(4.0,) + (1.0,) * 7))
     after = train(run, one(4.0), 60)
     assert moves(after) == []
@@ -81,10 +81,10 @@ def test_declared_speeds_are_no_reason_to_move():
 
 
 def test_speeds_declared_wrongly_are_corrected():
-    plan = Plan.from_speeds([0.25] + [1.0] * 7, HEADS, UNITS)
+    plan = UnitPlan.from_speeds([0.25] + [1.0] * 7, HEADS, UNITS)
     run = simulation(machine(plan=plan, slowness=(4.0,) + (1.0,) * 7))
     train(run, one(1.0), 30)
-    assert run.plan.ownership.shards == Plan.even(8, HEADS, UNITS)
+    assert run.plan.ownership.shards == UnitPlan.even(8, HEADS, UNITS)
 
 
 def test_a_move_waits_until_it_is_worth_its_price():
@@ -156,7 +156,7 @@ def test_eviction_is_done_at_once_and_undone():
     assert "evicts rank 3" in run.plan.reason
     run.policy = run.policy.model_copy(update={"reshard": None})
     train(run, one(1.0), 12)
-    assert run.plan.ownership.shards == Plan.even(8, HEADS, UNITS)
+    assert run.plan.ownership.shards == UnitPlan.even(8, HEADS, UNITS)
     assert "evicts nobody any more" in run.plan.reason
 
 
@@ -165,7 +165,7 @@ def test_who_owns_nothing_is_seen_to_recover():
     train(run, one(40.0), 30)
     assert run.plan.ownership.shards.counts("heads")[0] == 0
     train(run, one(1.0), 30)
-    assert run.plan.ownership.shards == Plan.even(8, HEADS, UNITS)
+    assert run.plan.ownership.shards == UnitPlan.even(8, HEADS, UNITS)
 
 
 def test_whole_heads_are_no_reason_for_a_straggler():
@@ -179,9 +179,9 @@ def test_a_limit_that_cannot_be_kept_is_said_and_nothing_moves():
     run = simulation(reshard={"memory_limit_bytes": 1})
     assert moves(train(run, one(4.0), 30)) == []
     assert run.plan.reason == "AUTO: no shares keep minUnits and memoryLimitBytes: units stay"
-    number = run.plan.serial
+    number = run.plan.decision_id
     train(run, one(4.0), 10)
-    assert run.plan.serial == number  # said once
+    assert run.plan.decision_id == number  # said once
 
 
 def test_the_reason_names_ranks_units_bytes_and_seconds():
@@ -229,7 +229,7 @@ def answered(run, *answers):
 
 def test_units_move_when_every_rank_has_the_memory():
     run = proposed()
-    number, wanted = run.plan.ownership.proposal.number, run.plan.ownership.proposal.shards
+    number, wanted = run.plan.ownership.proposal.decision_id, run.plan.ownership.proposal.shards
     for waiting in ([], [0] * 8, [number] * 7 + [0], [number - 1] * 8):
         assert answered(run, *waiting) is run.plan
     plan = answered(run, *[number] * 8)
@@ -239,7 +239,7 @@ def test_units_move_when_every_rank_has_the_memory():
 
 def test_who_lacked_the_memory_is_not_asked_again_for_a_while():
     run = proposed()
-    number = run.plan.ownership.proposal.number
+    number = run.plan.ownership.proposal.decision_id
     plan = answered(run, *[number] * 6, -number, -number)
     assert plan.ownership.shards == run.machine.shards and plan.ownership.proposal is None
     assert plan.reason.endswith("ranks 6, 7 lacked memory for it: units stay where they are")
@@ -252,9 +252,9 @@ def test_who_lacked_the_memory_is_not_asked_again_for_a_while():
 
 
 def test_a_limit_is_kept_although_everybody_is_as_fast_as_expected():
-    plan = Plan.from_speeds([4.0] + [1.0] * 7, HEADS, UNITS)
+    plan = UnitPlan.from_speeds([4.0] + [1.0] * 7, HEADS, UNITS)
     found = machine(plan=plan, slowness=(0.25,) + (1.0,) * 7)
-    whole = HEADS * found.costs.moving.heads_bytes + UNITS * found.costs.moving.ffn_bytes
+    whole = HEADS * found.costs.unit_move.heads_bytes + UNITS * found.costs.unit_move.ffn_bytes
     run = simulation(found)
     fast = [0.25] + [1.0] * 7
     assert moves(train(run, fast, 30)) == []
@@ -278,7 +278,7 @@ def test_plans_differ_by_who_owns_what_and_by_what_is_proposed():
     run = proposed()
     asked = run.plan
     assert asked.hash != simulation().plan.hash
-    assert answered(run, *[asked.ownership.proposal.number] * 8).work == asked.work
+    assert answered(run, *[asked.ownership.proposal.decision_id] * 8).work == asked.work
 
 
 def test_nothing_is_decided_before_anything_was_measured():

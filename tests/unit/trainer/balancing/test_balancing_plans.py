@@ -10,7 +10,7 @@ from heterotp_trainer.boundary.exchange import Report
 from heterotp_trainer.devices.phase_clock import PHASES
 from heterotp_trainer.plans.grains import grain_for
 from heterotp_trainer.plans.work_plan import Piece, WorkPlan
-from heterotp_trainer.plans.work_reduction import Taken
+from heterotp_trainer.plans.work_reduction import WorkReduction
 from heterotp_trainer.rebalancing.balancer import observation
 from hypothesis import given, settings
 from support.balancing_world import POLICIES, even_costs, history_of, seen, situations
@@ -54,10 +54,10 @@ def halves(settings):
 
 def check_feasible(plan, costs, settings):
     receivers, (zero, mig) = [rank for rank, _ in plan.receivers], halves(settings)
-    assert set(plan.taken) <= set(plan.stragglers)
+    assert set(plan.reductions_by_rank) <= set(plan.stragglers)
     assert len(set(receivers)) == len(receivers) and not set(receivers) & set(plan.stragglers)
-    assert pruned_share(costs, plan.taken) <= settings.pruned_share_limit
-    for rank, classes in plan.reliefs:
+    assert pruned_share(costs, plan.reductions_by_rank) <= settings.pruned_share_limit
+    for rank, classes in plan.reductions:
         for linears, taken in zip(costs.classes, classes, strict=True):
             whole = linears.columns[rank]
             assert taken.pruned >= 0 and taken.migrated >= 0 and taken.pruned + taken.migrated <= whole
@@ -67,7 +67,7 @@ def check_feasible(plan, costs, settings):
     for k in range(len(costs.classes)):
         cut = plan.pieces(k)
         assert {piece.receiver for piece in cut} <= set(receivers) and all(piece.columns > 0 for piece in cut)
-        for rank, classes in plan.reliefs:
+        for rank, classes in plan.reductions:
             ranges = [(piece.start, piece.stop) for piece in cut if piece.sender == rank]
             assert [column for start, stop in ranges for column in range(start, stop)] == [*range(classes[k].migrated)]
 
@@ -79,7 +79,7 @@ def check_effects(plan, costs):
     given_away = sum(each.migrated * work for each, work in zip(shown, own, strict=True))
     assert sum(each.received for each in shown) * sum(own) / costs.ranks == pytest.approx(given_away)
     deleted = sum(each.pruned * work for each, work in zip(shown, own, strict=True))
-    assert deleted == pytest.approx(pruned_share(costs, plan.taken) * sum(own))
+    assert deleted == pytest.approx(pruned_share(costs, plan.reductions_by_rank) * sum(own))
 
 
 @given(situations())
@@ -90,9 +90,9 @@ def test_every_plan_is_feasible_and_says_what_it_does(situation):
         check_feasible(plan, costs, settings)
         check_effects(plan, costs)
         assert plan.reason.startswith((settings.strategy, "rank"))
-        moving = settings.strategy in ("RESHARD", "AUTO")
-        if settings.strategy == "None" or (moving and not settings.max_pruned_share):
-            assert not plan.reliefs
+        unit_move = settings.strategy in ("RESHARD", "AUTO")
+        if settings.strategy == "None" or (unit_move and not settings.max_pruned_share):
+            assert not plan.reductions
 
 
 @given(situations())
@@ -120,9 +120,9 @@ def test_mig_is_never_slower_than_doing_nothing(situation):
     costs, settings, observed = situation
     plan, last = followed(costs, settings, [observed[-1]] * 2 * settings.window)[-1], observed[-1]
     nothing = iteration_seconds(costs, last, {}, base_wait=min(last.wait))
-    found = iteration_seconds(costs, last, plan.taken, plan.receivers, plan.primitive, min(last.wait))
+    found = iteration_seconds(costs, last, plan.reductions_by_rank, plan.receivers, plan.primitive, min(last.wait))
     assert plan.predicted_seconds == (found if plan.stragglers else None)
-    assert found < nothing if plan.reliefs else found == nothing
+    assert found < nothing if plan.reductions else found == nothing
 
 
 @pytest.mark.parametrize("strategy", ["ZERO", "MIG", "SEMI", "AUTO", "None", "RESHARD"])
@@ -131,8 +131,8 @@ def test_a_straggler_is_relieved_as_the_strategy_says(strategy):
     plan = followed(even_costs(8), settings, [seen([4.0] + [1.0] * 7)] * 2)[-1]
     assert plan.stragglers == (0,)
     mine = effects(plan, even_costs(8))[0]
-    relieved = {"ZERO": (True, False), "AUTO": (True, False), "MIG": (False, True), "SEMI": (True, True)}
-    assert (mine.pruned > 0, mine.migrated > 0) == relieved.get(strategy, (False, False))
+    reduced = {"ZERO": (True, False), "AUTO": (True, False), "MIG": (False, True), "SEMI": (True, True)}
+    assert (mine.pruned > 0, mine.migrated > 0) == reduced.get(strategy, (False, False))
     assert plan.reason.startswith("rank 0 is 4.0x slower")
 
 
@@ -146,7 +146,7 @@ def test_what_semi_leaves_to_prune_is_whole_blocks(zero, mig, pruned, migrated):
     for tolerance, split in ((0.02, (pruned, migrated)), (1.0, (0, pruned + migrated))):
         semi = Semi(zero=Zero(grain=zero), mig=Mig(grain=mig), time_tolerance=tolerance)
         plan = followed(costs, policy("SEMI", semi=semi), [observed] * 2)[-1]
-        assert plan.reliefs == ((0, (Taken(*split),)),)
+        assert plan.reductions == ((0, (WorkReduction(*split),)),)
 
 
 # -- when to plan again -----------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ def test_a_plan_is_made_anew_for_other_stragglers_or_other_slowness(strategy, af
     found = decide(history, settings, plan, costs)
     assert (found is not plan) == again
     if again:
-        assert found.serial == plan.serial + 1 and found.basis == tuple(after)
+        assert found.decision_id == plan.decision_id + 1 and found.basis == tuple(after)
         assert found.stragglers == tuple(rank for rank, full in enumerate(after) if full > 1.3)
 
 
@@ -186,7 +186,7 @@ def test_another_policy_makes_another_plan():
     plan = decide(history, policy("ZERO"), WorkPlan(), costs)
     for other in (policy("ZERO", zero=Zero(imputation="Same")), policy("MIG"), policy("None"), FIXED_MIG):
         found = decide(history, other, plan, costs)
-        assert found.settings == other and found.serial > plan.serial and found.hash != plan.hash
+        assert found.settings == other and found.decision_id > plan.decision_id and found.hash != plan.hash
         assert decide(history, other, found, costs) is found
 
 
@@ -202,12 +202,12 @@ def test_another_window_does_not_forget_who_is_slow_either(observations):
     costs, history = even_costs(4), history_of(*[seen([2.0, 1, 1, 1])] * observations)
     plan = decide(history, policy("ZERO"), WorkPlan(), costs)
     found = decide(history.resized(3), policy("ZERO", window=3), plan, costs)
-    assert (found.stragglers, found.reliefs) == ((0,), plan.reliefs) and found.serial == plan.serial + 2
+    assert (found.stragglers, found.reductions) == ((0,), plan.reductions) and found.decision_id == plan.decision_id + 2
 
 
 def test_before_a_window_is_full_the_work_stays_as_it_is():
     plan = decide(history_of(seen([9.0, 1, 1, 1]), window=5), policy("ZERO", window=5), WorkPlan(), even_costs(4))
-    assert (plan.reliefs, plan.reason) == ((), "ZERO: no rank is known to be slow")
+    assert (plan.reductions, plan.reason) == ((), "ZERO: no rank is known to be slow")
 
 
 def test_the_least_wait_is_learnt_while_nothing_migrates():
@@ -221,6 +221,6 @@ def test_the_least_wait_is_learnt_while_nothing_migrates():
 
 def test_a_fixed_share_migrates_from_the_first_iteration_on():
     plan = decide(history_of(), FIXED_MIG, WorkPlan(), even_costs(3))
-    assert plan.reliefs == ((1, (Taken(0, 480),)),)
+    assert plan.reductions == ((1, (WorkReduction(0, 480),)),)
     assert plan.pieces(0) == (Piece(1, 2, 0, 240), Piece(1, 0, 240, 480))
     assert plan.reason == "MIG: 50% of the columns of rank 1 migrated, as the policy fixes it"

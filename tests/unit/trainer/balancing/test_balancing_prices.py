@@ -10,7 +10,7 @@ from heterotp_trainer.balancing.strategies.mig import receivers_of
 from heterotp_trainer.plans.arrays import interpolated
 from heterotp_trainer.plans.linears import Curve, Line, Link
 from heterotp_trainer.plans.work_plan import Piece, WorkPlan, pieces
-from heterotp_trainer.plans.work_reduction import Taken
+from heterotp_trainer.plans.work_reduction import WorkReduction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.balancing_world import all_costs, even_costs, seen
@@ -54,10 +54,10 @@ LINK = Link(broadcast=Line(1.0, 0.1), reduce=Line(10.0, 0.01), piece=Line(100.0,
 )
 def test_transfers_are_priced_by_what_goes_out_and_comes_back(parallel, primitive, seconds):
     costs = even_costs(3, parallel=parallel, link=LINK)
-    reliefs = {0: (Taken(0, 6),)}
-    assert transfer_seconds(costs, reliefs, 2, primitive) == pytest.approx(seconds)
+    reductions = {0: (WorkReduction(0, 6),)}
+    assert transfer_seconds(costs, reductions, 2, primitive) == pytest.approx(seconds)
     three = replace(costs, classes=(replace(costs.classes[0], calls=3),))
-    assert transfer_seconds(three, reliefs, 2, primitive) == pytest.approx(3 * seconds)
+    assert transfer_seconds(three, reductions, 2, primitive) == pytest.approx(3 * seconds)
 
 
 def test_an_iteration_takes_as_long_as_its_slowest_rank_and_its_transfers():
@@ -66,12 +66,12 @@ def test_an_iteration_takes_as_long_as_its_slowest_rank_and_its_transfers():
     costs = replace(even, curves=((bent,), even.curves[1], even.curves[2]))
     observed = seen([4.0, 1.0, 2.0], unit=[0.1, 0.2, 0.3], fixed=0.5)
     receivers = ((1, 1.0), (2, 0.5))
-    pruned, moved, cutting = {0: (Taken(480),)}, {0: (Taken(0, 480),)}, 0.01 + 0.02 + 0.2 * 0.5
+    pruned, moved, cutting = {0: (WorkReduction(480),)}, {0: (WorkReduction(0, 480),)}, 0.01 + 0.02 + 0.2 * 0.5
     assert iteration_seconds(costs, observed, {}, base_wait=0.25) == pytest.approx(4.6 + 0.25)
     assert iteration_seconds(costs, observed, pruned) == pytest.approx(4 * 0.8 + 0.6 + cutting)
     transfers = transfer_seconds(costs, moved, 2, "broadcastReduce")
     assert iteration_seconds(costs, observed, moved, receivers) == pytest.approx(4 * 0.8 + 0.6 + cutting + transfers)
-    all_moved = {0: (Taken(0, 960),)}  # 320 and so a third of its work more for rank 2, of speed 1/2
+    all_moved = {0: (WorkReduction(0, 960),)}  # 320 and so a third of its work more for rank 2, of speed 1/2
     transfers = transfer_seconds(costs, all_moved, 2, "broadcastReduce")
     assert iteration_seconds(costs, observed, all_moved, receivers) == pytest.approx(2 * 4 / 3 + 0.8 + transfers)
 
@@ -82,7 +82,7 @@ def test_received_work_is_scaled_to_the_receivers_shard(unit, seconds):
     curves = (*even.curves[:2], (Curve((0.0, 1.0), (0.0, 0.0)),))
     costs = replace(even, classes=(replace(even.classes[0], outputs=(32, 16, 0)),), curves=curves)
     observed = seen([4.0, 1.0, 0.0], unit=[0.0, 0.0, unit])
-    assert iteration_seconds(costs, observed, {0: (Taken(0, 960),)}, ((1, 1.0), (2, 1.0))) == seconds
+    assert iteration_seconds(costs, observed, {0: (WorkReduction(0, 960),)}, ((1, 1.0), (2, 1.0))) == seconds
 
 
 # -- who computes what ------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ def test_receivers_are_the_others_by_their_speed(full, columns, receivers):
 PLAN = WorkPlan(
     3,
     BalancingSettings(strategy="MIG"),
-    ((0, (Taken(8, 16), Taken(0, 4))),),
+    ((0, (WorkReduction(8, 16), WorkReduction(0, 4))),),
     ((1, 1.0), (2, 0.5)),
     stragglers=(0,),
     basis=(2.0, 1.0, 1.0),
@@ -159,15 +159,15 @@ PLAN = WorkPlan(
 @pytest.mark.parametrize(
     "change",
     [
-        {"serial": 4},  # of which random columns are drawn
-        {"reliefs": ((0, (Taken(16, 8), Taken(0, 4))),)},
-        {"reliefs": ((0, (Taken(0, 4), Taken(8, 16))),)},
-        {"reliefs": ((1, (Taken(8, 16), Taken(0, 4))),)},
+        {"decision_id": 4},  # of which random columns are drawn
+        {"reductions": ((0, (WorkReduction(16, 8), WorkReduction(0, 4))),)},
+        {"reductions": ((0, (WorkReduction(0, 4), WorkReduction(8, 16))),)},
+        {"reductions": ((1, (WorkReduction(8, 16), WorkReduction(0, 4))),)},
         {"receivers": ((2, 1.0), (1, 0.5))},
         {"receivers": ((1, 1.0), (2, 0.5 + 2**-53))},
         {"primitive": "scatterGather"},
     ],
-    ids=["serial", "pruned", "class", "rank", "order", "weight", "primitive"],
+    ids=["decision_id", "pruned", "class", "rank", "order", "weight", "primitive"],
 )
 def test_the_hash_tells_apart_what_ranks_do(change):
     assert replace(PLAN, **change).hash != PLAN.hash

@@ -30,9 +30,9 @@ def test_dearer_transfers_prune_more_and_cheaper_ones_migrate_more():
     pruned = {}
     for factor in (0.5, 4.0):
         found = decide(history, SEMI, plan, dearer(costs, factor))
-        assert (found.serial, found.repriced) == (plan.serial + 1, 1)
-        pruned[factor] = found.taken[0][0].pruned
-    assert pruned[0.5] < plan.taken[0][0].pruned < pruned[4.0]
+        assert (found.decision_id, found.repriced) == (plan.decision_id + 1, 1)
+        pruned[factor] = found.reductions_by_rank[0][0].pruned
+    assert pruned[0.5] < plan.reductions_by_rank[0][0].pruned < pruned[4.0]
 
 
 # its transfers are 0.076 of 1.147 s
@@ -54,7 +54,7 @@ def test_work_that_stays_the_same_keeps_its_number_and_gets_the_right_prediction
         seen([chi * noise for chi, noise in zip(SLOW, (1.02, 0.99, 1.01, 1.0, 0.98, 1.0, 1.01, 0.99), strict=True)])
     )
     found = decide(history, mig, plan, dearer(costs, 2.0))
-    assert (found.serial, found.hash, found.work) == (plan.serial, plan.hash, plan.work)
+    assert (found.decision_id, found.hash, found.work) == (plan.decision_id, plan.hash, plan.work)
     assert found.predicted_seconds > plan.predicted_seconds
     assert decide(history, mig, found, dearer(costs, 2.0)) is found
 
@@ -62,10 +62,10 @@ def test_work_that_stays_the_same_keeps_its_number_and_gets_the_right_prediction
 def test_two_plans_that_disappoint_do_not_take_turns_for_ever():
     costs = even_costs(8, parallel="row", link=LINK)
     history, plan = planned(costs)
-    serials = [plan.serial]
+    serials = [plan.decision_id]
     for turn in range(10):
         plan = decide(history, SEMI, plan, dearer(costs, 4.0 if turn % 2 else 0.25))
-        serials.append(plan.serial)
+        serials.append(plan.decision_id)
     assert serials[-1] == serials[0] + MOST_REPRICINGS
     history.add(seen([16.0, *SLOW[1:]]))  # another slowness is another case
     assert decide(history, SEMI, plan, costs).repriced == 0

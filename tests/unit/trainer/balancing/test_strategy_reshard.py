@@ -10,8 +10,8 @@ from heterotp_trainer.balancing.history import Observation
 from heterotp_trainer.balancing.strategies.reshard import (
     NEAR,
     PRECISION,
-    Case,
     Impossible,
+    ReshardProblem,
     Times,
     balanced,
     bounds_of,
@@ -20,7 +20,7 @@ from heterotp_trainer.balancing.strategies.reshard import (
     move_seconds,
     target,
 )
-from heterotp_trainer.plans.unit_plan import Plan
+from heterotp_trainer.plans.unit_plan import UnitPlan
 from hypothesis import given
 from hypothesis import strategies as st
 from support.resharding_world import HEADS, UNITS, machine, one
@@ -45,9 +45,9 @@ def seen_by(found, chis, unit=0.0, attention=0.0):
     )
 
 
-def case_of(chis, found=None, **seen):
+def reshard_problem(chis, found=None, **seen):
     found = found or machine(len(chis))
-    return Case(found.costs, seen_by(found, chis, **seen), found.shards)
+    return ReshardProblem(found.costs, seen_by(found, chis, **seen), found.shards)
 
 
 def every_split(total, ranks, least, most):
@@ -106,31 +106,33 @@ def test_no_other_shares_that_are_as_fast_move_less(problem):
     assert moved(found) <= min(map(moved, near))
 
 
-SKEWED = Plan.from_speeds([0.02] + [1.0] * 7, HEADS, UNITS)  # rank 0 owns a block and no head
+SKEWED = UnitPlan.from_speeds([0.02] + [1.0] * 7, HEADS, UNITS)  # rank 0 owns a block and no head
 
 
 def test_a_ranks_own_work_tells_its_pace_and_a_probe_that_of_who_has_none():
     found = machine(plan=SKEWED)
     assert found.costs.idle.tolist() == [True] + [False] * 7
     chis = np.array([3.0, 1.0, 1.0, 2.0, 1.0, 1.0, 1.0, 1.0])
-    case = Case(found.costs, seen_by(found, chis), SKEWED)
+    case = ReshardProblem(found.costs, seen_by(found, chis), SKEWED)
     assert case.pace == pytest.approx(chis)
     # forwards that are done again are counted as calls, so that all work seems done in 2/3 of the time
     counted_twice = replace(case.seen, full=case.seen.full * 2 / 3)
-    assert Case(found.costs, counted_twice, SKEWED).pace == pytest.approx(chis * 2 / 3)
-    assert Case(found.costs, counted_twice, SKEWED).even_seconds[0] == pytest.approx(3 * case.even_seconds[1] * 2 / 3)
+    assert ReshardProblem(found.costs, counted_twice, SKEWED).pace == pytest.approx(chis * 2 / 3)
+    assert ReshardProblem(found.costs, counted_twice, SKEWED).even_seconds[0] == pytest.approx(
+        3 * case.even_seconds[1] * 2 / 3
+    )
     nobody_said = replace(case.seen, pace=np.zeros(8), full=case.seen.full * (1 - found.costs.idle))
-    assert Case(found.costs, nobody_said, SKEWED).pace[0] == 1.0
+    assert ReshardProblem(found.costs, nobody_said, SKEWED).pace[0] == 1.0
 
 
 def test_what_a_rank_spends_whatever_it_owns_does_not_keep_units_from_it():
     """Rank 0 is as fast as all others; what it spends beside products is nearly the same for a block as for a share."""
     found = machine(plan=SKEWED)
     seen = replace(seen_by(found, [1.0] * 8), unit=np.array([0.03] + [0.04] * 7))
-    case = Case(found.costs, seen, SKEWED)
+    case = ReshardProblem(found.costs, seen, SKEWED)
     assert target(case, Reshard()) == {"heads": (4,) * 8, "ffn": (128,) * 8}
     # a slow rank may be slow in that, too
-    slow = Case(found.costs, replace(seen, pace=np.array([8.0] + [0.0] * 7)), SKEWED)
+    slow = ReshardProblem(found.costs, replace(seen, pace=np.array([8.0] + [0.0] * 7)), SKEWED)
     units = slow.times["ffn"].at([128] * 8) - slow.pace * case.times["ffn"].at([128] * 8)
     assert units[0] == pytest.approx(-7 * 0.04 + 8 * 0.04 - 0.04, abs=0.02)
 
@@ -144,9 +146,9 @@ def test_units_that_take_no_time_are_no_answer():
 
 def test_limits_are_kept_by_even_shares_too():
     found = machine()
-    moving = found.costs.moving
-    whole = HEADS * moving.heads_bytes + UNITS * moving.ffn_bytes
-    case = Case(found.costs, seen_by(found, [1.0] * 8), SKEWED)
+    unit_move = found.costs.unit_move
+    whole = HEADS * unit_move.heads_bytes + UNITS * unit_move.ffn_bytes
+    case = ReshardProblem(found.costs, seen_by(found, [1.0] * 8), SKEWED)
     assert target(case, Reshard(memory_limit_bytes=int(whole * 0.2))) == {"heads": (4,) * 8, "ffn": (128,) * 8}
     assert keeps_limits(case, Reshard(memory_limit_bytes=int(whole * 0.2)))
     assert not keeps_limits(case, Reshard(memory_limit_bytes=int(whole * 0.13)))
@@ -187,7 +189,7 @@ def test_curves_of_both_linears_add_up_by_units(chi):
 
 
 def test_times_do_not_depend_on_who_owns_the_units_now():
-    even, other = machine(8), machine(8, plan=Plan.from_speeds([0.2] + [1.0] * 7, HEADS, UNITS))
+    even, other = machine(8), machine(8, plan=UnitPlan.from_speeds([0.2] + [1.0] * 7, HEADS, UNITS))
     pace, nothing = np.array(one(4.0)), np.zeros(8)
     for family in ("heads", "ffn"):
         a, b = (family_times(m.costs, pace, nothing, family).at([7] * 8).tolist() for m in (even, other))
@@ -196,7 +198,7 @@ def test_times_do_not_depend_on_who_owns_the_units_now():
 
 @pytest.mark.parametrize("chis", [one(2.0), one(8.0), [8.0, 6.0, 4.0, 2.0, 1, 1, 1, 1]], ids=str)
 def test_each_family_is_balanced_on_its_own_near_its_limit(chis):
-    case = case_of(chis)
+    case = reshard_problem(chis)
     counts = target(case, Reshard(grain=1))
     fluid = len(chis) / sum(1 / chi for chi in chis)
     ffn = float(case.times["ffn"].at(counts["ffn"]).max())
@@ -219,38 +221,38 @@ def nearby(chis):
 
 
 def test_a_very_slow_rank_may_lose_all_heads_but_keeps_a_block_of_hidden_units():
-    counts = target(case_of(one(50.0)), Reshard())
+    counts = target(reshard_problem(one(50.0)), Reshard())
     assert counts["heads"][0] == 0
     assert counts["ffn"][0] == 4  # a block: 1024 / 8 / 32
-    assert target(case_of(one(50.0)), Reshard(min_units=0))["ffn"][0] in (0, 4)
-    assert target(case_of(one(50.0)), Reshard(min_units=30))["ffn"][0] == 32
+    assert target(reshard_problem(one(50.0)), Reshard(min_units=0))["ffn"][0] in (0, 4)
+    assert target(reshard_problem(one(50.0)), Reshard(min_units=30))["ffn"][0] == 32
 
 
 def test_other_work_that_moves_with_units_counts():
-    slow = target(case_of(one(4.0), unit=0.0), Reshard())
-    with_more = target(case_of(one(4.0), unit=0.3, attention=0.1), Reshard())
+    slow = target(reshard_problem(one(4.0), unit=0.0), Reshard())
+    with_more = target(reshard_problem(one(4.0), unit=0.3, attention=0.1), Reshard())
     # softmax and the like are not slowed: a rank that is slow in products alone may keep more
     assert with_more["ffn"][0] > slow["ffn"][0]
     assert with_more["heads"][0] >= slow["heads"][0]
 
 
 def test_even_shares_are_taken_where_nothing_is_really_faster():
-    found = machine(8, plan=Plan.from_speeds([0.98] + [1.0] * 7, HEADS, UNITS))
-    counts = target(case_of([1.005] + [1.0] * 7, found), Reshard())
+    found = machine(8, plan=UnitPlan.from_speeds([0.98] + [1.0] * 7, HEADS, UNITS))
+    counts = target(reshard_problem([1.005] + [1.0] * 7, found), Reshard())
     assert counts["ffn"] == (UNITS // 8,) * 8
 
 
 def test_who_is_evicted_owns_nothing():
-    counts = target(case_of([1.0] * 4), Reshard(evict=[1, 2]))
+    counts = target(reshard_problem([1.0] * 4), Reshard(evict=[1, 2]))
     assert [counts[f][r] for f in ("heads", "ffn") for r in (1, 2)] == [0, 0, 0, 0]
     assert sum(counts["heads"]) == HEADS and sum(counts["ffn"]) == UNITS
 
 
 def test_a_memory_limit_caps_each_family():
     found = machine(4)
-    moving = found.costs.moving
-    whole = HEADS * moving.heads_bytes + UNITS * moving.ffn_bytes
-    case = case_of(one(8.0, 4), found)
+    unit_move = found.costs.unit_move
+    whole = HEADS * unit_move.heads_bytes + UNITS * unit_move.ffn_bytes
+    case = reshard_problem(one(8.0, 4), found)
     free = target(case, Reshard())
     assert max(free["ffn"]) > 0.3 * UNITS
     counts = target(case, Reshard(memory_limit_bytes=int(0.3 * whole)))
@@ -264,15 +266,15 @@ def test_a_move_costs_the_longest_queue_of_bytes():
     found = machine(4)
     before = {"heads": (8, 8, 8, 8), "ffn": (256,) * 4}
     after = {"heads": (5, 9, 9, 9), "ffn": (256, 128, 320, 320)}
-    heads, ffn = found.costs.moving.heads_bytes, found.costs.moving.ffn_bytes
+    heads, ffn = found.costs.unit_move.heads_bytes, found.costs.unit_move.ffn_bytes
     longest = max(3 * heads, 128 * ffn, heads + 64 * ffn)
     assert move_seconds(found.costs, before, after) == pytest.approx(longest * 1e-9)
     assert move_seconds(found.costs, before, before) == 0
 
 
 def test_what_would_have_been_seen_under_other_shares():
-    case = case_of(one(4.0), unit=0.2, attention=0.08)
-    after = Plan.from_speeds([0.25] + [1.0] * 7, HEADS, UNITS)
+    case = reshard_problem(one(4.0), unit=0.2, attention=0.08)
+    after = UnitPlan.from_speeds([0.25] + [1.0] * 7, HEADS, UNITS)
     seen = case.seen_under(after)
     share = after.counts("ffn")[0] / (UNITS / 8)
     heads = after.counts("heads")[0] / (HEADS / 8)
@@ -281,5 +283,5 @@ def test_what_would_have_been_seen_under_other_shares():
     assert seen.unit[0] == pytest.approx(0.08 * heads + 0.12 * share)
     assert seen.pace.tolist() == one(4.0)
     assert seen.fixed.tolist() == case.seen.fixed.tolist()
-    without_heads = Plan.from_counts([0, 8, *[4] * 6], [UNITS // 8] * 8)
+    without_heads = UnitPlan.from_counts([0, 8, *[4] * 6], [UNITS // 8] * 8)
     assert case.seen_under(without_heads).full[0] == pytest.approx(4 * 0.4 * 2 / 3)

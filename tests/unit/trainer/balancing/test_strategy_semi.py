@@ -6,11 +6,11 @@ import pytest
 from heterotp_api.policy import Mig, Semi, Zero
 from heterotp_trainer.balancing.prediction import iteration_seconds, pruned_share
 from heterotp_trainer.balancing.strategies.mig import Priced, receivers_of
-from heterotp_trainer.balancing.strategies.semi import Case, balanced_beta, least_deletion, semi
+from heterotp_trainer.balancing.strategies.semi import SemiProblem, balanced_beta, least_deletion, semi
 from heterotp_trainer.balancing.strategies.zero import prune, reference_seconds
 from heterotp_trainer.plans.grains import grain_for
 from heterotp_trainer.plans.linears import Line, Link
-from heterotp_trainer.plans.work_reduction import Taken
+from heterotp_trainer.plans.work_reduction import WorkReduction
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.balancing_world import all_costs, even_costs, observations, seen
@@ -29,7 +29,7 @@ def found(chis, costs=None, limit=UNLIMITED, **fields):
     observed = seen(chis)
     stragglers = [rank for rank, chi in enumerate(chis) if chi > 1]
     plan = semi(costs or even_costs(len(chis)), observed, stragglers, Semi(**fields), limit, 0.0)
-    shown = {rank: plan.reliefs[rank][0] for rank in stragglers}
+    shown = {rank: plan.reductions[rank][0] for rank in stragglers}
     return [each.pruned for each in shown.values()], [each.migrated for each in shown.values()]
 
 
@@ -43,7 +43,7 @@ def splits_of_one(costs, wanted, rank, grain):
         for linears, each in zip(costs.classes, wanted[rank], strict=True):
             block = grain_for(grain, costs.grains[rank], linears.columns[rank])
             moved = each.pruned * step // (32 * block) * block if step < 32 else each.pruned
-            taken.append(Taken(each.pruned - moved, moved))
+            taken.append(WorkReduction(each.pruned - moved, moved))
         yield {rank: tuple(taken)}
 
 
@@ -54,7 +54,7 @@ def splits_of_several(costs, observed, wanted):
         for kinds in (("row", "column"), ("row",)):
             yield {
                 rank: tuple(
-                    Taken(0, each.pruned) if rank in order[:x] and linears.parallel in kinds else each
+                    WorkReduction(0, each.pruned) if rank in order[:x] and linears.parallel in kinds else each
                     for linears, each in zip(costs.classes, wanted[rank], strict=True)
                 )
                 for rank in sorted(wanted)
@@ -101,7 +101,7 @@ def test_of_all_plans_the_one_that_deletes_least_in_time(count, data):
     bounded = [prune(costs, observed, slow, chosen.zero, least, limit)] if limit < 1 else []
     plan = semi(costs, observed, slow, chosen, limit, 0.25)
     share, seconds = best_of(costs, observed, slow, chosen, limit, [*plans, *bounded])
-    assert pruned_share(costs, plan.reliefs) == pytest.approx(share)
+    assert pruned_share(costs, plan.reductions) == pytest.approx(share)
     assert plan.seconds == pytest.approx(seconds)
 
 
@@ -125,7 +125,7 @@ def test_of_forty_stragglers_every_x_is_as_good_as_priced(chis, slope, tolerance
     plans = [*splits_of_several(costs, observed, wanted), *bounded]
     plan = semi(costs, observed, slow, chosen, limit, 0.25)
     share, seconds = best_of(costs, observed, slow, chosen, limit, plans)
-    assert (pruned_share(costs, plan.reliefs), plan.seconds) == (pytest.approx(share), pytest.approx(seconds))
+    assert (pruned_share(costs, plan.reductions), plan.seconds) == (pytest.approx(share), pytest.approx(seconds))
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_a_bound_and_a_dear_link_prune_what_the_bound_allows(chis):
     costs, observed = even_costs(8, link=link(slope=1.0)), seen(chis)
     slow = [rank for rank, chi in enumerate(chis) if chi > 1]
     plan = semi(costs, observed, slow, Semi(), 0.03, 0.0)
-    assert 0.02 < pruned_share(costs, plan.reliefs) <= 0.03  # and nothing migrates
+    assert 0.02 < pruned_share(costs, plan.reductions) <= 0.03  # and nothing migrates
     assert plan.seconds < iteration_seconds(costs, observed, {})
 
 
@@ -167,13 +167,13 @@ def test_row_parallel_linears_migrate_first():
     costs = replace(one, classes=tuple(both), curves=tuple((curve, curve) for (curve,) in one.curves))
     for tolerance in (0.05, 0.1):
         plan = semi(costs, seen([2.0 * chi for chi in ONE_OF_8]), [0], Semi(time_tolerance=tolerance), UNLIMITED, 0.0)
-        column, row = plan.reliefs[0]
+        column, row = plan.reductions[0]
         assert row.migrated > 0 and (row.pruned == 0 or column.migrated == 0)
         assert (column.migrated > 0) == (tolerance > 0.0625)
 
 
-CHEAP, DEAR = {0: (Taken(96, 0),)}, {0: (Taken(192, 0),)}
-NOTHING = {0: (Taken(0, 192),)}
+CHEAP, DEAR = {0: (WorkReduction(96, 0),)}, {0: (WorkReduction(192, 0),)}
+NOTHING = {0: (WorkReduction(0, 192),)}
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ NOTHING = {0: (Taken(0, 192),)}
     ids=["in-time", "too-slow", "a-tie-to-the-faster", "limit", "limit-0", "nothing-allowed"],
 )
 def test_least_deletion(plans, tolerance, limit, chosen):
-    priced = [Priced(reliefs, (), seconds) for reliefs, seconds in plans]
+    priced = [Priced(reductions, (), seconds) for reductions, seconds in plans]
     assert least_deletion(even_costs(4), priced, tolerance, limit) is priced[chosen]
 
 
@@ -230,7 +230,7 @@ OMEGA = {"allocation": 0.01, "extraction": Line(0.0, 0.2)}
 @pytest.mark.parametrize("slope", [1e-7, 5.2e-7, 2e-6], ids="{}-s-per-byte".format)
 def test_beta_balances_what_pruning_and_migration_cost(slope):
     costs = even_costs(8, parallel="row", link=Link(broadcast=Line(0.0, slope)), **OMEGA)
-    beta = balanced_beta(Case(costs, seen(ONE_OF_8), [0], Semi(), 0.0))
+    beta = balanced_beta(SemiProblem(costs, seen(ONE_OF_8), [0], Semi(), 0.0))
     # Omega1 + Omega2 of what is pruned = Omega2 of what is packed + Phi1 + Phi2
     columns = (0.01 + 0.2 * 840 / 960) / (2 * 0.2 / 960 + 160 * slope + 1 / 6720)
     assert beta * 840 == pytest.approx(columns, abs=8)

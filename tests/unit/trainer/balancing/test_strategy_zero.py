@@ -14,14 +14,14 @@ from heterotp_trainer.balancing.strategies.zero import (
     columns_for,
     fixed,
     prune,
+    reduction_shares,
     reference_seconds,
-    reliefs_to,
 )
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.grains import blocks, grain_for, grains_of
 from heterotp_trainer.plans.linears import Curve, LinearClass
 from heterotp_trainer.plans.work_plan import WorkPlan
-from heterotp_trainer.plans.work_reduction import Taken
+from heterotp_trainer.plans.work_reduction import WorkReduction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.balancing_world import all_costs, even_costs, history_of, observations, seen
@@ -60,20 +60,20 @@ def decided(chis, costs=None, **policy):
     ids=str,
 )
 def test_deleted_work_to_reach_the_fastest(chis, share):
-    costs, observed, reliefs = pruned(chis)
-    assert pruned_share(costs, reliefs) == pytest.approx(share, abs=1e-4)
-    assert iteration_seconds(costs, observed, reliefs) == pytest.approx(1.0)
+    costs, observed, reductions = pruned(chis)
+    assert pruned_share(costs, reductions) == pytest.approx(share, abs=1e-4)
+    assert iteration_seconds(costs, observed, reductions) == pytest.approx(1.0)
 
 
 def test_the_average_cannot_go_below_1_875():
-    costs, observed, reliefs = pruned([8] + [1] * 7, criterion="average")
-    assert iteration_seconds(costs, observed, reliefs) == pytest.approx(1.875, abs=8 / 960)
+    costs, observed, reductions = pruned([8] + [1] * 7, criterion="average")
+    assert iteration_seconds(costs, observed, reductions) == pytest.approx(1.875, abs=8 / 960)
 
 
 def test_other_work_counts_in_the_time_but_cannot_be_taken():
     even, observed = even_costs(2), seen([4.0, 2.0], unit=[1.0, 0.5], fixed=0.5)
     taken = prune(even, observed, [0], Zero(), reference_seconds(even, observed, "minimum"), UNLIMITED)
-    assert taken == {0: (Taken(600),)}  # r = (5.5 - 3) / 4
+    assert taken == {0: (WorkReduction(600),)}  # r = (5.5 - 3) / 4
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_other_work_counts_in_the_time_but_cannot_be_taken():
 def test_columns_buy_time_on_the_measured_curve(curve, columns):
     even = even_costs(2)
     costs = Costs(even.classes, ((curve,), (curve,)), (1, 1))
-    assert pruned([2, 1], costs)[2] == {0: (Taken(columns),)}
+    assert pruned([2, 1], costs)[2] == {0: (WorkReduction(columns),)}
 
 
 @pytest.mark.parametrize("seconds", [(0.0, 0.5, 1.0), (0.0, 1.0, 1.0), (0.0, 0.0, 0.0)], ids=str)
@@ -110,7 +110,7 @@ def test_a_rank_without_outputs_of_a_class_prunes_nothing_of_it():
 
 def test_what_gamma_max_leaves_over_is_said():
     plan = decided([20] + [1] * 7)
-    assert plan.reliefs == ((0, (Taken(864),)),)
+    assert plan.reductions == ((0, (WorkReduction(864),)),)
     assert plan.predicted_seconds == pytest.approx(2.0)
     assert plan.reason.endswith("20 s -> 2 s an iteration predicted (1 s above the fastest rank)")
     assert "above the fastest" not in decided([8] + [1] * 7).reason
@@ -130,7 +130,7 @@ def test_what_gamma_max_leaves_over_is_said():
     ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
 def test_columns_are_rounded_down_to_blocks(chis, fields, columns):
-    assert pruned(chis, **fields)[2] == ({0: (Taken(columns),)} if columns else {})
+    assert pruned(chis, **fields)[2] == ({0: (WorkReduction(columns),)} if columns else {})
 
 
 @pytest.mark.parametrize(
@@ -151,15 +151,17 @@ def test_the_grain(asked, auto, columns, grain):
 
 
 def test_a_block_is_not_lost_to_the_rounding_of_floats():
-    assert pruned([1.5, 1], even_costs(2, columns=480), grain=8)[2] == {0: (Taken(160),)}  # 480 / 3 is 159.999...
+    assert pruned([1.5, 1], even_costs(2, columns=480), grain=8)[2] == {
+        0: (WorkReduction(160),)
+    }  # 480 / 3 is 159.999...
 
 
 @pytest.mark.parametrize("selection", ["PriDiffR", "PriDiffE"])
 @pytest.mark.parametrize("limit", [0.0, 0.01, 0.1, 0.2])
 def test_the_deleted_share_is_bounded_and_used_up(limit, selection):
-    costs, _, reliefs = pruned([8, 6, 4, 2, 1, 1, 1, 1], limit=limit, selection=selection)
-    assert limit - 4 / 960 < pruned_share(costs, reliefs) <= limit
-    assert bool(reliefs) == (limit > 0)
+    costs, _, reductions = pruned([8, 6, 4, 2, 1, 1, 1, 1], limit=limit, selection=selection)
+    assert limit - 4 / 960 < pruned_share(costs, reductions) <= limit
+    assert bool(reductions) == (limit > 0)
 
 
 @given(data=st.data(), limit=st.floats(0, 1))
@@ -168,9 +170,9 @@ def test_the_deleted_share_is_bounded_whatever_it_costs(data, limit):
     costs = data.draw(all_costs())
     observed = data.draw(observations(costs))
     slow = [rank for rank in range(costs.ranks) if data.draw(st.booleans())]
-    reliefs = prune(costs, observed, slow, Zero(), reference_seconds(costs, observed, "minimum"), limit)
-    assert pruned_share(costs, reliefs) <= limit
-    assert set(reliefs) <= set(slow)
+    reductions = prune(costs, observed, slow, Zero(), reference_seconds(costs, observed, "minimum"), limit)
+    assert pruned_share(costs, reductions) <= limit
+    assert set(reductions) <= set(slow)
 
 
 # -- ratios that are given --------------------------------------------------------------------------------
@@ -179,7 +181,7 @@ def test_the_deleted_share_is_bounded_whatever_it_costs(data, limit):
 def test_a_fixed_ratio_holds_from_the_first_iteration_on_whatever_the_speeds():
     policy = BalancingSettings(strategy="ZERO", window=1, zero=Zero(fixed_ratio=0.5, ranks=[2, 1], grain=64))
     plan = decide(history_of(), policy, WorkPlan(), even_costs(4))
-    assert plan.reliefs == ((1, (Taken(448),)), (2, (Taken(448),)))
+    assert plan.reductions == ((1, (WorkReduction(448),)), (2, (WorkReduction(448),)))
     assert plan.reason == "ZERO: 50% of the columns of ranks 2, 1 pruned, as the policy fixes it"
     assert decide(history_of(*[seen([9.0, 1, 1, 1])] * 2), policy, plan, even_costs(4)) is plan
 
@@ -187,14 +189,14 @@ def test_a_fixed_ratio_holds_from_the_first_iteration_on_whatever_the_speeds():
 @pytest.mark.parametrize("what", ["pruned", "migrated"])
 @pytest.mark.parametrize(("ratio", "columns"), [(0.25, 24), (0.9, 84), (1.0, 100)], ids=str)
 def test_a_fixed_ratio_of_one_takes_the_last_columns_too(ratio, columns, what):
-    assert fixed(even_costs(2, columns=100), ratio, [1], 12, what) == {1: (Taken(**{what: columns}),)}
+    assert fixed(even_costs(2, columns=100), ratio, [1], 12, what) == {1: (WorkReduction(**{what: columns}),)}
     assert not fixed(even_costs(2, columns=100), 0.0, [1], 12, what)
 
 
 @pytest.mark.parametrize(("gamma_max", "columns"), [(0.9, 480), (0.25, 240)], ids=["half", "gamma-max"])
 @pytest.mark.parametrize("chi", [1.2, 8])
 def test_pridiff_e_prunes_half_of_a_straggler(chi, gamma_max, columns):
-    assert pruned([chi, 1, 1], selection="PriDiffE", gamma_max=gamma_max)[2] == {0: (Taken(columns),)}
+    assert pruned([chi, 1, 1], selection="PriDiffE", gamma_max=gamma_max)[2] == {0: (WorkReduction(columns),)}
 
 
 def test_a_rank_with_hardly_any_work_is_no_example_to_come_down_to():
@@ -214,7 +216,7 @@ def gammas(criterion, chi=8.0, ranks=8, executed=True, steps=8):
     for _ in range(steps):
         matmul = chi * (1 - gamma) if executed else chi
         observed = seen([matmul] + [1.0] * (ranks - 1))
-        gamma = float(reliefs_to(observed, [0], reference_seconds(even_costs(ranks), observed, criterion))[0])
+        gamma = float(reduction_shares(observed, [0], reference_seconds(even_costs(ranks), observed, criterion))[0])
         found.append(gamma)
     return found
 
@@ -235,7 +237,7 @@ def test_with_full_work_times_gamma_is_constant(criterion, gamma):
 def test_who_needs_no_relief_gets_none():
     at_it, below, without_matmul, no_straggler = 1.0, 0.5, 0.0, 3.0
     observed = seen([at_it, below, without_matmul, no_straggler], fixed=[0.0, 0.0, 3.0, 0.0])
-    assert reliefs_to(observed, [0, 1, 2], 1.0).tolist() == [0] * 4
+    assert reduction_shares(observed, [0, 1, 2], 1.0).tolist() == [0] * 4
 
 
 # -- layers (PriDiff) -------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ NUMBERS = st.integers(0, 2**40)
 @given(NUMBERS, st.integers(0, 7), NUMBERS, NUMBERS, st.integers(0, 1), SECONDS, SECONDS, HASHES, HASHES)
 def test_a_report_survives_the_vector(iteration, flags, generation, length, measured, full, unslowed, plan, replicas):
     seconds = {phase: index / 8 for index, phase in enumerate(PHASES)}
-    numbers = {"generation": generation, "applied": length, "decision": generation, "document_bytes": length}
+    numbers = {"generation": generation, "applied": length, "decision_id": generation, "document_bytes": length}
     times = {"full": full, "unslowed": unslowed, "seconds": seconds}
     report = Report(iteration, flags, measured=measured, plan=plan, replicas=replicas, **numbers, **times)
     assert Report.unpack(report.pack()) == report
@@ -53,14 +53,14 @@ def test_only_rank_0_announces_a_document():
 @pytest.mark.parametrize(
     ("other", "good"),
     [
-        (Report(1, decision=2), True),
-        (Report(1, decision=2, measured=0), False),
-        (Report(1, decision=1), False),
+        (Report(1, decision_id=2), True),
+        (Report(1, decision_id=2, measured=0), False),
+        (Report(1, decision_id=1), False),
     ],
     ids=["alike", "not-measured", "of-another-plan"],
 )
 def test_ranks_compare_only_in_times_of_one_plan(other, good):
-    mine = Report(1, decision=2)
+    mine = Report(1, decision_id=2)
     assert comparable((mine, other)) == comparable((other, mine)) == good
 
 

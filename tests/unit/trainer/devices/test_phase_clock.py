@@ -3,7 +3,7 @@
 import pytest
 import torch
 from heterotp_api.job import Device as DeviceSpec
-from heterotp_trainer.boundary.iteration_context import LATEST, Circumstances, Recent
+from heterotp_trainer.boundary.iteration_context import LATEST, IterationContext, RecentContexts
 from heterotp_trainer.devices.device import Device, EmulatedDevice, settled
 from heterotp_trainer.devices.phase_clock import BOOKED, CudaPhaseClock, NullClock, PhaseClock, phase
 
@@ -113,8 +113,8 @@ def test_a_host_that_works_itself_knows_its_times_at_once():
 
 
 def test_times_belong_to_the_circumstances_that_they_were_taken_in():
-    recent = Recent()
-    every = [Circumstances(True, number) for number in range(LATEST + 1)]
+    recent = RecentContexts()
+    every = [IterationContext(True, number) for number in range(LATEST + 1)]
     for each in every:
         recent.add(each)
     assert [recent.of(age) for age in (0, 1, LATEST - 1)] == [every[-1], every[-2], every[1]]

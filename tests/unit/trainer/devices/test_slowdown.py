@@ -6,7 +6,7 @@ from heterotp_api.job import Device as DeviceSpec
 from heterotp_trainer.devices.device import Device, EmulatedDevice
 from heterotp_trainer.devices.phase_clock import NullClock
 from heterotp_trainer.devices.slowdown import CudaSlowdown, Slowdown, make_slowdown
-from heterotp_trainer.plans.unit_plan import Plan
+from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.product import product
 
@@ -87,7 +87,7 @@ def test_a_product_hands_over_its_size_and_itself():
     device = Device(torch.device("cpu"), "cpu")
     device.slowdown = Listening(2.0, "repeat")
     a, b = torch.arange(6.0).view(2, 3), torch.arange(12.0).view(3, 4)
-    out = product(a, b, TPContext(None, 0, 1, device, NullClock(), Plan.even(1, 1, 1)))
+    out = product(a, b, TPContext(None, 0, 1, device, NullClock(), UnitPlan.even(1, 1, 1)))
     shape, whole, half = handed.pop()
     assert shape == (2, 3, 4)
     assert torch.equal(whole, out) and torch.equal(out, a @ b)

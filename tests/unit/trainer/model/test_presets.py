@@ -8,14 +8,14 @@ from heterotp_api.training import PRESETS
 from heterotp_trainer.devices.device import Device
 from heterotp_trainer.devices.phase_clock import NullClock
 from heterotp_trainer.model.vit import VisionTransformer
-from heterotp_trainer.plans.unit_plan import Plan
+from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.tensor_parallel.context import TPContext
 
 
 def block(preset):
     """Return a model of one block of the preset's width, on one rank."""
     shape = replace(PRESETS[preset], depth=1)
-    plan = Plan.even(1, shape.heads, shape.ffn_units)
+    plan = UnitPlan.even(1, shape.heads, shape.ffn_units)
     tp = TPContext(None, 0, 1, Device(torch.device("cpu"), "cpu"), clock=NullClock(), plan=plan)
     return VisionTransformer(tp, shape, image_size=8, channels=1, classes=10, seed=0)
 

@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from heterotp_trainer.plans.unit_plan import FAMILIES, Plan, balanced_counts, transfers
+from heterotp_trainer.plans.unit_plan import FAMILIES, UnitPlan, balanced_counts, transfers
 from hypothesis import given
 from hypothesis import strategies as st
 from support.resharding_world import partitions
@@ -17,7 +17,7 @@ def slowest(counts, speeds):
 
 @given(speeds=SPEEDS, heads=st.integers(1, 60), ffn=st.integers(5, 500))
 def test_every_unit_has_one_owner(speeds, heads, ffn):
-    plan = Plan.from_speeds(speeds, heads, ffn)
+    plan = UnitPlan.from_speeds(speeds, heads, ffn)
     for family, total in (("heads", heads), ("ffn", ffn)):
         owned = [unit for rank in range(plan.ranks) for unit in plan.owned(family, rank)]
         assert sorted(owned) == list(range(total))
@@ -34,17 +34,17 @@ def test_no_other_split_is_faster(speeds, total, least):
 
 
 def test_a_slow_rank_may_own_no_head_but_keeps_a_hidden_unit():
-    plan = Plan.from_speeds([1.0] * 7 + [0.01], heads=32, ffn=512)
+    plan = UnitPlan.from_speeds([1.0] * 7 + [0.01], heads=32, ffn=512)
     assert plan.counts("heads")[7] == 0
     assert plan.counts("ffn")[7] >= 1
 
 
 def test_even_spreads_the_remainder():
-    assert sorted(Plan.even(3, 16, 512).counts("heads")) == [5, 5, 6]
+    assert sorted(UnitPlan.even(3, 16, 512).counts("heads")) == [5, 5, 6]
 
 
 def test_a_thousand_ranks_are_planned():
-    plan = Plan.from_speeds([1 + rank % 7 for rank in range(1024)], 48, 12288)
+    plan = UnitPlan.from_speeds([1 + rank % 7 for rank in range(1024)], 48, 12288)
     assert plan.total("heads") == 48
     assert plan.total("ffn") == 12288
 
@@ -56,7 +56,7 @@ def test_a_thousand_ranks_are_planned():
 )
 def test_what_is_no_partition_is_refused(heads):
     with pytest.raises(ValueError, match="heads"):
-        Plan(heads, (((0, 1),), ((1, 2),)))
+        UnitPlan(heads, (((0, 1),), ((1, 2),)))
 
 
 def test_bad_speeds_are_refused():
@@ -67,10 +67,10 @@ def test_bad_speeds_are_refused():
 
 
 def test_hash_tells_plans_apart():
-    plan, other = Plan.from_counts([2, 0], [3, 5]), Plan.from_counts([0, 2], [3, 5])
+    plan, other = UnitPlan.from_counts([2, 0], [3, 5]), UnitPlan.from_counts([0, 2], [3, 5])
     assert plan.hash != other.hash
     assert len(plan.hash) == 16
-    assert Plan.from_counts([2, 0], [3, 5]).hash == plan.hash
+    assert UnitPlan.from_counts([2, 0], [3, 5]).hash == plan.hash
 
 
 # -- other owners ---------------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ def test_other_counts_take_from_each_only_what_it_has_too_much_of(before, head_c
     wanted = [counts_between(cuts, total) for cuts, total in ((head_cuts, 12), (unit_cuts, 40))]
     after = before.rearranged(*wanted)
     assert [list(after.counts(family)) for family in FAMILIES] == wanted
-    if after == Plan.even(3, 12, 40):
+    if after == UnitPlan.even(3, 12, 40):
         return
     for family, counts in zip(FAMILIES, wanted, strict=True):
         moved = sum(each.units for each in transfers(before, after) if each.family == family)
@@ -99,7 +99,7 @@ def counts_between(cuts, total):
 
 @given(partitions(3))
 def test_even_counts_bring_every_unit_home(before):
-    even = Plan.even(3, 12, 40)
+    even = UnitPlan.even(3, 12, 40)
     assert before.rearranged(even.counts("heads"), even.counts("ffn")) == even
 
 
@@ -115,7 +115,7 @@ def test_transfers_lead_from_one_plan_to_the_other(before, after):
 
 
 def test_strangers_leave_first_and_who_comes_home_comes_first():
-    skewed = Plan.even(4, 4, 16).rearranged([1, 1, 2, 0], [6, 6, 4, 0])
+    skewed = UnitPlan.even(4, 4, 16).rearranged([1, 1, 2, 0], [6, 6, 4, 0])
     assert skewed.ffn == (((0, 4), (12, 14)), ((4, 8), (14, 16)), ((8, 12),), ())
     assert skewed.rearranged([1, 1, 2, 0], [5, 6, 4, 1]).ffn == (
         ((0, 4), (12, 13)),

@@ -12,7 +12,7 @@ from heterotp_trainer.devices.device import Device
 from heterotp_trainer.devices.phase_clock import PHASES, NullClock
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.linears import Curve, Line, Link
-from heterotp_trainer.plans.unit_plan import Plan
+from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.rebalancing import balancer as balancers
 from heterotp_trainer.rebalancing.balancer import Balancer
 from heterotp_trainer.tensor_parallel.context import TPContext
@@ -37,19 +37,19 @@ class World:
 
     def __init__(self, monkeypatch, workdir=None, rank=0):
         tp = TPContext(
-            None, rank, RANKS, Device(torch.device("cpu"), "cpu"), NullClock(), Plan.even(RANKS, RANKS, UNITS)
+            None, rank, RANKS, Device(torch.device("cpu"), "cpu"), NullClock(), UnitPlan.even(RANKS, RANKS, UNITS)
         )
         self.model = ParallelMLP(tp, WIDTH, UNITS, name="m", seed=1)
         self.balancer = Balancer(self.model, tp, workdir)
         self.optimizer = EagerAdamW(self.model.parameters(), lr=0.1)
         self.iteration = 0
-        self.pretests = []
-        monkeypatch.setattr(balancers, "pretest", self._pretest)
+        self.calibrations = []
+        monkeypatch.setattr(balancers, "calibrate_costs", self._calibrate)
         # the other ranks would only hear which columns rank 0 gives away
         monkeypatch.setattr(torch.distributed, "broadcast", lambda tensor, src: None)
 
-    def _pretest(self, tp, classes):
-        self.pretests.append((tp, classes))
+    def _calibrate(self, tp, classes):
+        self.calibrations.append((tp, classes))
         curves = tuple(Curve((0.0, float(each.columns[0])), (0.0, 0.5)) for each in classes)
         return Costs(classes, (curves,) * RANKS, (1,) * RANKS, LINK)
 
@@ -59,14 +59,14 @@ class World:
         for linear in (self.model.fc1, self.model.fc2):
             linear.rows, linear.calls = ROWS, 1
 
-    def boundary(self, seconds=None, *, decision=None, measured=1, epoch=0):
+    def boundary(self, seconds=None, *, decision_id=None, measured=1, epoch=0):
         """Do an iteration and its boundary, at which reports arrive of one that took so long; None: no reports."""
         self.train()
         reports = None
         if seconds is not None:
-            serial = self.balancer.plan.serial if decision is None else decision
+            decision_id = self.balancer.plan.decision_id if decision_id is None else decision_id
             spent = dict.fromkeys(PHASES, 0.0) | {"matmul": 0.5, "wait": seconds - 0.5}
-            said = {"measured": measured, "decision": serial, "full": 1.0, "seconds": spent}
+            said = {"measured": measured, "decision_id": decision_id, "full": 1.0, "seconds": spent}
             reports = [Report(self.iteration - 1, **said)] * RANKS
         return self.balancer.boundary(reports, self.iteration, epoch)
 
@@ -74,7 +74,7 @@ class World:
         """Take a policy, and do the boundary at which it leads to a plan; return the plan's number."""
         self.balancer.apply(policy)
         self.boundary()
-        return self.balancer.plan.serial
+        return self.balancer.plan.decision_id
 
 
 @pytest.fixture
@@ -88,15 +88,17 @@ def world(monkeypatch):
 def test_the_first_boundary_that_needs_costs_measures_them_and_no_other(monkeypatch, tmp_path):
     world = World(monkeypatch, tmp_path)
     world.follow(NOTHING)
-    assert not world.pretests and not (tmp_path / "pretest.json").exists()
+    assert not world.calibrations and not (tmp_path / "cost_calibration.json").exists()
     world.follow(pruning())
-    tp, classes = world.pretests[0]
+    tp, classes = world.calibrations[0]
     assert tp is world.balancer.tp
     assert [(each.parallel, each.rows, each.calls) for each in classes] == [("column", ROWS, 1), ("row", ROWS, 1)]
-    assert json.loads((tmp_path / "pretest.json").read_text()) == json.loads(json.dumps(asdict(world.balancer.costs)))
+    assert json.loads((tmp_path / "cost_calibration.json").read_text()) == json.loads(
+        json.dumps(asdict(world.balancer.costs))
+    )
     for policy in (pruning(0.25), migrating(), NOTHING, pruning()):
         world.follow(policy)
-    assert len(world.pretests) == 1
+    assert len(world.calibrations) == 1
 
 
 @pytest.mark.parametrize(
@@ -114,22 +116,22 @@ def test_the_first_boundary_that_needs_costs_measures_them_and_no_other(monkeypa
 )
 def test_only_policies_that_take_or_move_work_need_costs(world, policy, needed):
     world.follow(BalancingSettings(**policy))
-    assert bool(world.pretests) == needed
+    assert bool(world.calibrations) == needed
 
 
 def test_there_are_no_costs_to_measure_before_the_layers_worked(world):
     world.balancer.apply(pruning())
     world.balancer.boundary(None, 0, 0)
-    assert not world.pretests
+    assert not world.calibrations
     world.boundary()
-    assert world.pretests
+    assert world.calibrations
 
 
 def test_a_full_disk_costs_the_record_of_the_pretest_and_nothing_else(monkeypatch, tmp_path):
-    (tmp_path / "pretest.json").symlink_to("/dev/full")
+    (tmp_path / "cost_calibration.json").symlink_to("/dev/full")
     world = World(monkeypatch, tmp_path)
     world.follow(pruning())
-    assert world.balancer.costs.link == LINK and world.balancer.plan.reliefs
+    assert world.balancer.costs.link == LINK and world.balancer.plan.reductions
 
 
 def test_a_boundary_says_when_it_took_time_that_no_statistic_should_take(world):
@@ -140,7 +142,7 @@ def test_a_boundary_says_when_it_took_time_that_no_statistic_should_take(world):
     assert not follow(NOTHING)
     lossless = BalancingSettings(strategy="MIG", window=1)
     assert follow(lossless)  # a pretest, and nothing moves
-    assert not world.balancer.plan.reliefs
+    assert not world.balancer.plan.reductions
     assert not world.boundary(1.0)
     assert follow(pruning())  # columns move
     assert not world.boundary(1.0)
@@ -177,15 +179,15 @@ def test_another_window_keeps_what_is_known(world):
 def test_whether_columns_migrated_goes_by_the_plan_of_the_report(world):
     """Reports come one boundary late: the first after a change is still of the plan before."""
 
-    def seen(decision):
-        world.boundary(2.0, decision=decision)
+    def seen(decision_id):
+        world.boundary(2.0, decision_id=decision_id)
         return world.balancer.history.median().migrating
 
     still = world.follow(NOTHING)
-    moving = world.follow(migrating())
-    assert [seen(still), seen(moving), seen(moving)] == [False, True, True]
+    unit_move = world.follow(migrating())
+    assert [seen(still), seen(unit_move), seen(unit_move)] == [False, True, True]
     after = world.follow(NOTHING)
-    assert [seen(moving), seen(after)] == [True, False]
+    assert [seen(unit_move), seen(after)] == [True, False]
 
 
 # -- the price of transfers -------------------------------------------------------------------------------
@@ -197,7 +199,7 @@ def migrates(world, ratio=0.5, window=1):
         world.boundary(1.0)
     world.follow(migrating(ratio, window))
     plan, costs = world.balancer.plan, world.balancer.costs
-    moved = transfer_seconds(costs, plan.taken, len(plan.receivers), plan.primitive)
+    moved = transfer_seconds(costs, plan.reductions_by_rank, len(plan.receivers), plan.primitive)
     assert plan.predicted_seconds > moved > 0.1
     return lambda factor: plan.predicted_seconds + (factor - 1) * moved
 
@@ -239,7 +241,7 @@ def test_reports_of_the_plan_before_do_not_touch_the_price(world):
     before = world.follow(NOTHING)
     taking = migrates(world, window=2)
     for _ in range(4):
-        world.boundary(taking(2.0), decision=before)
+        world.boundary(taking(2.0), decision_id=before)
     assert price(world) == 1.0
     for _ in range(2):
         world.boundary(taking(1.25))
@@ -270,9 +272,9 @@ def renewed(world, epochs):
     """Do a boundary per epoch number; return at which of them the columns were chosen anew."""
     found = []
     for number, epoch in enumerate(epochs, 1):
-        before = world.model.fc1.lineage
+        before = world.model.fc1.partition
         world.boundary(1.0, epoch=epoch)
-        if world.model.fc1.lineage is not before:
+        if world.model.fc1.partition is not before:
             found.append(number)
     return found
 
@@ -300,16 +302,16 @@ def test_a_new_epoch_leaves_out_what_moved_least(world):
     world.model.fc1.weight.data += torch.tensor([3.0, 0.0, 6.0, 1.0, 7.0, 2.0, 5.0, 4.0])  # a column each
     world.balancer.optimizer_step(world.optimizer)
     world.boundary(1.0)
-    drawn = world.model.fc1.lineage
+    drawn = world.model.fc1.partition
     world.boundary(1.0, epoch=1)
-    assert world.model.fc1.lineage is not drawn
-    assert world.model.fc1.lineage.pruned.ids.tolist() == [0, 1, 3, 5]
+    assert world.model.fc1.partition is not drawn
+    assert world.model.fc1.partition.pruned.ids.tolist() == [0, 1, 3, 5]
 
 
 @pytest.mark.parametrize("masked", [True, False])
 def test_the_optimizer_passes_over_pruned_columns_where_the_policy_says_so(world, masked):
     world.follow(pruning(mask_pruned_update=masked))
-    pruned = world.model.fc1.lineage.pruned
+    pruned = world.model.fc1.partition.pruned
     before = world.model.fc1.weight.detach().clone()
     for parameter in world.model.parameters():
         parameter.grad = torch.ones_like(parameter)
@@ -324,21 +326,21 @@ def test_every_boundary_begins_to_count_calls_anew(world, policy):
     world.balancer.apply(policy)
     for seconds in (None, 1.0, 1.0):
         world.boundary(seconds)
-        assert [linear.calls for linear in world.balancer.lineages.linears] == [0, 0]
+        assert [linear.calls for linear in world.balancer.assigner.linears] == [0, 0]
 
 
 def test_the_plain_layers_are_back_when_the_policy_is_gone(world):
     world.follow(pruning())
-    assert len(world.model.fc1.lineage.kept) == WIDTH // 2
+    assert len(world.model.fc1.partition.kept) == WIDTH // 2
     world.follow(NOTHING)
-    assert world.model.fc1.lineage is None and world.model.fc2.lineage is None
+    assert world.model.fc1.partition is None and world.model.fc2.partition is None
 
 
 # -- full-work times --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("policy", "rank", "relieved"),
+    ("policy", "rank", "full_work_factor"),
     [
         (pruning(0.5), 0, 2.0),
         (pruning(0.5), 1, 1.0),
@@ -349,11 +351,13 @@ def test_the_plain_layers_are_back_when_the_policy_is_gone(world):
     ],
     ids=["pruned", "not-pruned", "gives-away", "receives", "does-nothing", "no-plan"],
 )
-def test_a_rank_would_take_so_many_times_as_long_with_nothing_taken_from_it(monkeypatch, policy, rank, relieved):
+def test_a_rank_would_take_so_many_times_as_long_with_nothing_taken_from_it(
+    monkeypatch, policy, rank, full_work_factor
+):
     world = World(monkeypatch, rank=rank)
     world.follow(policy)
     world.boundary()
-    assert world.balancer.relieved == pytest.approx(relieved)
+    assert world.balancer.full_work_factor == pytest.approx(full_work_factor)
 
 
 def test_under_its_plan_a_straggler_is_as_fast_as_the_others_and_is_still_known_to_be_slow(monkeypatch):
@@ -367,10 +371,10 @@ def test_under_its_plan_a_straggler_is_as_fast_as_the_others_and_is_still_known_
         for chi, world in zip(chis, worlds, strict=True):
             world.train()
             costs, plan, rank = world.balancer.costs, world.balancer.plan, world.balancer.tp.rank
-            matmul = chi * float(kept_seconds(costs, plan.taken)[rank]) if costs.classes else chi
+            matmul = chi * float(kept_seconds(costs, plan.reductions_by_rank)[rank]) if costs.classes else chi
             spent = dict.fromkeys(PHASES, 0.0) | {"matmul": matmul}
-            full = matmul * world.balancer.relieved
-            reports.append(Report(iteration, full=full, decision=plan.serial, seconds=spent))
+            full = matmul * world.balancer.full_work_factor
+            reports.append(Report(iteration, full=full, decision_id=plan.decision_id, seconds=spent))
         for world in worlds:
             world.balancer.boundary(reports, iteration, 0)
         executed.append([report.seconds["matmul"] for report in reports])
@@ -383,13 +387,13 @@ def test_under_its_plan_a_straggler_is_as_fast_as_the_others_and_is_still_known_
 def test_a_fixed_ratio_waits_for_the_costs_that_it_needs(world):
     world.balancer.apply(pruning(0.5))
     world.balancer.boundary(None, 0, 0)  # no linear has been called yet
-    assert not world.balancer.plan.reliefs
+    assert not world.balancer.plan.reductions
     world.boundary()
-    assert world.balancer.plan.reliefs
+    assert world.balancer.plan.reductions
 
 
 def test_a_single_rank_is_told_why_nothing_happens():
-    tp = TPContext(None, 0, 1, Device(torch.device("cpu"), "cpu"), NullClock(), Plan.even(1, 1, UNITS))
+    tp = TPContext(None, 0, 1, Device(torch.device("cpu"), "cpu"), NullClock(), UnitPlan.even(1, 1, UNITS))
     balancer = Balancer(ParallelMLP(tp, WIDTH, UNITS, name="m", seed=1), tp)
     balancer.apply(BalancingSettings(strategy="ZERO"))
-    assert (balancer.plan.reason, balancer.plan.serial) == ("ZERO: a single rank waits for nobody", 1)
+    assert (balancer.plan.reason, balancer.plan.decision_id) == ("ZERO: a single rank waits for nobody", 1)

@@ -9,10 +9,10 @@ from heterotp_trainer.devices.device import Device
 from heterotp_trainer.devices.phase_clock import NullClock
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.linears import Curve
-from heterotp_trainer.plans.unit_plan import Plan
+from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.plans.work_plan import WorkPlan
-from heterotp_trainer.plans.work_reduction import Taken
-from heterotp_trainer.rebalancing.column_assigner import Lineages
+from heterotp_trainer.plans.work_reduction import WorkReduction
+from heterotp_trainer.rebalancing.column_assigner import ColumnAssigner
 from heterotp_trainer.tensor_parallel.attention import ParallelAttention
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.mlp import ParallelMLP
@@ -25,33 +25,35 @@ class Model:
     """Rank 0 of two with some layers, each of attention and a feed-forward network, and what it does under a policy."""
 
     def __init__(self, policy, depth=DEPTH, width=WIDTH, units=UNITS, grain=1):
-        plan = Plan.even(RANKS, RANKS, RANKS * units)
+        plan = UnitPlan.even(RANKS, RANKS, RANKS * units)
         tp = TPContext(None, 0, RANKS, Device(torch.device("cpu"), "cpu"), NullClock(), plan)
         self.attention = nn.ModuleList(ParallelAttention(tp, width, RANKS, name=f"a{i}", seed=i) for i in range(depth))
         self.mlps = nn.ModuleList(ParallelMLP(tp, width, RANKS * units, name=f"m{i}", seed=i) for i in range(depth))
-        self.lineages = Lineages(nn.ModuleList([self.attention, self.mlps]), tp)
+        self.assigner = ColumnAssigner(nn.ModuleList([self.attention, self.mlps]), tp)
         self.policy, self.grain = policy, grain
-        self.lineages.follow(policy)
+        self.assigner.follow(policy)
 
     @property
     def costs(self):
-        classes = self.lineages.classes()
+        classes = self.assigner.classes()
         curves = tuple(Curve((0.0, float(each.columns[0])), (0.0, 1.0)) for each in classes)
         return Costs(classes, (curves,) * RANKS, (self.grain,) * RANKS)
 
-    def apply(self, *taken, serial=1):
+    def apply(self, *taken, decision_id=1):
         """Take these columns from rank 0, one `Taken` per class: qkv, proj, fc1, fc2."""
-        self.lineages.apply(WorkPlan(serial, reliefs=((0, taken),), receivers=((1, 1.0),)), self.costs, self.policy)
+        self.assigner.apply(
+            WorkPlan(decision_id, reductions=((0, taken),), receivers=((1, 1.0),)), self.costs, self.policy
+        )
 
     def matter(self, *shares):
         """Let this share of each layer's columns have moved, the later the more, the others not at all."""
-        for group in self.lineages.groups:
+        for group in self.assigner.groups:
             for linear, share in zip(group.linears, shares, strict=True):
                 columns = linear.weight.shape[1]
                 still = columns - int(share * columns)
                 linear.weight.data[:, still:] += torch.arange(1.0, columns - still + 1)
-        self.lineages.count_step()
-        self.lineages.refresh()
+        self.assigner.count_step()
+        self.assigner.refresh()
 
 
 @pytest.fixture(autouse=True)
@@ -75,9 +77,9 @@ def size(columns):
 def counts(model):
     """Return per class what each layer prunes and gives away."""
     found = []
-    for group in model.lineages.groups:
-        lineages = [linear.lineage for linear in group.linears]
-        found.append([(0, 0) if each is None else (size(each.pruned), size(each.given)) for each in lineages])
+    for group in model.assigner.groups:
+        assigner = [linear.partition for linear in group.linears]
+        found.append([(0, 0) if each is None else (size(each.pruned), size(each.given)) for each in assigner])
     return found
 
 
@@ -86,10 +88,10 @@ def counts(model):
 
 def test_linears_of_one_size_and_kind_are_one_class_in_the_order_of_the_model():
     model = Model(zero())
-    names = [[linear.name for linear in group.linears] for group in model.lineages.groups]
+    names = [[linear.name for linear in group.linears] for group in model.assigner.groups]
     parts = ["a{}.qkv", "a{}.proj", "m{}.fc1", "m{}.fc2"]
     assert names == [[part.format(i) for i in range(DEPTH)] for part in parts]
-    classes = model.lineages.classes()
+    classes = model.assigner.classes()
     assert [each.parallel for each in classes] == ["column", "row", "column", "row"]
     assert [each.columns for each in classes] == [(16, 16), (8, 8), (16, 16), (24, 24)]
     assert [each.outputs for each in classes] == [(24, 24), (16, 16), (24, 24), (16, 16)]
@@ -101,10 +103,10 @@ def test_calls_are_those_of_all_linears_of_a_class():
         mlp(torch.zeros(2, 5, WIDTH))
     model.mlps[0].eval()
     model.mlps[0](torch.zeros(2, 5, WIDTH))
-    assert [each.calls for each in model.lineages.classes()] == [0, 0, DEPTH, DEPTH]
-    assert [each.rows for each in model.lineages.classes()] == [0, 0, 10, 10]
-    model.lineages.forget_calls()
-    assert [each.calls for each in model.lineages.classes()] == [0, 0, 0, 0]
+    assert [each.calls for each in model.assigner.classes()] == [0, 0, DEPTH, DEPTH]
+    assert [each.rows for each in model.assigner.classes()] == [0, 0, 10, 10]
+    model.assigner.forget_calls()
+    assert [each.calls for each in model.assigner.classes()] == [0, 0, 0, 0]
 
 
 # -- what is left out -------------------------------------------------------------------------------------
@@ -112,10 +114,10 @@ def test_calls_are_those_of_all_linears_of_a_class():
 
 def test_kept_pruned_and_given_columns_are_all_columns_once():
     model = Model(semi(selection="Rd"))
-    model.apply(Taken(3, 5), Taken(8, 0), Taken(0, 16), Taken(7, 4))
-    for group in model.lineages.groups:
+    model.apply(WorkReduction(3, 5), WorkReduction(8, 0), WorkReduction(0, 16), WorkReduction(7, 4))
+    for group in model.assigner.groups:
         for linear in group.linears:
-            cut = linear.lineage
+            cut = linear.partition
             parts = [each.ids.tolist() for each in (cut.kept, cut.pruned, cut.given) if each is not None]
             assert sorted(column for part in parts for column in part) == list(range(linear.weight.shape[1]))
             assert all(part == sorted(part) for part in parts)
@@ -124,44 +126,44 @@ def test_kept_pruned_and_given_columns_are_all_columns_once():
 
 def test_a_rank_of_whom_nothing_is_taken_keeps_its_plain_layers():
     model = Model(zero())
-    model.apply(Taken(1), Taken(1), Taken(1), Taken(1))
-    model.lineages.apply(WorkPlan(2, reliefs=((1, (Taken(4),) * 4),)), model.costs, model.policy)
-    assert [linear.lineage for linear in model.lineages.linears] == [None] * 4 * DEPTH
+    model.apply(WorkReduction(1), WorkReduction(1), WorkReduction(1), WorkReduction(1))
+    model.assigner.apply(WorkPlan(2, reductions=((1, (WorkReduction(4),) * 4),)), model.costs, model.policy)
+    assert [linear.partition for linear in model.assigner.linears] == [None] * 4 * DEPTH
 
 
 def test_the_optimizer_is_told_which_weights_were_pruned_and_not_which_were_given_away():
     model = Model(semi(selection="Rd"))
-    model.apply(Taken(3, 5), Taken(0, 6), Taken(), Taken(7))
-    told = {id(weight): (dim, ids.tolist()) for weight, dim, ids in model.lineages.pruned_parts()}
+    model.apply(WorkReduction(3, 5), WorkReduction(0, 6), WorkReduction(), WorkReduction(7))
+    told = {id(weight): (dim, ids.tolist()) for weight, dim, ids in model.assigner.pruned_parts()}
     pruned = [*(each.qkv for each in model.attention), *(each.fc2 for each in model.mlps)]
-    assert told == {id(each.weight): (1, each.lineage.pruned.ids.tolist()) for each in pruned}
+    assert told == {id(each.weight): (1, each.partition.pruned.ids.tolist()) for each in pruned}
 
 
 def test_nothing_is_left_out_before_the_first_plan():
-    assert list(Model(zero()).lineages.pruned_parts()) == []
+    assert list(Model(zero()).assigner.pruned_parts()) == []
 
 
 @pytest.mark.parametrize("grain", [1, 4])
 def test_fc1_leaves_out_the_hidden_units_that_fc2_prunes(grain):
     model = Model(zero(paired_units=True, selection="Rd", grain=grain))
-    model.apply(Taken(4), Taken(4), Taken(8), Taken(12))
-    told = {id(weight): (dim, ids.tolist()) for weight, dim, ids in model.lineages.pruned_parts()}
+    model.apply(WorkReduction(4), WorkReduction(4), WorkReduction(8), WorkReduction(12))
+    told = {id(weight): (dim, ids.tolist()) for weight, dim, ids in model.assigner.pruned_parts()}
     drawn = []
     for mlp in model.mlps:
-        pruned = mlp.fc2.lineage.pruned.ids.tolist()
+        pruned = mlp.fc2.partition.pruned.ids.tolist()
         assert len(pruned) == 12
-        assert mlp.fc1.lineage.units.rest.ids.tolist() == mlp.fc2.lineage.units.rest.ids.tolist() == pruned
+        assert mlp.fc1.partition.units.rest.ids.tolist() == mlp.fc2.partition.units.rest.ids.tolist() == pruned
         assert told[id(mlp.fc1.weight)] == (0, pruned) and told[id(mlp.fc2.weight)] == (1, pruned)
         drawn.append(tuple(pruned))
     assert len(set(drawn)) == DEPTH  # every layer draws for itself
-    assert [size(each.qkv.lineage.pruned) for each in model.attention] == [4] * DEPTH  # attention has no such pairs
+    assert [size(each.qkv.partition.pruned) for each in model.attention] == [4] * DEPTH  # attention has no such pairs
 
 
 def test_paired_units_do_less_and_nothing_else():
     model = Model(zero(paired_units=True, selection="Rd"), depth=1)
-    model.apply(Taken(), Taken(), Taken(8), Taken(12))
+    model.apply(WorkReduction(), WorkReduction(), WorkReduction(8), WorkReduction(12))
     (mlp,) = model.mlps
-    kept, x = mlp.fc2.lineage.kept.ids, torch.randn(2, 5, WIDTH, generator=torch.Generator().manual_seed(1))
+    kept, x = mlp.fc2.partition.kept.ids, torch.randn(2, 5, WIDTH, generator=torch.Generator().manual_seed(1))
     hidden = torch.nn.functional.gelu(x @ mlp.fc1.weight[kept].t() + mlp.fc1.bias[kept])
     torch.testing.assert_close(mlp(x), hidden @ mlp.fc2.weight[:, kept].t() + mlp.fc2.bias)
 
@@ -177,7 +179,7 @@ def test_pridiff_spreads_over_the_layers_what_the_plan_takes_from_each(grain, mo
     model = Model(zero(selection="PriDiffR", grain=grain))
     model.matter(*moved)
     taken = [4, 4, 8, 12]
-    model.apply(*map(Taken, taken))
+    model.apply(*map(WorkReduction, taken))
     for columns, found in zip(taken, counts(model), strict=True):
         assert sum(pruned for pruned, _ in found) == columns * DEPTH
     found = [pruned for pruned, _ in counts(model)[3]]
@@ -185,14 +187,16 @@ def test_pridiff_spreads_over_the_layers_what_the_plan_takes_from_each(grain, mo
 
 
 @pytest.mark.parametrize("moved", MOVED, ids=str)
-@pytest.mark.parametrize("taken", [Taken(4, 12), Taken(6, 10), Taken(8, 6), Taken(1, 15)], ids=str)
+@pytest.mark.parametrize(
+    "taken", [WorkReduction(4, 12), WorkReduction(6, 10), WorkReduction(8, 6), WorkReduction(1, 15)], ids=str
+)
 def test_layers_prune_what_the_plan_says_beside_what_they_give_away(moved, taken):
     """A layer that may prune more than the others has no more room for it than its migrating columns leave."""
     model = Model(semi(selection="PriDiffR"))
     model.matter(*moved)
-    half = Taken(taken.pruned // 2, taken.migrated // 2)
+    half = WorkReduction(taken.pruned // 2, taken.migrated // 2)
     model.apply(taken, half, taken, taken)
-    for linears, each, found in zip(model.lineages.classes(), (taken, half, taken, taken), counts(model), strict=True):
+    for linears, each, found in zip(model.assigner.classes(), (taken, half, taken, taken), counts(model), strict=True):
         assert all(pruned + given <= linears.columns[0] for pruned, given in found)
         assert [given for _, given in found] == [each.migrated] * DEPTH
         assert sum(pruned for pruned, _ in found) == each.pruned * DEPTH
@@ -211,17 +215,17 @@ def test_a_fixed_ratio_of_one_takes_all_columns_although_the_last_block_is_not_w
     policy = whole_rank(what, grain=grain)
     model = Model(policy, width=66, units=75, grain=2)
     plan = decide(History(policy.window), policy, WorkPlan(), model.costs)
-    model.lineages.apply(plan, model.costs, policy)
-    for group in model.lineages.groups:
+    model.assigner.apply(plan, model.costs, policy)
+    for group in model.assigner.groups:
         for linear in group.linears:
-            gone = linear.lineage.pruned if what == "pruned" else linear.lineage.given
-            assert size(linear.lineage.kept) == 0 and size(gone) == linear.weight.shape[1]
+            gone = linear.partition.pruned if what == "pruned" else linear.partition.given
+            assert size(linear.partition.kept) == 0 and size(gone) == linear.weight.shape[1]
 
 
 def test_a_rank_that_prunes_everything_still_trains():
     policy = whole_rank("pruned", grain=1)
     model = Model(policy, depth=1)
-    model.lineages.apply(decide(History(policy.window), policy, WorkPlan(), model.costs), model.costs, policy)
+    model.assigner.apply(decide(History(policy.window), policy, WorkPlan(), model.costs), model.costs, policy)
     (mlp,) = model.mlps
     out = mlp(torch.ones(2, 5, WIDTH, requires_grad=True))
     out.square().sum().backward()

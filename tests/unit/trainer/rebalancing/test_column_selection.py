@@ -7,10 +7,10 @@ from heterotp_trainer.devices.device import Device
 from heterotp_trainer.devices.phase_clock import NullClock
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.linears import Curve
-from heterotp_trainer.plans.unit_plan import Plan
+from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.plans.work_plan import WorkPlan
-from heterotp_trainer.plans.work_reduction import Taken
-from heterotp_trainer.rebalancing.column_assigner import Lineages
+from heterotp_trainer.plans.work_reduction import WorkReduction
+from heterotp_trainer.rebalancing.column_assigner import ColumnAssigner
 from heterotp_trainer.rebalancing.column_selection import Importance, block_order, counts_by_layer
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.linear import ColumnParallelLinear
@@ -24,7 +24,7 @@ WIDTH, UNITS = 8, 16
 def context(ranks=1):
     """Return rank 0's view; nothing here enters a collective."""
     device = Device(torch.device("cpu"), "cpu")
-    return TPContext(None, 0, ranks, device, NullClock(), Plan.even(ranks, 1, UNITS * ranks))
+    return TPContext(None, 0, ranks, device, NullClock(), UnitPlan.even(ranks, 1, UNITS * ranks))
 
 
 def linear(columns=4):
@@ -159,40 +159,40 @@ class Model:
     def __init__(self, layers=1, **zero):
         tp = context(2)
         self.mlps = nn.ModuleList(ParallelMLP(tp, WIDTH, UNITS * 2, name=f"mlp{i}", seed=i) for i in range(layers))
-        self.lineages = Lineages(self.mlps, tp)
+        self.assigner = ColumnAssigner(self.mlps, tp)
         self.policy = BalancingSettings(strategy="ZERO", zero=Zero(grain=1, **zero))
-        self.lineages.follow(self.policy)
+        self.assigner.follow(self.policy)
 
-    def apply(self, serial=1, share=0.5):
-        classes = self.lineages.classes()
-        taken = tuple(Taken(int(share * each.columns[0])) for each in classes)
+    def apply(self, decision_id=1, share=0.5):
+        classes = self.assigner.classes()
+        taken = tuple(WorkReduction(int(share * each.columns[0])) for each in classes)
         costs = Costs(classes, ((Curve((0.0, 1.0), (0.0, 0.0)),) * len(classes),) * 2, (1, 1))
-        self.lineages.apply(WorkPlan(serial, reliefs=((0, taken),)), costs, self.policy)
+        self.assigner.apply(WorkPlan(decision_id, reductions=((0, taken),)), costs, self.policy)
 
     def epoch(self):
         """Move what is computed for three steps, the later columns more, as an optimizer would; then refresh."""
         for _ in range(3):
-            moves = {linear: torch.ones_like(linear.weight).cumsum(1) for linear in self.lineages.linears}
+            moves = {linear: torch.ones_like(linear.weight).cumsum(1) for linear in self.assigner.linears}
             weights = {linear.weight: moved for linear, moved in moves.items()}
-            for parameter, dim, ids in self.lineages.pruned_parts():
+            for parameter, dim, ids in self.assigner.pruned_parts():
                 if parameter in weights:
                     weights[parameter].index_fill_(dim, ids, 0.0)
             for linear, moved in moves.items():
                 linear.weight.data += moved
-            self.lineages.count_step()
-        self.lineages.refresh()
+            self.assigner.count_step()
+        self.assigner.refresh()
         self.apply()
 
     def pruned(self):
         """Return what is left out of each fc1, then of each fc2."""
-        return [sorted(ids.tolist()) for parameter, _, ids in self.lineages.pruned_parts() if parameter.dim() == 2]
+        return [sorted(ids.tolist()) for parameter, _, ids in self.assigner.pruned_parts() if parameter.dim() == 2]
 
 
 def test_whole_units_that_are_left_out_leave_their_bias_out_too():
     model = Model(selection="Pri", paired_units=True)
     model.apply()
-    fc1 = model.lineages.linears[0]
-    parts = {id(parameter): (dim, ids.tolist()) for parameter, dim, ids in model.lineages.pruned_parts()}
+    fc1 = model.assigner.linears[0]
+    parts = {id(parameter): (dim, ids.tolist()) for parameter, dim, ids in model.assigner.pruned_parts()}
     assert parts[id(fc1.bias)] == parts[id(fc1.weight)] == (0, model.pruned()[1])
 
 
@@ -212,14 +212,14 @@ def test_what_stood_still_because_it_was_left_out_is_not_left_out_for_ever(paire
 def test_the_period_of_an_absolute_theta_is_that_of_the_refreshes():
     model = Model(layers=2, selection="PriDiffR", theta_mode="absolute", alpha=0.5)
     for _ in range(3):  # in all 0.0015: above theta for one iteration, below that for three
-        for part in model.lineages.linears:
+        for part in model.assigner.linears:
             part.weight.data += 0.0005 if "mlp0" in part.name else 1.0
-        model.lineages.count_step()
-    model.lineages.refresh()
+        model.assigner.count_step()
+    model.assigner.refresh()
     counts = []
-    for serial, steps in ((1, 0), (2, 1), (3, 5)):  # plans change between the refreshes
+    for decision_id, steps in ((1, 0), (2, 1), (3, 5)):  # plans change between the refreshes
         for _ in range(steps):
-            model.lineages.count_step()
-        model.apply(serial)
+            model.assigner.count_step()
+        model.apply(decision_id)
         counts.append([len(ids) for ids in model.pruned()])
     assert counts == [[6, 2, 13, 3]] * 3

@@ -7,9 +7,9 @@ from heterotp_api.job import Device as DeviceSpec
 from heterotp_trainer.devices.device import Device, EmulatedDevice
 from heterotp_trainer.devices.phase_clock import NullClock
 from heterotp_trainer.plans.linears import Curve, Line, LinearClass, Link
-from heterotp_trainer.plans.unit_plan import Plan
+from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.rebalancing import cost_calibration as pretests
-from heterotp_trainer.rebalancing.cost_calibration import Measured, fit, pretest, rising
+from heterotp_trainer.rebalancing.cost_calibration import RankCalibration, calibrate_costs, fit, rising
 from heterotp_trainer.tensor_parallel.context import TPContext
 from hypothesis import given
 from hypothesis import strategies as st
@@ -78,15 +78,15 @@ def test_any_curve_rises_from_nothing_and_lies_on_or_above_its_points(points):
 
 def alone(device=None, dtype=torch.float32):
     device = device or Device(torch.device("cpu"), "cpu")
-    return TPContext(None, 0, 1, device, NullClock(), Plan.even(1, 1, 1), dtype)
+    return TPContext(None, 0, 1, device, NullClock(), UnitPlan.even(1, 1, 1), dtype)
 
 
 def line(fixed=0.0, slope=0.0):
     return Line(fixed, slope)
 
 
-def measured(grain=16, allocation=0.0, extraction=0.0, link=Link(), curves=()):  # noqa: B008
-    return Measured(curves, grain, allocation, line(slope=extraction), link)
+def measured(grain=16, allocation=0.0, extraction=0.0, link=Link(), curves=()):
+    return RankCalibration(curves, grain, allocation, line(slope=extraction), link)
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def merged(monkeypatch):
 
         monkeypatch.setattr(pretests, "_measure", lambda tp, classes: found[0])
         monkeypatch.setattr(dist, "all_gather_object", gather)
-        return pretest(alone(), ())
+        return calibrate_costs(alone(), ())
 
     return merge
 
@@ -175,7 +175,7 @@ class LikeCuda(Device):
     ids=["cpu", "emulated", "cuda"],
 )
 def test_curves_are_measured_at_whole_blocks_of_the_devices_grain(gang, quick, device, grain, wide):
-    costs = pretest(alone(device), CLASSES)
+    costs = calibrate_costs(alone(device), CLASSES)
     assert costs.grains == (grain,) and costs.classes == CLASSES
     many, few, none, mute = costs.curves[0]
     assert many.columns == wide
@@ -186,18 +186,18 @@ def test_curves_are_measured_at_whole_blocks_of_the_devices_grain(gang, quick, d
 
 def test_a_large_grain_of_a_gpu_holds_where_there_are_columns_enough(gang, quick):
     large = (LinearClass("large", "column", (64 * 32,), (2,), 2, 1),)
-    costs = pretest(alone(LikeCuda(torch.device("cpu"), "gpu")), large)
+    costs = calibrate_costs(alone(LikeCuda(torch.device("cpu"), "gpu")), large)
     assert costs.curves[0][0].columns == (0, 4 * 64, 8 * 64, 16 * 64, 24 * 64, 32 * 64)
 
 
 def test_an_emulated_device_extracts_columns_for_nothing(gang, quick):
-    costs = pretest(alone(emulated()), CLASSES)
+    costs = calibrate_costs(alone(emulated()), CLASSES)
     assert (costs.allocation, costs.extraction) == (0.0, line())
 
 
 @pytest.mark.parametrize(("dtype", "item_bytes"), [(torch.float32, 4), (torch.bfloat16, 2)], ids=str)
 def test_the_size_of_a_number_is_that_of_the_precision(gang, quick, dtype, item_bytes):
-    assert pretest(alone(dtype=dtype), CLASSES[:1]).item_bytes == item_bytes
+    assert calibrate_costs(alone(dtype=dtype), CLASSES[:1]).item_bytes == item_bytes
 
 
 class Unwelcome:
@@ -214,7 +214,7 @@ def test_an_injected_slow_down_is_lifted_meanwhile_and_comes_back(gang, quick, m
     if fails:
         monkeypatch.setattr(pretests, "_link", lambda tp, classes: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            pretest(tp, CLASSES)
+            calibrate_costs(tp, CLASSES)
     else:
-        pretest(tp, CLASSES)
+        calibrate_costs(tp, CLASSES)
     assert tp.device.slowdown is injected

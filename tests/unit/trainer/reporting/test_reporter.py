@@ -2,13 +2,13 @@
 
 import pytest
 from heterotp_trainer.boundary.exchange import Report
-from heterotp_trainer.plans.unit_plan import Plan
-from heterotp_trainer.reporting.reporter import Observer, work_owned
+from heterotp_trainer.plans.unit_plan import UnitPlan
+from heterotp_trainer.reporting.reporter import Reporter, work_owned
 from support.resharding_world import HEADS, UNITS, machine
 
 
 def plan(*speeds):
-    return Plan.from_speeds(list(speeds), HEADS, UNITS)
+    return UnitPlan.from_speeds(list(speeds), HEADS, UNITS)
 
 
 @pytest.mark.parametrize("costs", [None, machine(4).costs], ids=["columns", "curves"])
@@ -26,7 +26,7 @@ def test_work_is_measured_by_what_a_rank_began_with(now, first, work, costs):
 
 
 def test_a_rank_that_began_with_nothing_is_measured_by_an_even_share():
-    half, none = Plan.even(2, HEADS, UNITS), Plan((((0, HEADS),), ()), (((0, UNITS),), ()))
+    half, none = UnitPlan.even(2, HEADS, UNITS), UnitPlan((((0, HEADS),), ()), (((0, UNITS),), ()))
     assert work_owned(half, none, 1, None) == 1
     assert work_owned(none, half, 1, machine(2).costs) == 0
 
@@ -36,7 +36,7 @@ def test_curves_say_what_fewer_units_take():
     assert work_owned(plan(1, 1, 1, 0.4), plan(1, 1, 1, 1), 3, crooked) > 0.55
 
 
-class Ran(Observer):
+class Ran(Reporter):
     """An observer that watches nothing but its own rank's work."""
 
     def __init__(self):

@@ -10,14 +10,14 @@ from heterotp_trainer.devices.phase_clock import PHASES
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.linears import Curve, LinearClass
 from heterotp_trainer.plans.ownership import Ownership
-from heterotp_trainer.plans.unit_plan import Plan
+from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.plans.work_plan import WorkPlan
 from heterotp_trainer.reporting.run_directory import last_words
-from heterotp_trainer.reporting.run_status import Board, shares_of
+from heterotp_trainer.reporting.run_status import RunStatus, shares_of
 
 
-def board(shares=(0.6, 0.4), window=3):
-    return Board("demo", 2, ["cpu"] * len(shares), ["a", "b"], list(shares), "ab" * 8, False, window)
+def run_status(shares=(0.6, 0.4), window=3):
+    return RunStatus("demo", 2, ["cpu"] * len(shares), ["a", "b"], list(shares), "ab" * 8, False, window)
 
 
 def reports(iteration, *matmul, measured=1, wait=0.5):
@@ -29,7 +29,7 @@ def reports(iteration, *matmul, measured=1, wait=0.5):
 
 
 def test_medians_are_of_the_window_and_of_measured_iterations():
-    shown = board()
+    shown = run_status()
     shown.take(reports(1, 9.0, 9.0, measured=0))
     for iteration, value in enumerate((100.0, 1.0, 2.0, 3.0), 2):
         shown.take(reports(iteration, value, 2 * value))
@@ -40,7 +40,7 @@ def test_medians_are_of_the_window_and_of_measured_iterations():
 
 
 def test_speed_is_work_by_time_against_the_fastest():
-    shown = board(shares=(0.8, 0.2))
+    shown = run_status(shares=(0.8, 0.2))
     shown.take(reports(1, 1.0, 1.0))
     first, second = shown.ranks()
     assert first.relative_speed == 1
@@ -49,21 +49,21 @@ def test_speed_is_work_by_time_against_the_fastest():
 
 
 def test_a_slowdown_is_measured_against_what_the_rank_itself_would_take():
-    shown = board(shares=(0.5, 0.25, 0.25))
+    shown = run_status(shares=(0.5, 0.25, 0.25))
     slowed, alone, idle = reports(1, 6.0, 1.0, 0.0)
     shown.take((replace(slowed, unslowed=2.0), alone, idle))
     assert [rank.measured_slowdown for rank in shown.ranks()] == [3.0, 1.0, None]
 
 
 def test_a_slow_rank_is_known_by_its_products_with_nothing_taken_from_it():
-    shown = board(shares=(0.25,) * 4)
+    shown = run_status(shares=(0.25,) * 4)
     shown.devices, shown.groups = ["cpu"] * 4, ["a"] * 4
     shown.take(reports(1, 1.0, 1.0, 1.0, 4.0))
     assert [rank.slowdown for rank in shown.ranks()] == [1, 1, 1, 4]
 
 
 def test_why_a_device_cannot_follow_an_injection_is_said():
-    shown = board()
+    shown = run_status()
     shown.injecting = Injecting(((2.0, "spin"), (1.0, "spin")))
     assert [rank.injection_problem.partition(":")[0] for rank in shown.ranks()] == ["mode spin", ""]
     assert [rank.injected_slowdown for rank in shown.ranks()] == [2.0, 1.0]
@@ -71,15 +71,15 @@ def test_why_a_device_cannot_follow_an_injection_is_said():
     assert [rank.injection_problem for rank in shown.ranks()] == ["", ""]
 
 
-def relieved(iteration, matmul, full, decision=7):
+def relieved(iteration, matmul, full, decision_id=7):
     """Return the reports of two ranks, the second of which computes a part of what it would."""
     first, second = reports(iteration, 1.0, matmul)
-    return replace(first, decision=decision), replace(second, full=full, decision=decision)
+    return replace(first, decision_id=decision_id), replace(second, full=full, decision_id=decision_id)
 
 
 def test_what_balancing_saves_is_counted_by_each_iterations_own_times():
-    shown = board()
-    shown.work = WorkPlan(serial=7, reliefs=((1, ()),), base_wait=0.5)
+    shown = run_status()
+    shown.work = WorkPlan(decision_id=7, reductions=((1, ()),), base_wait=0.5)
     shown.take(reports(1, 1.0, 4.0))  # of the plan before
     assert (shown.saved_seconds, shown.untouched_seconds()) == (0, None)
     # 4.0 + 0.25 fixed + 0.5 least wait + 0.1875 data and control, where 1.9375 were needed
@@ -93,27 +93,27 @@ def test_what_balancing_saves_is_counted_by_each_iterations_own_times():
     shown.take(tuple(dear))  # a plan that costs more than it saves is told as such
     assert shown.saved_seconds == 2.0
     assert shown.status().saved_seconds == 2.0
-    shown.work = WorkPlan(serial=8)
-    shown.take(relieved(6, 1.0, 1.0, decision=8))
+    shown.work = WorkPlan(decision_id=8)
+    shown.take(relieved(6, 1.0, 1.0, decision_id=8))
     assert (shown.saved_seconds, shown.untouched_seconds()) == (2.0, None)
 
 
 def test_the_last_iteration_of_a_plan_counts_though_it_is_told_after_the_next_one(monkeypatch):
     monkeypatch.setattr("heterotp_trainer.reporting.run_status.effects", lambda plan, costs: ())
-    shown = board()
-    first = WorkPlan(serial=7, reliefs=((1, ()),), base_wait=0.5)
+    shown = run_status()
+    first = WorkPlan(decision_id=7, reductions=((1, ()),), base_wait=0.5)
     shown.work = first
-    shown.decided(WorkPlan(serial=8, reliefs=((1, ()),), base_wait=0.5), None)
-    shown.take(relieved(2, 1.0, 4.0, decision=7))
+    shown.decided(WorkPlan(decision_id=8, reductions=((1, ()),), base_wait=0.5), None)
+    shown.take(relieved(2, 1.0, 4.0, decision_id=7))
     assert shown.saved_seconds == 3.0
-    shown.decided(WorkPlan(serial=9), None)
-    shown.decided(WorkPlan(serial=10), None)
-    shown.take(relieved(3, 1.0, 4.0, decision=7))
+    shown.decided(WorkPlan(decision_id=9), None)
+    shown.decided(WorkPlan(decision_id=10), None)
+    shown.take(relieved(3, 1.0, 4.0, decision_id=7))
     assert shown.saved_seconds == 3.0
 
 
 def test_a_slow_down_is_measured_over_the_iterations_since_it_was_asked_for():
-    shown = board(window=5)
+    shown = run_status(window=5)
     for iteration in range(1, 6):
         shown.take(reports(iteration, 1.0, 1.0))
     shown.inject(Injecting(((4.0, None), (1.0, None))))
@@ -127,17 +127,17 @@ def test_a_slow_down_is_measured_over_the_iterations_since_it_was_asked_for():
 
 
 def test_a_rank_without_work_has_no_speed():
-    shown = board(shares=(1.0, 0.0))
+    shown = run_status(shares=(1.0, 0.0))
     shown.take(reports(1, 1.0, 0.0))
     assert shown.ranks()[1].relative_speed is None
 
 
 def test_before_anything_is_measured_shares_are_shown():
-    assert [(rank.share, rank.matmul_seconds) for rank in board().ranks()] == [(0.6, None), (0.4, None)]
+    assert [(rank.share, rank.matmul_seconds) for rank in run_status().ranks()] == [(0.6, None), (0.4, None)]
 
 
 def test_the_report_has_its_stable_keys():
-    shown = board()
+    shown = run_status()
     for iteration in range(1, 5):
         shown.take(reports(iteration, float(iteration), 1.0))
     shown.progress.state, shown.progress.iteration = "succeeded", 4
@@ -154,7 +154,7 @@ def test_the_report_has_its_stable_keys():
         "limitIterationSeconds",
         "predictedIterationSeconds",
         "strategy",
-        "planId",
+        "decisionId",
         "reason",
         "emulated",
         "ranks",
@@ -168,13 +168,13 @@ def test_the_report_has_its_stable_keys():
 
 
 def test_the_history_line_holds_all_ranks():
-    line = board().history_line(reports(7, 1.0, 2.0), loss=0.5, accuracy=None)
+    line = run_status().history_line(reports(7, 1.0, 2.0), loss=0.5, accuracy=None)
     assert (line["iteration"], line["loss"], line["iterationSeconds"]) == (7, 0.5, 1.9375)
     assert [rank["compute"] for rank in line["ranks"]] == [1.25, 2.25]
 
 
 def test_last_words_fit_what_the_kubelet_takes():
-    some, many = board(), board(shares=(1 / 90,) * 90)
+    some, many = run_status(), run_status(shares=(1 / 90,) * 90)
     some.take(reports(5, 1 / 3, 2 / 3))
     words = TrainerStatus.model_validate_json(last_words(some.status()))
     assert words.started_at == some.started_at
@@ -186,28 +186,28 @@ def test_last_words_fit_what_the_kubelet_takes():
 
 # -- units that moved -----------------------------------------------------------------------------------------
 
-EVEN, SKEWED = Plan.even(2, 4, 16), Plan.from_counts([3, 1], [12, 4])
+EVEN, SKEWED = UnitPlan.even(2, 4, 16), UnitPlan.from_counts([3, 1], [12, 4])
 
 
 def owning():
     """Return a board of two ranks with even shares, and the costs of their products: a second with an even share."""
     linears = LinearClass("fc", "row", (8, 8), (4, 4), 2, 1, "ffn", 1)
     costs = Costs((linears,), ((Curve((0.0, 8.0), (0.0, 1.0), 4),),) * 2, (1, 1))
-    shown = board(shares=shares_of(EVEN))
+    shown = run_status(shares=shares_of(EVEN))
     shown.first = shown.owned = EVEN
-    shown.decided(WorkPlan(serial=1, ownership=Ownership(EVEN)), costs)
+    shown.decided(WorkPlan(decision_id=1, ownership=Ownership(EVEN)), costs)
     return shown, costs
 
 
-def of(decision, *values, probe=0.0):
-    return tuple(replace(each, decision=decision, probe=probe) for each in reports(1, *values))
+def of(decision_id, *values, pace_ratio=0.0):
+    return tuple(replace(each, decision_id=decision_id, pace_ratio=pace_ratio) for each in reports(1, *values))
 
 
 def test_shares_are_shown_with_the_first_times_under_them():
     shown, costs = owning()
     shown.take(of(1, 1.0, 4.0))
     shown.moved(0.5)
-    shown.decided(WorkPlan(serial=3, ownership=Ownership(SKEWED)), costs.owned_by(SKEWED))
+    shown.decided(WorkPlan(decision_id=3, ownership=Ownership(SKEWED)), costs.owned_by(SKEWED))
     shown.take(of(1, 1.0, 4.0))  # told late
     assert [rank.hidden_units for rank in shown.ranks()] == [8, 8]
     shown.take(of(3, 1.5, 2.0))
@@ -219,7 +219,7 @@ def test_shares_are_shown_with_the_first_times_under_them():
 
 def test_a_rank_whose_units_have_moved_away_is_as_slow_as_it_would_be_with_them():
     shown, costs = owning()
-    shown.decided(WorkPlan(serial=3, ownership=Ownership(SKEWED)), costs.owned_by(SKEWED))
+    shown.decided(WorkPlan(decision_id=3, ownership=Ownership(SKEWED)), costs.owned_by(SKEWED))
     shown.take(of(3, 1.5, 2.0))  # a quarter of the units takes rank 1 two seconds: four with an even share
     assert [rank.slowdown for rank in shown.ranks()] == [1.0, 4.0]
     # 4 + 0.25 fixed + 0.1875 data and control, where 2.0 + 0.5 wait + ... were needed
@@ -229,9 +229,9 @@ def test_a_rank_whose_units_have_moved_away_is_as_slow_as_it_would_be_with_them(
 
 def test_who_owns_nothing_is_known_by_its_probe():
     shown, costs = owning()
-    evicted = Plan.from_counts([4, 0], [16, 0])
-    shown.decided(WorkPlan(serial=3, ownership=Ownership(evicted)), costs.owned_by(evicted))
+    evicted = UnitPlan.from_counts([4, 0], [16, 0])
+    shown.decided(WorkPlan(decision_id=3, ownership=Ownership(evicted)), costs.owned_by(evicted))
     busy, idle = of(3, 2.0, 0.0)
-    shown.take((busy, replace(idle, probe=3.0)))
+    shown.take((busy, replace(idle, pace_ratio=3.0)))
     assert [rank.slowdown for rank in shown.ranks()] == [1.0, 3.0]
     shown.take((busy, idle))

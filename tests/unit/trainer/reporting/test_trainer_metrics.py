@@ -72,8 +72,8 @@ def test_a_plan_that_was_only_priced_anew_is_no_further_decision():
     zero = BalancingSettings(strategy="ZERO")
     updates, predicted = ("heterotp_policy_updates_total", (("strategy", "ZERO"),)), "heterotp_plan_predicted_seconds"
     seen = [(samples(metrics)[updates], samples(metrics)[predicted, ()])]
-    for serial, seconds in ((0, None), (1, 2.0), (1, 3.0), (2, None)):
-        job.decided(WorkPlan(serial, zero, predicted_seconds=seconds))
+    for decision_id, seconds in ((0, None), (1, 2.0), (1, 3.0), (2, None)):
+        job.decided(WorkPlan(decision_id, zero, predicted_seconds=seconds))
         seen.append((samples(metrics)[updates], samples(metrics)[predicted, ()]))
     nothing = pytest.approx(math.nan, nan_ok=True)
     assert seen == [(0, nothing), (0, nothing), (1, 2.0), (1, 3.0), (2, nothing)]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from heterotp_trainer.plans.unit_plan import FAMILIES, Plan, transfers
+from heterotp_trainer.plans.unit_plan import FAMILIES, UnitPlan, transfers
 from heterotp_trainer.resharding.messages import kept, messages, place
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +21,7 @@ def test_every_unit_arrives_once_at_its_place(before, after, unit_bytes, most):
     for family in FAMILIES:
         own = [each for each in journeys if each.family == family]
         found = messages(before, after, own, unit_bytes, most)
-        for slot in range(len(unit_bytes)):
+        for state in range(len(unit_bytes)):
             held = [np.full(after.counts(family)[rank], -1) for rank in range(RANKS)]
             for rank in range(RANKS):
                 mine = owned(before, family, rank)
@@ -29,7 +29,7 @@ def test_every_unit_arrives_once_at_its_place(before, after, unit_bytes, most):
                     held[rank][target : target + units] = mine[source : source + units]
             for (source, target), every in found.items():
                 mine = owned(before, family, source)
-                for piece in (piece for message in every for piece in message if piece.slot == slot):
+                for piece in (piece for message in every for piece in message if piece.state == state):
                     there = slice(piece.put_at, piece.put_at + piece.units)
                     assert (held[target][there] == -1).all()
                     held[target][there] = mine[piece.taken_from : piece.taken_from + piece.units]
@@ -41,10 +41,10 @@ def test_no_message_is_larger_than_allowed_but_for_a_single_unit(before, after, 
     journeys = [each for each in transfers(before, after) if each.family == "ffn"]
     for every in messages(before, after, journeys, unit_bytes, most).values():
         for message in every:
-            nbytes = sum(piece.units * unit_bytes[piece.slot] for piece in message)
+            nbytes = sum(piece.units * unit_bytes[piece.state] for piece in message)
             assert nbytes <= most or (len(message) == 1 and message[0].units == 1)
-        sizes = [sum(piece.units * unit_bytes[piece.slot] for piece in message) for message in every]
-        first = [unit_bytes[message[0].slot] for message in every]
+        sizes = [sum(piece.units * unit_bytes[piece.state] for piece in message) for message in every]
+        first = [unit_bytes[message[0].state] for message in every]
         # nothing is cut smaller than it must be: the next unit would not have fitted
         assert all(size + unit > most for size, unit in zip(sizes, first[1:], strict=False))
 
@@ -55,6 +55,6 @@ def test_a_unit_has_its_place_among_the_ranks_own(unit, found):
 
 
 def test_nothing_travels_between_equal_plans():
-    plan = Plan.even(RANKS, 12, 40)
+    plan = UnitPlan.even(RANKS, 12, 40)
     assert transfers(plan, plan) == ()
     assert messages(plan, plan, (), [4], 10) == {}

@@ -13,11 +13,18 @@ from heterotp_api.policy import BalancingSettings, Reshard
 from heterotp_trainer.balancing.detection import detect, drifted
 from heterotp_trainer.balancing.explanations import ranks_named, seconds_named, size_named
 from heterotp_trainer.balancing.history import History
-from heterotp_trainer.balancing.strategies.reshard import Case, Counts, Impossible, keeps_limits, move_seconds, target
+from heterotp_trainer.balancing.strategies.reshard import (
+    Counts,
+    Impossible,
+    ReshardProblem,
+    keeps_limits,
+    move_seconds,
+    target,
+)
 from heterotp_trainer.plans.arrays import Array
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.ownership import Ownership, Proposal
-from heterotp_trainer.plans.unit_plan import FAMILIES, Plan
+from heterotp_trainer.plans.unit_plan import FAMILIES, UnitPlan
 from heterotp_trainer.plans.work_plan import WorkPlan
 
 MOVING = ("RESHARD", "AUTO")
@@ -31,31 +38,35 @@ def moves_units(policy: BalancingSettings) -> bool:
     return policy.strategy in MOVING
 
 
-def case_of(history: History, policy: BalancingSettings, plan: WorkPlan, costs: Costs) -> Case | None:
+def reshard_problem(history: History, policy: BalancingSettings, plan: WorkPlan, costs: Costs) -> ReshardProblem | None:
     """Return what is known of who owns what, None where units may not move or nothing was measured yet."""
     seen, shards = history.median(), plan.ownership.shards
     if not moves_units(policy) or seen is None or shards is None or not costs.classes:
         return None
-    return Case(costs, seen, shards)
+    return ReshardProblem(costs, seen, shards)
 
 
 def stragglers(
-    history: History, policy: BalancingSettings, known: Sequence[int], case: Case | None, ownership: Ownership
+    history: History,
+    policy: BalancingSettings,
+    known: Sequence[int],
+    problem: ReshardProblem | None,
+    ownership: Ownership,
 ) -> tuple[int, ...]:
     """Return who is slow now: slower than the shares were made for where units may move, else than the others.
 
     With whole heads, say, some ranks rightly have more to do than others; who has nothing to do keeps nobody waiting.
     """
-    if case is None:
+    if problem is None:
         return detect(history, policy, known)
-    ratio = _ratio(case, ownership)
+    ratio = _ratio(problem, ownership)
     return tuple(
-        rank for rank in _drift(history, policy, ownership, case) if ratio[rank] > 1 and case.seen.full[rank] > 0
+        rank for rank in _drift(history, policy, ownership, problem) if ratio[rank] > 1 and problem.seen.full[rank] > 0
     )
 
 
 def owned(
-    history: History, policy: BalancingSettings, plan: WorkPlan, case: Case | None, answers: Sequence[int]
+    history: History, policy: BalancingSettings, plan: WorkPlan, problem: ReshardProblem | None, answers: Sequence[int]
 ) -> WorkPlan:
     """Return the plan with what follows for who owns which units: nothing, a proposal, or the move itself.
 
@@ -66,8 +77,8 @@ def owned(
     if not moves_units(policy):
         return plan if proposal is None else _with(plan, replace(plan.ownership, proposal=None))
     if proposal is not None:
-        return _answered(plan, proposal, answers, history, case)
-    return plan if case is None else _watched(history, policy, plan, case)
+        return _answered(plan, proposal, answers, history, problem)
+    return plan if problem is None else _watched(history, policy, plan, problem)
 
 
 def _with(plan: WorkPlan, ownership: Ownership) -> WorkPlan:
@@ -78,26 +89,29 @@ def _with(plan: WorkPlan, ownership: Ownership) -> WorkPlan:
 
 
 def _answered(
-    plan: WorkPlan, proposal: Proposal, answers: Sequence[int], history: History, case: Case | None
+    plan: WorkPlan, proposal: Proposal, answers: Sequence[int], history: History, problem: ReshardProblem | None
 ) -> WorkPlan:
     """Return the plan after the ranks' answers: still waiting, moved, or given up."""
-    taken = history.taken
-    if any(answer == -proposal.number for answer in answers):
-        short = [rank for rank, answer in enumerate(answers) if answer == -proposal.number]
+    taken = history.count
+    if any(answer == -proposal.decision_id for answer in answers):
+        short = [rank for rank, answer in enumerate(answers) if answer == -proposal.decision_id]
         words = f"{proposal.words}; {ranks_named(short)} lacked memory for it: units stay where they are"
         kept = replace(plan.ownership, proposal=None, lost=0.0, refused=taken)
-        return replace(plan, serial=plan.serial + 1, ownership=kept, reason=words)
-    if not answers or any(answer != proposal.number for answer in answers):
+        return replace(plan, decision_id=plan.decision_id + 1, ownership=kept, reason=words)
+    if not answers or any(answer != proposal.decision_id for answer in answers):
         return plan
-    if not proposal.asked and _passed(history, case, proposal.shards):
+    if not proposal.asked and _passed(history, problem, proposal.shards):
         words = f"{proposal.words}; but that has passed: units stay where they are"
         return replace(
-            plan, serial=plan.serial + 1, ownership=replace(plan.ownership, proposal=None, lost=0.0), reason=words
+            plan,
+            decision_id=plan.decision_id + 1,
+            ownership=replace(plan.ownership, proposal=None, lost=0.0),
+            reason=words,
         )
     first = plan.ownership.first or plan.ownership.shards
     moved = Ownership(proposal.shards, proposal.slowness, proposal.evicted, counted=taken, moved=taken, first=first)
     return WorkPlan(
-        serial=plan.serial + 1,
+        decision_id=plan.decision_id + 1,
         settings=plan.settings,
         base_wait=plan.base_wait,
         ownership=moved,
@@ -106,12 +120,12 @@ def _answered(
     )
 
 
-def _passed(history: History, case: Case | None, shards: Plan) -> bool:
+def _passed(history: History, problem: ReshardProblem | None, shards: UnitPlan) -> bool:
     """Return whether the newest iteration would have taken longer with these shares: medians tell late of an end."""
-    if case is None:
+    if problem is None:
         return False
-    newest = replace(case, seen=history.last(1)[0])
-    counts, current = ({family: plan.counts(family) for family in FAMILIES} for plan in (shards, case.shards))
+    newest = replace(problem, seen=history.last(1)[0])
+    counts, current = ({family: plan.counts(family) for family in FAMILIES} for plan in (shards, problem.shards))
     return newest.seconds(counts) >= newest.seconds(current)
 
 
@@ -128,27 +142,27 @@ class _Change:
     cost: float
 
 
-def _watched(history: History, policy: BalancingSettings, plan: WorkPlan, case: Case) -> WorkPlan:
+def _watched(history: History, policy: BalancingSettings, plan: WorkPlan, problem: ReshardProblem) -> WorkPlan:
     """Return the plan with the loss counted, or with a proposal when it has reached what a move costs."""
-    settings, ownership = policy.reshard or Reshard(), _scaled(plan.ownership, case)
+    settings, ownership = policy.reshard or Reshard(), _scaled(plan.ownership, problem)
     plan = _with(plan, ownership) if ownership is not plan.ownership else plan
-    asked = _evicts_others(ownership, settings) or not keeps_limits(case, settings)
-    drift = _drift(history, policy, ownership, case)
-    if not (drift or asked or _uneven(history, policy, case)):
+    asked = _evicts_others(ownership, settings) or not keeps_limits(problem, settings)
+    drift = _drift(history, policy, ownership, problem)
+    if not (drift or asked or _uneven(history, policy, problem)):
         quiet = not ownership.drifted and not ownership.lost
         return plan if quiet else _with(plan, replace(ownership, drifted=(), since=(), lost=0.0))
-    if not (asked or settings.return_to_even or _any_slower(case, ownership, drift)):
+    if not (asked or settings.return_to_even or _any_slower(problem, ownership, drift)):
         return plan
     try:
-        change = _change(case, settings, ownership.first)
+        change = _change(problem, settings, ownership.first)
     except Impossible:
         return _told(plan, f"{policy.strategy}: no shares keep minUnits and memoryLimitBytes: units stay")
-    counted = _counted(history, ownership, case, drift, change.then)
+    counted = _counted(history, ownership, problem, drift, change.then)
     worth = change.now - change.then > LEAST_GAIN * change.now and counted.lost >= change.cost
-    refused = ownership.refused is not None and history.taken - ownership.refused < RECENT
+    refused = ownership.refused is not None and history.count - ownership.refused < RECENT
     if refused or not (worth or asked):
         return _with(plan, counted)
-    return _proposed(plan, counted, case, change, settings, asked)
+    return _proposed(plan, counted, problem, change, settings, asked)
 
 
 def _evicts_others(ownership: Ownership, settings: Reshard) -> bool:
@@ -156,7 +170,9 @@ def _evicts_others(ownership: Ownership, settings: Reshard) -> bool:
     return set(settings.evict or ()) != set(ownership.evicted)
 
 
-def _counted(history: History, ownership: Ownership, case: Case, drift: tuple[int, ...], seconds: float) -> Ownership:
+def _counted(
+    history: History, ownership: Ownership, problem: ReshardProblem, drift: tuple[int, ...], seconds: float
+) -> Ownership:
     """Return the ownership with what is lost against an iteration of so many seconds since somebody drifted.
 
     As long as one of them still does it is the same change; others are another one, and counted anew. At first that is
@@ -164,108 +180,110 @@ def _counted(history: History, ownership: Ownership, case: Case, drift: tuple[in
     """
     still = tuple(rank for rank in ownership.since if rank in drift)
     goes_on = ownership.lost > 0 and (bool(still) or not (ownership.since or drift))
-    unseen = history.taken - ownership.counted if goes_on else history.window
-    unseen = min(unseen, history.taken - (ownership.moved or 0))
-    fresh = sum(case.lost(each, seconds) for each in history.last(unseen))
+    unseen = history.count - ownership.counted if goes_on else history.window
+    unseen = min(unseen, history.count - (ownership.moved or 0))
+    fresh = sum(problem.lost(each, seconds) for each in history.last(unseen))
     lost = ownership.lost + fresh if goes_on else fresh
-    return replace(ownership, drifted=drift, since=still if goes_on else drift, lost=lost, counted=history.taken)
+    return replace(ownership, drifted=drift, since=still if goes_on else drift, lost=lost, counted=history.count)
 
 
-def _scaled(ownership: Ownership, case: Case) -> Ownership:
+def _scaled(ownership: Ownership, problem: ReshardProblem) -> Ownership:
     """Return the first shares, of which only relative speeds are known, with slowness in seconds."""
     if ownership.moved is not None or not ownership.relative:
         return ownership
-    expected = _expected(ownership, case)
-    scale = np.sort(case.even_seconds / expected)[len(expected) // 4]
+    expected = _expected(ownership, problem)
+    scale = np.sort(problem.even_seconds / expected)[len(expected) // 4]
     return replace(ownership, relative=False, slowness=tuple((expected * scale).tolist()))
 
 
-def _expected(ownership: Ownership, case: Case) -> Array:
-    return np.asarray(ownership.slowness or (1.0,) * case.shards.ranks)
+def _expected(ownership: Ownership, problem: ReshardProblem) -> Array:
+    return np.asarray(ownership.slowness or (1.0,) * problem.shards.ranks)
 
 
-def _ratio(case: Case, ownership: Ownership) -> Array:
+def _ratio(problem: ReshardProblem, ownership: Ownership) -> Array:
     """Return how many times as slow as expected each rank is, what all of them have in common left out: [e]."""
-    ratio = case.even_seconds / _expected(ownership, case)
+    ratio = problem.even_seconds / _expected(ownership, problem)
     ordered = np.sort(ratio)
     low, high = ordered[len(ordered) // 4], ordered[-1 - len(ordered) // 4]
     common = float(np.clip(1.0, low, high))
     return ratio / common if common > 0 else np.ones_like(ratio)
 
 
-def _drift(history: History, policy: BalancingSettings, ownership: Ownership, case: Case) -> tuple[int, ...]:
+def _drift(
+    history: History, policy: BalancingSettings, ownership: Ownership, problem: ReshardProblem
+) -> tuple[int, ...]:
     """Return the ranks whose speed is not the one that the shares were made for."""
-    if ownership.moved is not None and history.taken - ownership.moved < history.window:
+    if ownership.moved is not None and history.count - ownership.moved < history.window:
         return ()  # curves are not exact: of the new shares what was measured under them tells
-    now, before = _ratio(case, ownership), history.median(1)
+    now, before = _ratio(problem, ownership), history.median(1)
     if float(now.max()) < 1 + policy.exit and float(now.min()) > 1 / (1 + policy.exit):
         return ()
-    earlier = _ratio(replace(case, seen=before), ownership) if before is not None else None
+    earlier = _ratio(replace(problem, seen=before), ownership) if before is not None else None
     return drifted(now, earlier, policy, ownership.drifted)
 
 
-def _uneven(history: History, policy: BalancingSettings, case: Case) -> bool:
+def _uneven(history: History, policy: BalancingSettings, problem: ReshardProblem) -> bool:
     """Return whether the last rank of a family is late by more than `enter` in two windows, whatever was expected."""
     before = history.median(1)
-    late = case.imbalance > policy.enter
-    return late and before is not None and replace(case, seen=before).imbalance > policy.enter
+    late = problem.imbalance > policy.enter
+    return late and before is not None and replace(problem, seen=before).imbalance > policy.enter
 
 
-def _any_slower(case: Case, ownership: Ownership, drift: Sequence[int]) -> bool:
+def _any_slower(problem: ReshardProblem, ownership: Ownership, drift: Sequence[int]) -> bool:
     """Return whether a rank became slower; those that recovered keep their small share without returnToEven."""
-    ratio = _ratio(case, ownership)
+    ratio = _ratio(problem, ownership)
     return any(ratio[rank] > 1 for rank in drift)
 
 
-def _change(case: Case, settings: Reshard, first: Plan | None) -> _Change:
-    counts = target(case, settings, first)
-    current: Counts = {family: case.shards.counts(family) for family in FAMILIES}
-    cost = move_seconds(case.costs, current, counts)
-    return _Change(counts, case.seconds(current), case.seconds(counts), cost)
+def _change(problem: ReshardProblem, settings: Reshard, first: UnitPlan | None) -> _Change:
+    counts = target(problem, settings, first)
+    current: Counts = {family: problem.shards.counts(family) for family in FAMILIES}
+    cost = move_seconds(problem.costs, current, counts)
+    return _Change(counts, problem.seconds(current), problem.seconds(counts), cost)
 
 
 def _proposed(
-    plan: WorkPlan, ownership: Ownership, case: Case, change: _Change, settings: Reshard, asked: bool
+    plan: WorkPlan, ownership: Ownership, problem: ReshardProblem, change: _Change, settings: Reshard, asked: bool
 ) -> WorkPlan:
     """Return the plan that asks all ranks for memory."""
-    shards = case.shards.rearranged(change.counts["heads"], change.counts["ffn"])
-    if shards == case.shards:
+    shards = problem.shards.rearranged(change.counts["heads"], change.counts["ffn"])
+    if shards == problem.shards:
         return _with(plan, replace(ownership, evicted=tuple(settings.evict or ()), lost=0.0))
-    serial, words = plan.serial + 1, _words(ownership, case, change, settings)
-    slowness = tuple(case.even_seconds.tolist())
-    proposal = Proposal(serial, shards, slowness, tuple(settings.evict or ()), asked, change.then, words)
-    return replace(plan, serial=serial, ownership=replace(ownership, proposal=proposal))
+    decision_id, words = plan.decision_id + 1, _words(ownership, problem, change, settings)
+    slowness = tuple(problem.even_seconds.tolist())
+    proposal = Proposal(decision_id, shards, slowness, tuple(settings.evict or ()), asked, change.then, words)
+    return replace(plan, decision_id=decision_id, ownership=replace(ownership, proposal=proposal))
 
 
 def _told(plan: WorkPlan, words: str) -> WorkPlan:
-    return plan if plan.reason == words else replace(plan, serial=plan.serial + 1, reason=words)
+    return plan if plan.reason == words else replace(plan, decision_id=plan.decision_id + 1, reason=words)
 
 
 # -- words --------------------------------------------------------------------------------------------------
 
 
-def _words(ownership: Ownership, case: Case, change: _Change, settings: Reshard) -> str:
+def _words(ownership: Ownership, problem: ReshardProblem, change: _Change, settings: Reshard) -> str:
     moved = []
     nbytes = 0.0
     for family in FAMILIES:
-        before, after = case.shards.counts(family), change.counts[family]
+        before, after = problem.shards.counts(family), change.counts[family]
         units = sum(max(0, a - b) for a, b in zip(after, before, strict=True))
-        nbytes += units * case.costs.moving.unit_bytes(family)
+        nbytes += units * problem.costs.unit_move.unit_bytes(family)
         if units:
             moved.append(f"{units} of {sum(before)} {NOUNS[family]}")
-    why = _why(ownership, case, settings)
+    why = _why(ownership, problem, settings)
     price = f"{size_named(nbytes)}, {seconds_named(change.cost)} expected, {seconds_named(ownership.lost)} lost since"
     gain = f"{seconds_named(change.now)} -> {seconds_named(change.then)} an iteration beside collectives"
     return f"{why}: {' and '.join(moved) or 'nothing'} move ({price}); {gain}"
 
 
-def _why(ownership: Ownership, case: Case, settings: Reshard) -> str:
+def _why(ownership: Ownership, problem: ReshardProblem, settings: Reshard) -> str:
     if _evicts_others(ownership, settings):
         gone = settings.evict or ()
         return f"the policy evicts {ranks_named(gone)}" if gone else "the policy evicts nobody any more"
-    if not keeps_limits(case, settings):
+    if not keeps_limits(problem, settings):
         return "shares do not keep the policy's minUnits or memoryLimitBytes"
-    ratio = _ratio(case, ownership)
+    ratio = _ratio(problem, ownership)
     slow = [rank for rank in ownership.drifted if ratio[rank] > 1]
     fast = [rank for rank in ownership.drifted if ratio[rank] <= 1]
     parts = []

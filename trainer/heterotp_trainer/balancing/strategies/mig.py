@@ -8,10 +8,10 @@ from heterotp_api.policy import Mig
 
 from heterotp_trainer.balancing.history import Observation
 from heterotp_trainer.balancing.prediction import iteration_seconds
-from heterotp_trainer.balancing.strategies.zero import columns_for, reliefs_to
+from heterotp_trainer.balancing.strategies.zero import columns_for, reduction_shares
 from heterotp_trainer.plans.arrays import added
 from heterotp_trainer.plans.costs import Costs
-from heterotp_trainer.plans.work_reduction import Reliefs, Relieved
+from heterotp_trainer.plans.work_reduction import Reductions, WorkReductions
 
 LEVELS, FEW_LEVELS = 16, 8  # how finely the common finishing time is searched, and for
 MANY = 32  # stragglers and more, who are as many different ways to finish
@@ -22,7 +22,7 @@ MOST = 0.9  # of a rank's columns: some stay, or its speed could not be seen any
 class Priced:
     """A candidate plan and the seconds that an iteration would take under it."""
 
-    reliefs: Reliefs
+    reductions: Reductions
     receivers: tuple[tuple[int, float], ...]
     seconds: float
 
@@ -59,7 +59,7 @@ def migrate(
     priced = [_at_level(costs, seen, stragglers, receivers, settings, level, base_wait) for level in levels]
     best = min(priced, key=lambda plan: plan.seconds)
     nothing = iteration_seconds(costs, seen, {}, base_wait=base_wait)
-    return best if best.seconds < nothing and best.reliefs else None
+    return best if best.seconds < nothing and best.reductions else None
 
 
 def _at_level(
@@ -72,7 +72,7 @@ def _at_level(
     base_wait: float,
 ) -> Priced:
     """Return the plan in which all stragglers come down to a level of seconds, and its price."""
-    counts = columns_for(costs, reliefs_to(seen, stragglers, level), MOST, settings.grain)
-    reliefs = Relieved(np.zeros_like(counts), counts)
-    seconds = iteration_seconds(costs, seen, reliefs, receivers, settings.primitive, base_wait)
-    return Priced(reliefs, receivers, seconds)
+    counts = columns_for(costs, reduction_shares(seen, stragglers, level), MOST, settings.grain)
+    reductions = WorkReductions(np.zeros_like(counts), counts)
+    seconds = iteration_seconds(costs, seen, reductions, receivers, settings.primitive, base_wait)
+    return Priced(reductions, receivers, seconds)

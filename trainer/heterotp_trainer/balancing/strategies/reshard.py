@@ -16,7 +16,7 @@ from heterotp_trainer.balancing.history import Observation
 from heterotp_trainer.plans.arrays import Array, interpolated, total
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.grains import ROUNDING, grain_for
-from heterotp_trainer.plans.unit_plan import FAMILIES, Family, Plan
+from heterotp_trainer.plans.unit_plan import FAMILIES, Family, UnitPlan
 
 PRECISION = 1e-3  # of the shortest time, relative
 EXACT = 0.02  # medians of a window tell speeds no better than this
@@ -55,12 +55,12 @@ class Impossible(ValueError):
 
 
 @dataclass(frozen=True)
-class Case:
+class ReshardProblem:
     """What is known when shares are decided on: the ranks' speeds as seen, and who owns what now."""
 
     costs: Costs
     seen: Observation
-    shards: Plan
+    shards: UnitPlan
 
     @cached_property
     def pace(self) -> Array:
@@ -79,7 +79,7 @@ class Case:
         plan, seconds = self.shards, np.zeros(self.shards.ranks)
         for family in self.families:
             even = np.full(plan.ranks, plan.total(family) / plan.ranks)
-            seconds = seconds + Times(*pretested(self.costs, family)).at(even)
+            seconds = seconds + Times(*family_curve(self.costs, family)).at(even)
         return self.pace * seconds
 
     @cached_property
@@ -132,7 +132,7 @@ class Case:
         last = sum(float(self.times[family].at(counts[family]).max()) for family in self.families)
         return last + float(self.seen.fixed.max())
 
-    def seen_under(self, after: Plan) -> Observation:
+    def seen_under(self, after: UnitPlan) -> Observation:
         """Return what would have been seen if others had owned the units."""
         full = self.pace * self.costs.owned_by(after).tables.full
         parts = [_scaled(self.seen, self.shards, after, family) for family in FAMILIES]
@@ -140,45 +140,45 @@ class Case:
 
     def lost(self, seen: Observation, target_seconds: float) -> float:
         """Return what one iteration under the shares in force took longer than the target takes."""
-        case = Case(self.costs, seen, self.shards)
-        return max(0.0, case.seconds({f: self.shards.counts(f) for f in FAMILIES}) - target_seconds)
+        problem = ReshardProblem(self.costs, seen, self.shards)
+        return max(0.0, problem.seconds({f: self.shards.counts(f) for f in FAMILIES}) - target_seconds)
 
 
-def _scaled(seen: Observation, before: Plan, after: Plan, family: Family) -> Array:
+def _scaled(seen: Observation, before: UnitPlan, after: UnitPlan, family: Family) -> Array:
     """Return the unit seconds of a family as other counts would have them; of who had none nobody knows."""
     old, new = (np.asarray(plan.counts(family), dtype=np.float64) for plan in (before, after))
     spent = seen.attention if family == "heads" else seen.unit - seen.attention
     return spent * np.divide(new, old, out=np.zeros_like(old), where=old > 0)
 
 
-def target(case: Case, settings: Reshard, home: Plan | None = None) -> Counts:
+def target(problem: ReshardProblem, settings: Reshard, home: UnitPlan | None = None) -> Counts:
     """Return the units that each rank should own: those of the fastest shares, or the first ones (home), or even ones
     where these are as fast by what speeds are known to.
 
     Raises Impossible where minUnits or memoryLimitBytes leave no shares.
     """
-    current: Counts = {family: case.shards.counts(family) for family in FAMILIES}
+    current: Counts = {family: problem.shards.counts(family) for family in FAMILIES}
     found = dict(current)
-    for family in case.families:
-        bounds = _bounds(case, settings, family)
-        found[family] = balanced(case.times[family], bounds, case.shards.total(family), current[family])
-    even = Plan.even(case.shards.ranks, case.shards.total("heads"), case.shards.total("ffn"))
+    for family in problem.families:
+        bounds = _bounds(problem, settings, family)
+        found[family] = balanced(problem.times[family], bounds, problem.shards.total(family), current[family])
+    even = UnitPlan.even(problem.shards.ranks, problem.shards.total("heads"), problem.shards.total("ffn"))
     for plan in (home, even) if home is not None else (even,):
         simple: Counts = {family: plan.counts(family) for family in FAMILIES}
-        allowed = not settings.evict and _within_limits(case, settings, simple)
-        if allowed and case.seconds(simple) <= case.seconds(found) * (1 + EXACT):
+        allowed = not settings.evict and _within_limits(problem, settings, simple)
+        if allowed and problem.seconds(simple) <= problem.seconds(found) * (1 + EXACT):
             return simple
     return found
 
 
-def keeps_limits(case: Case, settings: Reshard) -> bool:
+def keeps_limits(problem: ReshardProblem, settings: Reshard) -> bool:
     """Return whether the shares in force keep memoryLimitBytes, and minUnits where the policy gives it."""
-    return _within_limits(case, settings, {family: case.shards.counts(family) for family in FAMILIES})
+    return _within_limits(problem, settings, {family: problem.shards.counts(family) for family in FAMILIES})
 
 
-def _within_limits(case: Case, settings: Reshard, counts: Counts) -> bool:
-    for family in case.families:
-        bounds, owned = _bounds(case, settings, family), np.asarray(counts[family], dtype=np.float64)
+def _within_limits(problem: ReshardProblem, settings: Reshard, counts: Counts) -> bool:
+    for family in problem.families:
+        bounds, owned = _bounds(problem, settings, family), np.asarray(counts[family], dtype=np.float64)
         if (owned > bounds.most * bounds.grain).any():
             return False
         if settings.min_units is not None and (owned < bounds.least * bounds.grain).any():
@@ -186,31 +186,31 @@ def _within_limits(case: Case, settings: Reshard, counts: Counts) -> bool:
     return True
 
 
-def _bounds(case: Case, settings: Reshard, family: Family) -> "Bounds":
-    units, ranks = case.shards.total(family), case.shards.ranks
-    grain = grain_for(settings.grain, max(case.costs.grains), units // ranks) if family == "ffn" else 1
+def _bounds(problem: ReshardProblem, settings: Reshard, family: Family) -> "Bounds":
+    units, ranks = problem.shards.total(family), problem.shards.ranks
+    grain = grain_for(settings.grain, max(problem.costs.grains), units // ranks) if family == "ffn" else 1
     least = 0
     if family == "ffn":  # so that a rank's speed stays visible
         least = settings.min_units if settings.min_units is not None else min(grain, units // ranks)
     limit = settings.memory_limit_bytes
     most = None
     if limit is not None:  # each family gets its part of it
-        moving = case.costs.moving
-        whole = sum(case.shards.total(each) * moving.unit_bytes(each) for each in FAMILIES)
+        unit_move = problem.costs.unit_move
+        whole = sum(problem.shards.total(each) * unit_move.unit_bytes(each) for each in FAMILIES)
         most = [limit / whole * units if whole else float(units)] * ranks
     return bounds_of(units, grain, ranks, least, settings.evict or (), most)
 
 
 def move_seconds(costs: Costs, before: Counts, after: Counts) -> float:
     """Return what moving the units takes: the longest queue of bytes at any rank, by the measured link."""
-    moving, nothing = costs.moving, np.zeros(costs.ranks)
+    unit_move, nothing = costs.unit_move, np.zeros(costs.ranks)
     out, into = nothing, nothing
     for family in FAMILIES:
-        more = (np.asarray(after[family], dtype=np.float64) - np.asarray(before[family])) * moving.unit_bytes(family)
+        more = (np.asarray(after[family], dtype=np.float64) - np.asarray(before[family])) * unit_move.unit_bytes(family)
         out, into = out + np.maximum(-more, 0.0), into + np.maximum(more, 0.0)
     longest = float(np.maximum(out, into).max())
     messages = sum(linears.calls for linears in costs.classes) if longest else 0
-    return (messages * costs.link.piece.fixed + longest * costs.link.piece.slope) * moving.correction
+    return (messages * costs.link.piece.fixed + longest * costs.link.piece.slope) * unit_move.correction
 
 
 def family_times(costs: Costs, pace: Array, unit_seconds: Array, family: Family) -> Times:
@@ -218,11 +218,11 @@ def family_times(costs: Costs, pace: Array, unit_seconds: Array, family: Family)
 
     pace: how many times as long products take as in the pretest; unit_seconds: other work that moves with a unit.
     """
-    units, seconds = pretested(costs, family)
+    units, seconds = family_curve(costs, family)
     return Times(units, pace[:, None] * seconds + unit_seconds[:, None] * units)
 
 
-def pretested(costs: Costs, family: Family) -> tuple[Array, Array]:
+def family_curve(costs: Costs, family: Family) -> tuple[Array, Array]:
     """Return units and seconds of a family's products by the measured curves: [e, P] each."""
     if family not in costs.by_family:
         costs.by_family[family] = _added_curves(costs, family)

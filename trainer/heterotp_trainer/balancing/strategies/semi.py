@@ -25,14 +25,14 @@ from heterotp_trainer.balancing.strategies.zero import prune, reference_seconds
 from heterotp_trainer.plans.arrays import Array, total
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.grains import blocks, grain_for
-from heterotp_trainer.plans.work_reduction import Relieved
+from heterotp_trainer.plans.work_reduction import WorkReductions
 
 BETAS = [step / 32 for step in range(33)]  # a straggler has hardly more blocks of columns
 BISECTIONS = 40
 
 
 @dataclass(frozen=True)
-class Case:
+class SemiProblem:
     """What all plans for some stragglers, the slowest first, have in common."""
 
     costs: Costs
@@ -42,7 +42,7 @@ class Case:
     base_wait: float
 
     @cached_property
-    def wanted(self) -> Relieved:
+    def wanted(self) -> WorkReductions:
         """What is pruned when all of them prune, down to T_min."""
         least = reference_seconds(self.costs, self.seen, "minimum")
         return prune(self.costs, self.seen, self.order, self.settings.zero, least, 1.0)
@@ -85,16 +85,18 @@ class Case:
     def bounded(self, limit: float) -> Priced:
         """Return the plan that prunes as far down as the limit allows and migrates nothing."""
         least = reference_seconds(self.costs, self.seen, "minimum")
-        reliefs = prune(self.costs, self.seen, self.order, self.settings.zero, least, limit)
-        seconds = iteration_seconds(self.costs, self.seen, reliefs, base_wait=self.base_wait)
-        return Priced(reliefs, self.receivers, seconds)
+        reductions = prune(self.costs, self.seen, self.order, self.settings.zero, least, limit)
+        seconds = iteration_seconds(self.costs, self.seen, reductions, base_wait=self.base_wait)
+        return Priced(reductions, self.receivers, seconds)
 
     def _moving(self, moved: Array) -> Priced:
         """Return the plan in which these of the wanted columns migrate; nobody is left to take them: all prune."""
         moved = moved if self.receivers else np.zeros_like(moved)
-        reliefs, primitive = Relieved(self.wanted.pruned - moved, moved), self.settings.mig.primitive
-        seconds = iteration_seconds(self.costs, self.seen, reliefs, self.receivers, primitive, self.base_wait, self.own)
-        return Priced(reliefs, self.receivers, seconds)
+        reductions, primitive = WorkReductions(self.wanted.pruned - moved, moved), self.settings.mig.primitive
+        seconds = iteration_seconds(
+            self.costs, self.seen, reductions, self.receivers, primitive, self.base_wait, self.own
+        )
+        return Priced(reductions, self.receivers, seconds)
 
 
 def semi(
@@ -102,16 +104,16 @@ def semi(
 ) -> Priced:
     """Return the plan that deletes least among those within timeTolerance of the fastest, at most `limit` deleted."""
     order = slowest_first(seen, stragglers)
-    case = Case(costs, seen, order, settings, base_wait)
+    problem = SemiProblem(costs, seen, order, settings, base_wait)
     if settings.migrating_stragglers is not None:
         least = min(settings.migrating_stragglers, len(order))
-        return _first_allowed(costs, (case.split(x) for x in range(least, len(order) + 1)), limit)
+        return _first_allowed(costs, (problem.split(x) for x in range(least, len(order) + 1)), limit)
     if len(order) == 1 and settings.beta_rule == "costBalance":
-        balanced = balanced_beta(case)
+        balanced = balanced_beta(problem)
         betas = [balanced, *(beta for beta in BETAS if beta > balanced)]
-        return _first_allowed(costs, (case.with_beta(beta) for beta in betas), limit)
-    bounded = [case.bounded(limit)] if limit < 1 else []
-    plans = [case.with_beta(beta) for beta in BETAS] if len(order) == 1 else of_several(case, limit, bounded)
+        return _first_allowed(costs, (problem.with_beta(beta) for beta in betas), limit)
+    bounded = [problem.bounded(limit)] if limit < 1 else []
+    plans = [problem.with_beta(beta) for beta in BETAS] if len(order) == 1 else of_several(problem, limit, bounded)
     return least_deletion(costs, [*plans, *bounded], settings.time_tolerance, limit)
 
 
@@ -119,24 +121,26 @@ def _first_allowed(costs: Costs, plans: Iterable[Priced], limit: float) -> Price
     """Return the first plan that deletes no more than allowed; they delete less and less, the last one least."""
     plan = None
     for plan in plans:
-        if pruned_share(costs, plan.reliefs) <= limit:
+        if pruned_share(costs, plan.reductions) <= limit:
             break
     assert plan is not None
     return plan
 
 
-def of_several(case: Case, limit: float, others: Sequence[Priced]) -> list[Priced]:
+def of_several(problem: SemiProblem, limit: float, others: Sequence[Priced]) -> list[Priced]:
     """Return which of all plans in which the x slowest migrate may be the best: per kind the fastest and the last.
 
     Kinds: all of a rank's columns, or of row-parallel linears only. With x time never falls and deletion never grows,
     so that the fastest allowed has the least x allowed, and halving finds the largest x within timeTolerance of it.
     """
-    most = len(case.order)
-    every, rows = (functools.cache(functools.partial(case.split, rows_only=rows_only)) for rows_only in (False, True))
-    first = [(plan, _least_allowed(case.costs, plan, most, limit)) for plan in (every, rows)]
+    most = len(problem.order)
+    every, rows = (
+        functools.cache(functools.partial(problem.split, rows_only=rows_only)) for rows_only in (False, True)
+    )
+    first = [(plan, _least_allowed(problem.costs, plan, most, limit)) for plan in (every, rows)]
     fastest = [plan(x) for plan, x in first if x or plan is every]  # at 0 they are the same
-    allowed = [plan for plan in [*others, *fastest] if pruned_share(case.costs, plan.reliefs) <= limit]
-    in_time = (1 + case.settings.time_tolerance) * min(plan.seconds for plan in allowed or fastest)
+    allowed = [plan for plan in [*others, *fastest] if pruned_share(problem.costs, plan.reductions) <= limit]
+    in_time = (1 + problem.settings.time_tolerance) * min(plan.seconds for plan in allowed or fastest)
     x = _most(every, first[0][1], most, in_time)
     y = _most(rows, max(first[1][1], x), most, in_time)  # with fewer senders than x it would delete more
     return [*fastest, every(x), rows(y)]
@@ -146,7 +150,7 @@ def _least_allowed(costs: Costs, plan: Callable[[int], Priced], most: int, limit
     """Return the least x whose plan deletes no more than allowed, the largest where none does."""
     if limit >= 1:
         return 0
-    return bisect.bisect_left(range(most), True, key=lambda x: pruned_share(costs, plan(x).reliefs) <= limit)
+    return bisect.bisect_left(range(most), True, key=lambda x: pruned_share(costs, plan(x).reductions) <= limit)
 
 
 def _most(plan: Callable[[int], Priced], least: int, most: int, seconds: float) -> int:
@@ -160,37 +164,37 @@ def least_deletion(costs: Costs, plans: Sequence[Priced], tolerance: float, limi
 
     `limit` is a hard bound of the deleted share: plans above it count for nothing, unless there are no others.
     """
-    allowed = [plan for plan in plans if pruned_share(costs, plan.reliefs) <= limit] or [
-        min(plans, key=lambda plan: pruned_share(costs, plan.reliefs))
+    allowed = [plan for plan in plans if pruned_share(costs, plan.reductions) <= limit] or [
+        min(plans, key=lambda plan: pruned_share(costs, plan.reductions))
     ]
     fastest = min(plan.seconds for plan in allowed)
     near = [plan for plan in allowed if plan.seconds <= (1 + tolerance) * fastest]
-    return min(near, key=lambda plan: (pruned_share(costs, plan.reliefs), plan.seconds))
+    return min(near, key=lambda plan: (pruned_share(costs, plan.reductions), plan.seconds))
 
 
 def _by_parallel(costs: Costs, work: Array, beta: float) -> list[float]:
     """Return per class the share of its columns that migrates, so that in all beta of the work [K] does."""
     rows = total(work[costs.tables.rows[:, 0]])
     columns = total(work) - rows
-    moving = beta * (rows + columns)
-    row_share = min(1.0, moving / rows) if rows else 0.0
-    column_share = max(0.0, moving - rows) / columns if columns else 0.0
+    unit_move = beta * (rows + columns)
+    row_share = min(1.0, unit_move / rows) if rows else 0.0
+    column_share = max(0.0, unit_move - rows) / columns if columns else 0.0
     if beta >= 1:
         row_share = column_share = 1.0
     return [row_share if linears.parallel == "row" else column_share for linears in costs.classes]
 
 
-def balanced_beta(case: Case) -> float:
+def balanced_beta(problem: SemiProblem) -> float:
     """Return the paper's beta: Omega1 + Omega2(L g (1-b)) = Phi1(L g b) + Phi2(L g b / (e-1)) (eq. 2).
 
     By bisection, clamped to [0, 1]: the root need not exist, for Phi1 has a fixed part.
     """
 
     def surplus(beta: float) -> float:
-        plan = case.with_beta(beta)
-        return _migration_cost(case, plan) - _resizing_cost(case, plan)
+        plan = problem.with_beta(beta)
+        return _migration_cost(problem, plan) - _resizing_cost(problem, plan)
 
-    least = case.costs.allocation + case.costs.extraction.fixed  # however little is pruned
+    least = problem.costs.allocation + problem.costs.extraction.fixed  # however little is pruned
     if surplus(1.0) <= least:
         return 1.0
     low, high = 0.0, 1.0
@@ -200,20 +204,20 @@ def balanced_beta(case: Case) -> float:
     return low
 
 
-def _resizing_cost(case: Case, plan: Priced) -> float:
-    share = _share(case, plan, "pruned")
-    return case.costs.allocation + case.costs.extraction.at(share) if share else 0.0
+def _resizing_cost(problem: SemiProblem, plan: Priced) -> float:
+    share = _share(problem, plan, "pruned")
+    return problem.costs.allocation + problem.costs.extraction.at(share) if share else 0.0
 
 
-def _share(case: Case, plan: Priced, what: str) -> float:
-    columns = getattr(Relieved.of(plan.reliefs, len(case.costs.classes), case.costs.ranks), what)
-    return float(shares(case.costs, columns)[case.order[0]])
+def _share(problem: SemiProblem, plan: Priced, what: str) -> float:
+    columns = getattr(WorkReductions.of(plan.reductions, len(problem.costs.classes), problem.costs.ranks), what)
+    return float(shares(problem.costs, columns)[problem.order[0]])
 
 
-def _migration_cost(case: Case, plan: Priced) -> float:
+def _migration_cost(problem: SemiProblem, plan: Priced) -> float:
     """Return sendCost + Phi1 + the longest Phi2 over the receivers, seconds an iteration."""
-    costs = case.costs
-    more = received_seconds(costs, plan.reliefs, plan.receivers) * slower(costs, case.seen)
-    packing = costs.extraction.at(_share(case, plan, "migrated"))
-    moved = transfer_seconds(costs, plan.reliefs, len(plan.receivers), case.settings.mig.primitive)
+    costs = problem.costs
+    more = received_seconds(costs, plan.reductions, plan.receivers) * slower(costs, problem.seen)
+    packing = costs.extraction.at(_share(problem, plan, "migrated"))
+    moved = transfer_seconds(costs, plan.reductions, len(plan.receivers), problem.settings.mig.primitive)
     return packing + moved + float(more.max())

@@ -11,7 +11,7 @@ from heterotp_trainer.balancing.prediction import pruned_share
 from heterotp_trainer.plans.arrays import Array, added, interpolated, total
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.grains import blocks, grains_of, in_blocks
-from heterotp_trainer.plans.work_reduction import Relieved
+from heterotp_trainer.plans.work_reduction import WorkReductions
 
 PRIDIFF_E = 0.5  # the paper's empirical ratio of PriDiffE
 
@@ -42,24 +42,24 @@ def columns_for(costs: Costs, share: Array, most: float, grain: int | None) -> A
     return in_blocks(np.maximum(0.0, wanted), grains_of(grain, costs.grains, whole))
 
 
-def fixed(costs: Costs, ratio: float, ranks: Collection[int], grain: int | None, what: str) -> Relieved:
+def fixed(costs: Costs, ratio: float, ranks: Collection[int], grain: int | None, what: str) -> WorkReductions:
     """Return the given ratio taken from the given ranks, whatever their speed; what: pruned or migrated."""
     whole = costs.tables.columns
     chosen = np.zeros(costs.ranks, dtype=bool)
     chosen[list(ranks)] = True
     counts = whole if ratio >= 1 else in_blocks(ratio * whole, grains_of(grain, costs.grains, whole))
     taken, nothing = np.where(chosen, counts, 0.0), np.zeros_like(whole)
-    return Relieved(taken, nothing) if what == "pruned" else Relieved(nothing, taken)
+    return WorkReductions(taken, nothing) if what == "pruned" else WorkReductions(nothing, taken)
 
 
 def prune(
     costs: Costs, seen: Observation, stragglers: Collection[int], settings: Zero, reference: float, limit: float
-) -> Relieved:
+) -> WorkReductions:
     """Return what the stragglers prune to come down to the reference, within the deleted share allowed."""
-    wanted = reliefs_to(seen, stragglers, reference)
-    reliefs = _pruned(costs, wanted, 1.0, settings)
-    if pruned_share(costs, reliefs) <= limit:
-        return reliefs
+    wanted = reduction_shares(seen, stragglers, reference)
+    reductions = _pruned(costs, wanted, 1.0, settings)
+    if pruned_share(costs, reductions) <= limit:
+        return reductions
     low, high = 0.0, 1.0
     for _ in range(SHRINK_STEPS):
         middle = (low + high) / 2
@@ -68,7 +68,7 @@ def prune(
     return _pruned(costs, wanted, low, settings)
 
 
-def reliefs_to(seen: Observation, stragglers: Collection[int], level: float) -> Array:
+def reduction_shares(seen: Observation, stragglers: Collection[int], level: float) -> Array:
     """Return r = (T - T_ref) / M of each straggler, 0 of the others: the share of matmul time to take away (eq. 1). [e]
 
     With full-work times it does not depend on the last decision; with times as executed it oscillates.
@@ -79,13 +79,13 @@ def reliefs_to(seen: Observation, stragglers: Collection[int], level: float) -> 
     return np.where(chosen, np.maximum(0.0, share), 0.0)
 
 
-def _pruned(costs: Costs, wanted: Array, part: float, settings: Zero) -> Relieved:
+def _pruned(costs: Costs, wanted: Array, part: float, settings: Zero) -> WorkReductions:
     """Return what is pruned for a part, 0..1, of the relief wanted [e]."""
     if settings.selection == "PriDiffE":  # a share of columns, not of time, whatever is wanted
         ratio = part * min(PRIDIFF_E, settings.gamma_max)
         return fixed(costs, ratio, np.flatnonzero(wanted > 0).tolist(), settings.grain, "pruned")
     counts = columns_for(costs, part * wanted, settings.gamma_max, settings.grain)
-    return Relieved(counts, np.zeros_like(counts))
+    return WorkReductions(counts, np.zeros_like(counts))
 
 
 def by_layer(
