@@ -24,7 +24,7 @@ from heterotp_trainer.plans.work_plan import WorkPlan
 
 WINDOW = 5  # iterations of a median
 MOST_STEPS = 100_000  # the newest iterations, of which the report gives minimum, median and maximum
-MEDIANS = (*PHASES, "full", "probe")
+MEDIANS = (*PHASES, "full", "pace_ratio")
 
 
 def shares_of(plan: UnitPlan) -> list[float]:
@@ -210,7 +210,7 @@ class RunStatus:
         if not costs:
             return tuple(TrainerRank(**self._place(rank)) for rank in range(len(self.devices)))
         rates = speeds(costs)
-        first = self._with_first_shares([each["full"] for each in medians], [each["probe"] for each in medians])
+        first = self._with_first_shares([each["full"] for each in medians], [each["pace_ratio"] for each in medians])
         chi = slowdowns(np.array(first))
         fastest = max((rate for rate in rates if rate is not None), default=None)
         return tuple(
