@@ -1,0 +1,22 @@
+"""Lists in sentences that people read: some of the items, and how many more there are."""
+
+from collections.abc import Sequence
+
+
+def listed(items: Sequence[str], most: int | None = None, separator: str = ", ") -> str:
+    """Return `a`, `a and b`, `a, b and c`; of more than `most` items the first ones and `and N more`.
+
+    separator: what stands between items; with another one than a comma the last item is joined by it, too.
+    """
+    shown = list(items if most is None else items[:most])
+    more = len(items) - len(shown)
+    if more:
+        return f"{separator.join(shown)} and {more} more" if shown else f"{more} more"
+    if separator == ", " and len(shown) > 1:
+        return f"{', '.join(shown[:-1])} and {shown[-1]}"
+    return separator.join(shown)
+
+
+def ranks_listed(ranks: Sequence[int], most: int = 4) -> str:
+    """Return `rank 3`, `ranks 1 and 3`, or the first `most` ranks and `and N more`."""
+    return f"rank{'s' if len(ranks) > 1 else ''} {listed([str(rank) for rank in ranks], most)}"
