@@ -16,9 +16,9 @@ import sys
 import time
 from collections.abc import Callable
 
+import gang
+from gang import summary
 from heterotp_trainer.launch.launcher import ALLOCATOR
-from support import gang
-from support.gang import summary
 
 PORT = 29440
 ROWS, WIDTH, RANKS = 64 * 65, 2048, 8

@@ -16,13 +16,13 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 import torch.nn.functional as F
+from gang import summary
 from heterotp_api.training import ModelShape
 from heterotp_trainer.devices.device import Device
 from heterotp_trainer.devices.phase_clock import PhaseClock
 from heterotp_trainer.model.vit import Block
 from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.tensor_parallel.context import TPContext
-from support.gang import summary
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module

@@ -21,8 +21,8 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 
+from gang import summary
 from reshard_gang import HEADS, RANKS, REAL, SECONDS, UNITS, WIDTH, run, spec
-from support.gang import summary
 
 BEFORE, AFTER = 7, 16
 SLOW = {"chi 2": (2.0,), "chi 4": (4.0,), "chi 8": (8.0,), "chi 8,6,4,2": (8.0, 6.0, 4.0, 2.0)}

@@ -12,8 +12,8 @@ import threading
 import time
 import urllib.request
 
-from support import gang
-from support.gang import summary
+import gang
+from gang import summary
 
 PORT = 29470
 
