@@ -32,10 +32,11 @@ from heterotp_operator.reconcile.actions import (
     DryRunPod,
     TouchPod,
 )
+from heterotp_operator.reconcile.observed import Refusal
 from heterotp_operator.store import Json, Store, Stores, key_of
 
-Refusals = dict[str, tuple[int, str]]
-"""What the API server said to a child: worker group (of pods) or kind (of others) -> (code, message)."""
+Refusals = dict[str, Refusal]
+"""Children that the API server does not accept: worker group (of pods) or kind (of others) -> its answer."""
 
 
 class Client(Protocol):
@@ -96,7 +97,7 @@ class Applier:
                 # only a gang scheduler's kind may be unknown here; any other 404 is a namespace on its way out
                 if subject is None or (isinstance(refused, NotFound) and subject != "PodGroup"):
                     raise
-                self.refusals[subject] = refused.code, refused.message
+                self.refusals[subject] = Refusal(refused.code, refused.reason, refused.message)
                 return False
         self.refusals.clear()
         return True

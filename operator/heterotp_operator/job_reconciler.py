@@ -19,7 +19,7 @@ from heterotp_operator.reconcile.control import Effective
 from heterotp_operator.reconcile.observed import Observed
 from heterotp_operator.reconcile.plan import plan
 from heterotp_operator.settings import Settings
-from heterotp_operator.status_throttle import awaits_ranks, due
+from heterotp_operator.status_throttle import awaits_ranks, due, due_later
 from heterotp_operator.store import Json, Stores
 from heterotp_operator.trainer_poller import Poller
 
@@ -115,7 +115,10 @@ class Reconciler:
     def _is_due(self, key: Key, written: Json, wanted: Json, memory: _Memory) -> bool:
         """Return whether to write the status now; what ranks are being told waits a moment for their answer."""
         now = self._now()
-        if not due(written, wanted, now - memory.written_at):
+        age = now - memory.written_at
+        if not due(written, wanted, age):
+            if (later := due_later(written, wanted, age)) is not None:
+                self._queue.add_after(key, later)
             return False
         if not awaits_ranks(written, wanted):
             return True

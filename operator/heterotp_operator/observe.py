@@ -6,7 +6,7 @@ from heterotp_api import names
 
 from heterotp_operator.queue import Key
 from heterotp_operator.reconcile.control import Effective
-from heterotp_operator.reconcile.observed import Observed
+from heterotp_operator.reconcile.observed import Observed, Refusal
 from heterotp_operator.settings import Settings
 from heterotp_operator.store import Json, Stores
 from heterotp_operator.trainer_poller import Poller
@@ -20,7 +20,7 @@ def observe(
     job: Json,
     now: float,
     podgroup: Json | None = None,
-    refusals: Mapping[str, tuple[int, str]] | None = None,
+    refusals: Mapping[str, Refusal] | None = None,
     published: Effective | None = None,
 ) -> Observed:
     """Return one job with its children, and the policies and injections of its namespace; `now` is unix seconds."""

@@ -16,7 +16,7 @@ from heterotp_operator.reconcile.objects import injection_wants, is_ours
 from heterotp_operator.reconcile.observed import Observed
 from heterotp_operator.reconcile.policy_status import PolicySeen, policy_status
 from heterotp_operator.settings import Settings
-from heterotp_operator.status_throttle import due
+from heterotp_operator.status_throttle import due, due_later
 from heterotp_operator.store import Json, Stores, key_of
 from heterotp_operator.trainer_poller import Poller
 
@@ -70,7 +70,7 @@ class Reports:
         self._memories: dict[Key, _Memory] = {}
 
     async def reconcile(self, key: Key) -> float | None:
-        """Decide on one object's status and write it if it is worth a write. Raises ApiError."""
+        """Decide on one object's status and write it if it is due; return the seconds until it is. Raises ApiError."""
         body = self._store.get(key)
         if body is None:
             self._memories.pop(key, None)
@@ -78,12 +78,13 @@ class Reports:
         memory = self._memory(key, body["metadata"]["uid"])
         now = self._now()
         status, events = self._decide(key, body, now)
-        if due(body["status"], status, now - memory.written_at):
+        age = now - memory.written_at
+        if write := due(body["status"], status, age):
             await self._write(body, status)
             memory.written_at = now
         for event in events:
             await self._recorder.record(body, event)
-        return None
+        return None if write else due_later(body["status"], status, age)
 
     def _memory(self, key: Key, uid: str) -> _Memory:
         memory = self._memories.get(key)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from heterotp_api import reasons
 from heterotp_api.injection import MOST_SLOWDOWN, StragglerInjectionSpec
 from heterotp_api.status import MAX_RANKS
 from heterotp_api.trainer_status import TrainerInjection, TrainerRank
@@ -22,11 +23,13 @@ NAMED = 5  # jobs that a message names one by one
 NOTHING_LEFT = 0.99  # a rank from whom so much of its columns was taken has no products to slow
 FAITHFUL = 0.15  # measured this close to asked is as asked
 KEPT = {"Paused": "paused", "Finished": "finished"}  # phases that stay while nobody is heard
-NOT_NOW = {
-    "waiting": "its start has not come yet",
-    "paused": "spec.paused is true",
-    "finished": "its stop has come",
-    "lapsed": "the lease ran out: the operator did not reach rank 0",
+Why = tuple[str, str]  # a reason and a message
+NOT_IN_FORCE: Why = (reasons.NOT_IN_FORCE, "not yet in force")
+NOT_NOW: dict[str, Why] = {
+    "waiting": (reasons.NOT_STARTED, "its start has not come yet"),
+    "paused": (reasons.PAUSED, "spec.paused is true"),
+    "finished": (reasons.FINISHED, "its stop has come"),
+    "lapsed": (reasons.LEASE_EXPIRED, "the lease ran out: the operator did not reach rank 0"),
 }
 
 
@@ -63,15 +66,17 @@ def injection_status(seen: InjectionSeen) -> tuple[Body, tuple[Event, ...]]:
     """Return the whole status and what is news."""
     spec = injection_spec(seen.injection)
     if isinstance(spec, str):
-        return _status(seen, "Failed", [], spec, "InvalidSpec")
+        return _status(seen, "Failed", [], spec, reasons.INVALID_SPEC)
     effects = {job.name: _effect(seen, spec, job) for job in seen.jobs}
     problems = [f"job {name}: {effect.problem}" for name, effect in sorted(effects.items()) if effect.problem]
     rows = sorted((row for effect in effects.values() for row in effect.rows), key=_order)
     if not effects:
-        return _status(seen, "Pending", [], _nobody(spec), "Accepted")
+        return _status(seen, "Pending", [], _nobody(spec), reasons.ACCEPTED)
     words = some(problems, NAMED)
     refused = all(effect.state == "failed" for effect in effects.values())
-    return _status(seen, _phase(list(effects.values())), rows, words, "TargetsUnknown" if refused else "Accepted")
+    return _status(
+        seen, _phase(list(effects.values())), rows, words, reasons.TARGETS_UNKNOWN if refused else reasons.ACCEPTED
+    )
 
 
 def _order(row: Body) -> tuple[bool, str, int]:
@@ -102,7 +107,8 @@ def _status(
     seen: InjectionSeen, phase: str, rows: list[Body], message: str, accepted: str
 ) -> tuple[Body, tuple[Event, ...]]:
     conditions = Conditions(seen)
-    conditions.set("Accepted", accepted == "Accepted", accepted, message if accepted != "Accepted" else "")
+    holds = accepted == reasons.ACCEPTED
+    conditions.set("Accepted", holds, accepted, "" if holds else message)
     measured = [row["measured"] for row in rows if row.get("since") and row.get("measured")]
     out: Body = {
         "observedGeneration": seen.injection["metadata"].get("generation", 0),
@@ -154,9 +160,11 @@ def _silent(seen: InjectionSeen, spec: StragglerInjectionSpec, job: Observed, ra
     before = {row["rank"]: row for row in seen.status.get("ranks") or () if row["job"] == job.name}
     report = job.trainer
     lost = report is not None and report.error and seen.now - report.since > SILENCE_SECONDS
-    words = {"message": f"rank 0 does not answer: {report.error}"} if lost and report is not None else {}
-    unheard = {"message": "not yet in force"}
-    kept = [{"job": job.name, "rank": rank, **before.get(rank, unheard), **words} for rank in ranks]
+    silent = (
+        _why((reasons.UNREACHABLE, f"rank 0 does not answer: {report.error}")) if lost and report is not None else {}
+    )
+    unheard = _why(NOT_IN_FORCE)
+    kept = [{"job": job.name, "rank": rank, **before.get(rank, unheard), **silent} for rank in ranks]
     rows = tuple(row | {"asked": spec.slowdown} for row in kept)
     phase = str(seen.status.get("phase") or "")
     state = "active" if any(row.get("since") for row in rows) else KEPT.get(phase, "pending")
@@ -181,38 +189,44 @@ def _row(
     """Return a rank's line: asked for, measured, since when, and a message where the effect is absent."""
     row: Body = {"job": job.name, "rank": rank, "asked": spec.slowdown}
     absent = _absent(job, rank, said)
-    if absent:
-        return {**row, "message": absent}
+    if absent is not None:
+        return {**row, **_why(absent)}
     row["since"] = seen.since.get((job.name, rank)) or stamp(seen.now)
     if now is not None and now.measured_slowdown is not None:
         row["measured"] = rounded(now.measured_slowdown)
-    words = _words(spec.slowdown, now)
-    return {**row, "message": words} if words else row
+    other = _other_effect(spec.slowdown, now)
+    return row if other is None else {**row, **_why(other)}
 
 
-def _absent(job: Observed, rank: int, said: TrainerInjection | None) -> str:
-    """Return why nothing is asked of a rank now; empty: it is being slowed."""
+def _why(why: Why) -> Body:
+    return {"reason": why[0], "message": why[1]}
+
+
+def _absent(job: Observed, rank: int, said: TrainerInjection | None) -> Why | None:
+    """Return why nothing is asked of a rank now; None: it is being slowed."""
     pod = job.pod_of.get(rank)
     if pod is None or ended(pod):
-        return "its pod is not there: " + (str(job.status.get("waitingFor") or "") or "the gang does not run")
+        waiting = str(job.status.get("waitingFor") or "") or "the gang does not run"
+        return reasons.POD_MISSING, f"its pod is not there: {waiting}"
     if phase(pod) != "Running":
-        return f"its pod {name_of(pod)} is {phase(pod)}"
+        return reasons.POD_NOT_RUNNING, f"its pod {name_of(pod)} is {phase(pod)}"
     if said is None:
-        return "not yet in force"
+        return NOT_IN_FORCE
     if said.state != "active":
-        return NOT_NOW.get(said.state, said.state)
-    return "" if rank in said.ranks else "it is another rank's turn"
+        return NOT_NOW[said.state]
+    return None if rank in said.ranks else (reasons.OTHER_RANKS_TURN, "it is another rank's turn")
 
 
-def _words(asked: float, now: TrainerRank | None) -> str:
-    """Return what a reader must know of a rank that is being slowed; empty: it is as slow as asked."""
+def _other_effect(asked: float, now: TrainerRank | None) -> Why | None:
+    """Return why a rank that is being slowed is not as slow as asked; None: it is."""
     if now is None:
-        return ""
+        return None
     if now.injection_problem:
-        return now.injection_problem
+        return reasons.DEVICE_CANNOT_FOLLOW, now.injection_problem
     taken = now.pruned_ratio + now.migrated_ratio
     if taken >= NOTHING_LEFT or now.share == 0:
-        return f"it has nothing to compute: {now.migrated_ratio:.0%} migrated away, {now.pruned_ratio:.0%} pruned"
+        parts = f"{now.migrated_ratio:.0%} migrated away, {now.pruned_ratio:.0%} pruned"
+        return reasons.NOTHING_TO_COMPUTE, f"it has nothing to compute: {parts}"
     words = []
     if now.injected_slowdown > 1 and abs(now.injected_slowdown - asked) > 1e-6 * asked:
         bound = ", the most there is" if now.injected_slowdown >= MOST_SLOWDOWN else ""
@@ -220,4 +234,4 @@ def _words(asked: float, now: TrainerRank | None) -> str:
     measured, wanted = now.measured_slowdown, now.injected_slowdown
     if measured is not None and abs(measured - wanted) > FAITHFUL * wanted:
         words.append(f"{measured:.2f}x is measured where {wanted:.2f}x is asked")
-    return "; ".join(words)
+    return (reasons.NOT_AS_ASKED, "; ".join(words)) if words else None

@@ -7,10 +7,10 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from heterotp_api.job import HeteroTPJobSpec
+from heterotp_api.last_words import trainer_status
 from heterotp_api.names import CONTAINER, LABEL_ATTEMPT, LABEL_FIRST_RANK
 from heterotp_api.ranks import PodPlace, pods
 from heterotp_api.trainer_status import TrainerStatus
-from pydantic import ValidationError
 
 from heterotp_operator.reconcile.control import Effective, Sources, effective
 
@@ -39,6 +39,15 @@ class TrainerReport:
 
 
 @dataclass(frozen=True)
+class Refusal:
+    """The API server's answer to a child that it does not accept: HTTP code, reason and message of its Status."""
+
+    code: int
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
 class Observed:
     """One job and its children at one moment; `now` is unix seconds."""
 
@@ -52,7 +61,7 @@ class Observed:
     settings: PlanSettings
     policies: tuple[Body, ...] = ()  # of the job's namespace, as are injections
     injections: tuple[Body, ...] = ()
-    refusals: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    refusals: Mapping[str, Refusal] = field(default_factory=dict)
     published: Effective | None = None  # what the job's last reconcile found, for who only tells of it
 
     @property
@@ -115,7 +124,7 @@ class Observed:
         """What rank 0 of this attempt said last: its last words once it has ended, else its last answer."""
         leaders = (pod for pod in self.current if first_rank_of(pod) == 0)
         polled = self.trainer.status if self.trainer is not None else None
-        said = next((words for pod in leaders if (words := last_words(pod))), polled)
+        said = next((words for pod in leaders if (words := _last_status(pod))), polled)
         return said if said is not None and said.attempt == self.attempt else None
 
     @cached_property
@@ -186,15 +195,11 @@ def ended(pod: Body) -> bool:
     return phase(pod) in ("Succeeded", "Failed")
 
 
-def last_words(pod: Body) -> TrainerStatus | None:
+def _last_status(pod: Body) -> TrainerStatus | None:
     """Return the status document that a trainer left when it ended; None while it runs or when it left none."""
     for container in pod.get("status", {}).get("containerStatuses", ()):
-        message = ((container.get("state") or {}).get("terminated") or {}).get("message") or ""
-        if container.get("name") == CONTAINER and message.startswith("{"):
-            try:
-                return TrainerStatus.model_validate_json(message)
-            except ValidationError:  # an own command may leave words of its own
-                return None
+        if container.get("name") == CONTAINER:
+            return trainer_status(((container.get("state") or {}).get("terminated") or {}).get("message") or "")
     return None
 
 

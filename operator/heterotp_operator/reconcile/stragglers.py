@@ -6,13 +6,15 @@ trainer does not flag it, nor one whose units have moved away. The latter may st
 
 from collections.abc import Sequence
 
+from heterotp_api import reasons
+
 from heterotp_operator.reconcile.actions import Event
 from heterotp_operator.reconcile.conditions import Conditions
 from heterotp_operator.reconcile.formatting import some
 from heterotp_operator.reconcile.observed import Body, Observed, seconds
 from heterotp_operator.reconcile.training_status import rank_rows
 
-STRAGGLING, REPLACEMENT = "Straggling", "ReplacementAdvised"
+STRAGGLING, REPLACEMENT = "Straggling", "ReplacementAdvised"  # conditions
 NAMED = 8  # ranks that a message names one by one
 
 
@@ -30,23 +32,23 @@ def show_stragglers(observed: Observed, conditions: Conditions) -> tuple[Event, 
 def _show_straggling(conditions: Conditions, rows: Sequence[Body], before: set[int]) -> tuple[Event, ...]:
     if not rows:
         held = conditions.holds(STRAGGLING)
-        conditions.clear(STRAGGLING, "RanksAreEven")
-        return (Event("Normal", "RanksAreEven", "no rank is slower than the others any more"),) if held else ()
+        conditions.clear(STRAGGLING, reasons.RANKS_ARE_EVEN)
+        return (Event("Normal", reasons.RANKS_ARE_EVEN, "no rank is slower than the others any more"),) if held else ()
     words = some([_slow(row) for row in rows], NAMED, what="ranks")
-    conditions.set(STRAGGLING, True, "RanksAreSlow", words)
-    return (Event("Warning", STRAGGLING, words),) if {row["rank"] for row in rows} != before else ()
+    conditions.set(STRAGGLING, True, reasons.RANKS_ARE_SLOW, words)
+    return (Event("Warning", reasons.STRAGGLING, words),) if {row["rank"] for row in rows} != before else ()
 
 
 def _show_replacement(observed: Observed, conditions: Conditions, rows: Sequence[Body]) -> tuple[Event, ...]:
     if not rows:
-        conditions.clear(REPLACEMENT, "NoRankStaysSlow")
+        conditions.clear(REPLACEMENT, reasons.NO_RANK_STAYS_SLOW)
         return ()
     settings = observed.effective.policy.settings
     rule = f"replaceThreshold {settings.replace_threshold:g}, replaceAfterSeconds {settings.replace_after_seconds}"
     words = some([_slow(row) for row in rows], NAMED, what="ranks") + f" ({rule}): replace or drain the node"
     news = not conditions.holds(REPLACEMENT)
-    conditions.set(REPLACEMENT, True, "RankStaysSlow", words)
-    return (Event("Warning", REPLACEMENT, words),) if news else ()
+    conditions.set(REPLACEMENT, True, reasons.RANK_STAYS_SLOW, words)
+    return (Event("Warning", reasons.REPLACEMENT_ADVISED, words),) if news else ()
 
 
 def _stays(observed: Observed, row: Body) -> bool:

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from heterotp_api import reasons
 from heterotp_api.status import MAX_RANKS
 from heterotp_api.trainer_status import TrainerRank, TrainerStatus
 
@@ -27,6 +28,7 @@ TOLD_OF_BALANCING = (
     "untouchedIterationSeconds",
     "savedSeconds",
     "moves",
+    "decisionId",
     "reason",
 )
 MAX_WORDS = 1024
@@ -143,11 +145,20 @@ def _balancing(observed: Observed) -> Body:
             "untouchedIterationSeconds": rounded(trainer.untouched_iteration_seconds),
             "savedSeconds": rounded(trainer.saved_seconds) or None,
             "moves": trainer.moves or None,
+            "decisionId": trainer.decision_id or None,
             "reason": trainer.reason[:MAX_WORDS] or None,
         }
-    refused = trainer.control_error if trainer is not None else ""
-    problem = observed.effective.policy.problem or refused
-    return _given({**_published(observed), **said, "problem": problem[:MAX_WORDS] or None})
+    return _given({**_published(observed), **said, **_problem(observed)})
+
+
+def _problem(observed: Observed) -> Body:
+    """Return why the ranks do not follow what was asked for, as a constant and for people; None: they do."""
+    policy, trainer = observed.effective.policy, observed.told
+    if policy.reason:
+        return {"problemReason": policy.reason, "problem": policy.problem[:MAX_WORDS]}
+    if trainer is not None and trainer.control_error:
+        return {"problemReason": reasons.CONTROL_REFUSED, "problem": trainer.control_error[:MAX_WORDS]}
+    return {}
 
 
 def _published(observed: Observed) -> Body:

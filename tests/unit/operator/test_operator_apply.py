@@ -24,6 +24,7 @@ from heterotp_operator.reconcile.actions import (
     DryRunPod,
     TouchPod,
 )
+from heterotp_operator.reconcile.observed import Refusal
 from heterotp_operator.store import Stores
 
 JOB = {
@@ -167,7 +168,7 @@ async def test_the_status_of_a_job_that_is_gone_is_nobodys_business(applier, cli
 async def test_a_refused_pod_is_remembered_by_group_and_ends_the_round(applier, client, error, action):
     client.errors["create", "p"] = client.errors["dry-run", "p"] = error
     assert not await applier.run((action, CreatePod(child("Pod", "q"))))
-    assert applier.refusals == {"a": (error.code, error.message)}
+    assert applier.refusals == {"a": Refusal(error.code, error.reason, error.message)}
     assert len(client.calls) == 1
 
 
@@ -177,7 +178,7 @@ async def test_a_template_whose_pods_name_is_taken_is_valid(applier, client):
 
 
 async def test_an_accepted_pod_clears_the_refusal(applier):
-    applier.refusals["a"] = 403, "exceeded quota"
+    applier.refusals["a"] = Refusal(403, "Forbidden", "exceeded quota")
     assert await applier.run((CreatePod(child("Pod", "p")),))
     assert applier.refusals == {}
 
@@ -197,7 +198,7 @@ async def test_an_accepted_pod_clears_the_refusal(applier):
 async def test_a_refused_child_is_remembered_by_kind(applier, client, action, error):
     client.errors["create", "s"] = error
     assert not await applier.run((action, CreatePod(child("Pod", "q"))))
-    assert applier.refusals == {action.body["kind"]: (error.code, error.message)}
+    assert applier.refusals == {action.body["kind"]: Refusal(error.code, error.reason, error.message)}
     assert len(client.calls) == 1
 
 
