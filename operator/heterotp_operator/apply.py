@@ -13,10 +13,10 @@ from heterotp_operator.cluster import (
     PODS,
     STATUS_MANAGER,
     Conflict,
+    NameTaken,
     NotFound,
     Refused,
     Resource,
-    Taken,
     same_controller,
 )
 from heterotp_operator.queue import Key
@@ -92,7 +92,7 @@ class Applier:
         for action in actions:
             try:
                 await self._act(action)
-            except (Refused, Taken, NotFound) as refused:
+            except (Refused, NameTaken, NotFound) as refused:
                 subject = _subject(action)
                 # only a gang scheduler's kind may be unknown here; any other 404 is a namespace on its way out
                 if subject is None or (isinstance(refused, NotFound) and subject != "PodGroup"):

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from heterotp_operator.apply import Applier, Refusals
 from heterotp_operator.cluster import COSCHEDULING, VOLCANO, Cluster, NotFound, Refused
 from heterotp_operator.events import Recorder
-from heterotp_operator.informers import Intake
+from heterotp_operator.informers import Informers
 from heterotp_operator.metrics import Metrics
 from heterotp_operator.observe import observe
 from heterotp_operator.queue import Key, WorkQueue
@@ -21,7 +21,7 @@ from heterotp_operator.reconcile.plan import plan
 from heterotp_operator.settings import Settings
 from heterotp_operator.status_throttle import awaits_ranks, due, due_later
 from heterotp_operator.store import Json, Stores
-from heterotp_operator.trainer_poller import Poller
+from heterotp_operator.trainer_poller import TrainerPoller
 
 REFRESH_SECONDS = 1.0  # in which a kubelet that was woken hands the control document to rank 0
 ANSWER_SECONDS = 3.0  # in which running ranks take a control document
@@ -39,23 +39,23 @@ class _Memory:
     waiting_since: float | None = None  # that the status tells less than the ranks were told
 
 
-class Reconciler:
+class JobReconciler:
     """Brings one job after the other to what its plan says."""
 
     def __init__(
         self,
         stores: Stores,
-        intake: Intake,
+        informers: Informers,
         cluster: Cluster,
         queue: WorkQueue,
-        poller: Poller,
+        poller: TrainerPoller,
         recorder: Recorder,
         metrics: Metrics,
         settings: Settings,
         published: dict[Key, Effective],
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._stores, self._intake, self._cluster, self._queue = stores, intake, cluster, queue
+        self._stores, self._informers, self._cluster, self._queue = stores, informers, cluster, queue
         self._poller = poller
         self._recorder, self._metrics, self._settings, self._now = recorder, metrics, settings, now
         self._memories: dict[Key, _Memory] = {}
@@ -79,17 +79,17 @@ class Reconciler:
                     self._queue.add(key)
             if accepted:
                 break
-        self._tell(key, observed, decision)
+        self._publish(key, observed, decision)
         await self._report(key, applier, decision, memory)
         # an answer may be the first to show another label: then whom it left must hear of it, too
-        self._intake.enqueue_dependents(job, self._stores.jobs.get(key))
+        self._informers.enqueue_dependents(job, self._stores.jobs.get(key))
         return decision.requeue_after
 
     async def _observe(self, key: Key, job: Json, memory: _Memory) -> Observed:
         podgroup = await self._podgroup(key, job)
         return observe(self._stores, self._poller, self._settings, key, job, self._now(), podgroup, memory.refusals)
 
-    def _tell(self, key: Key, observed: Observed, decision: Decision) -> None:
+    def _publish(self, key: Key, observed: Observed, decision: Decision) -> None:
         """Remember and count what was published, and ask rank 0 for it as soon as it can have it."""
         with contextlib.suppress(ValidationError):  # of a job that was refused nothing is published
             self._published[key] = observed.effective

@@ -9,12 +9,12 @@ from heterotp_operator.reconcile.control import Effective
 from heterotp_operator.reconcile.observed import Observed, Refusal
 from heterotp_operator.settings import Settings
 from heterotp_operator.store import Json, Stores
-from heterotp_operator.trainer_poller import Poller
+from heterotp_operator.trainer_poller import TrainerPoller
 
 
 def observe(
     stores: Stores,
-    poller: Poller,
+    poller: TrainerPoller,
     settings: Settings,
     key: Key,
     job: Json,

@@ -6,27 +6,29 @@ from dataclasses import dataclass
 
 from heterotp_operator.cluster import STATUS_MANAGER, Cluster, NotFound, Resource
 from heterotp_operator.events import Recorder
-from heterotp_operator.informers import Intake
+from heterotp_operator.informers import Informers
 from heterotp_operator.observe import observe
 from heterotp_operator.queue import Key
 from heterotp_operator.reconcile.actions import Event
 from heterotp_operator.reconcile.control import Effective
 from heterotp_operator.reconcile.injection_status import InjectionSeen, injection_status
-from heterotp_operator.reconcile.objects import injection_wants, is_ours
+from heterotp_operator.reconcile.objects import injection_selects, is_ours
 from heterotp_operator.reconcile.observed import Observed
 from heterotp_operator.reconcile.policy_status import PolicySeen, policy_status
 from heterotp_operator.settings import Settings
 from heterotp_operator.status_throttle import due, due_later
 from heterotp_operator.store import Json, Stores, key_of
-from heterotp_operator.trainer_poller import Poller
+from heterotp_operator.trainer_poller import TrainerPoller
 
 Decide = Callable[[Key, Json, float], tuple[Json, tuple[Event, ...]]]
 
 
-class Views:
+class StatusDecisions:
     """What the two kinds' decisions look at, taken from the stores; `published` is of each job's last reconcile."""
 
-    def __init__(self, stores: Stores, poller: Poller, settings: Settings, published: Mapping[Key, Effective]) -> None:
+    def __init__(
+        self, stores: Stores, poller: TrainerPoller, settings: Settings, published: Mapping[Key, Effective]
+    ) -> None:
         self._stores, self._poller, self._settings, self._published = stores, poller, settings, published
 
     def policy(self, key: Key, body: Json, now: float) -> tuple[Json, tuple[Event, ...]]:
@@ -35,7 +37,7 @@ class Views:
 
     def injection(self, key: Key, body: Json, now: float) -> tuple[Json, tuple[Event, ...]]:
         """Return an injection's status and news."""
-        jobs = [job for job in self._jobs(key[0]) if injection_wants(body, job)]
+        jobs = [job for job in self._jobs(key[0]) if injection_selects(body, job)]
         return injection_status(InjectionSeen(body, tuple(self._job(key_of(job), job, now) for job in jobs), now))
 
     def _jobs(self, namespace: str) -> tuple[Json, ...]:
@@ -52,20 +54,20 @@ class _Memory:
     written_at: float = float("-inf")
 
 
-class Reports:
+class StatusReconciler:
     """Keeps the status of one kind's objects true."""
 
     def __init__(
         self,
         resource: Resource,
-        intake: Intake,
+        informers: Informers,
         decide: Decide,
         cluster: Cluster,
         recorder: Recorder,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._resource, self._intake, self._decide = resource, intake, decide
-        self._store = intake.store_of(resource)
+        self._resource, self._informers, self._decide = resource, informers, decide
+        self._store = informers.store_of(resource)
         self._cluster, self._recorder, self._now = cluster, recorder, now
         self._memories: dict[Key, _Memory] = {}
 
@@ -101,4 +103,4 @@ class Reports:
             )
         except NotFound:
             return  # it went away meanwhile; its event does the rest
-        self._intake.upsert(self._resource, answer)  # it may be the first to show an edit
+        self._informers.upsert(self._resource, answer)  # it may be the first to show an edit

@@ -48,7 +48,7 @@ def target(job: Json | None, pods: list[Json]) -> Target | None:
     return None
 
 
-class Poller:
+class TrainerPoller:
     """Asks each rank 0 every few seconds, jittered; a new answer enqueues the job."""
 
     def __init__(
@@ -85,11 +85,11 @@ class Poller:
             while True:
                 key = await self.queue.get()
                 try:
-                    await self._turn(http, key)
+                    await self._poll(http, key)
                 finally:
                     self.queue.done(key)
 
-    async def _turn(self, http: aiohttp.ClientSession, key: Key) -> None:
+    async def _poll(self, http: aiohttp.ClientSession, key: Key) -> None:
         where = target(self._stores.jobs.get(key), self._stores.pods.of_job(key))
         if where is None:  # an event of the job or of its pods will bring the key back
             return

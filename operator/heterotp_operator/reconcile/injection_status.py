@@ -1,4 +1,4 @@
-"""The status of a StragglerInjection: on whom it acts now, what is measured there, and why not where it does not."""
+"""The status of a StragglerInjection: the ranks that it slows now, what is measured there, and why others are not."""
 
 import statistics
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from heterotp_api import reasons
+from heterotp_api.formatting import listed
 from heterotp_api.injection import MOST_SLOWDOWN, StragglerInjectionSpec
 from heterotp_api.status import MAX_RANKS
 from heterotp_api.trainer_status import TrainerInjection, TrainerRank
@@ -14,15 +15,14 @@ from pydantic import ValidationError
 from heterotp_operator.reconcile.actions import Event
 from heterotp_operator.reconcile.conditions import Conditions
 from heterotp_operator.reconcile.deadlines import SILENCE_SECONDS
-from heterotp_operator.reconcile.formatting import some
 from heterotp_operator.reconcile.objects import Body, injection_spec, name_of
 from heterotp_operator.reconcile.observed import Observed, ended, phase, stamp
 from heterotp_operator.reconcile.training_status import rounded
 
 NAMED = 5  # jobs that a message names one by one
-NOTHING_LEFT = 0.99  # a rank from whom so much of its columns was taken has no products to slow
+NOTHING_LEFT = 0.99  # of a rank's columns: with so many taken it has no matrix products to slow
 FAITHFUL = 0.15  # measured this close to asked is as asked
-KEPT = {"Paused": "paused", "Finished": "finished"}  # phases that stay while nobody is heard
+KEPT = {"Paused": "paused", "Finished": "finished"}  # phases that stay while rank 0 does not answer
 Why = tuple[str, str]  # a reason and a message
 NOT_IN_FORCE: Why = (reasons.NOT_IN_FORCE, "not yet in force")
 NOT_NOW: dict[str, Why] = {
@@ -48,7 +48,7 @@ class InjectionSeen:
 
     @cached_property
     def since(self) -> dict[tuple[str, int], str]:
-        """Since when each rank is slowed, as was said before."""
+        """Since when each (job, rank) is slowed, by the live status."""
         rows = self.status.get("ranks") or ()
         return {(row["job"], row["rank"]): row["since"] for row in rows if row.get("since")}
 
@@ -71,8 +71,8 @@ def injection_status(seen: InjectionSeen) -> tuple[Body, tuple[Event, ...]]:
     problems = [f"job {name}: {effect.problem}" for name, effect in sorted(effects.items()) if effect.problem]
     rows = sorted((row for effect in effects.values() for row in effect.rows), key=_order)
     if not effects:
-        return _status(seen, "Pending", [], _nobody(spec), reasons.ACCEPTED)
-    words = some(problems, NAMED)
+        return _status(seen, "Pending", [], _no_job(spec), reasons.ACCEPTED)
+    words = listed(problems, NAMED, "; ")
     refused = all(effect.state == "failed" for effect in effects.values())
     return _status(
         seen, _phase(list(effects.values())), rows, words, reasons.TARGETS_UNKNOWN if refused else reasons.ACCEPTED
@@ -83,7 +83,7 @@ def _order(row: Body) -> tuple[bool, str, int]:
     return "since" not in row, row["job"], row["rank"]
 
 
-def _nobody(spec: StragglerInjectionSpec) -> str:
+def _no_job(spec: StragglerInjectionSpec) -> str:
     if spec.job_ref is not None:
         return f"spec.jobRef.name: '{spec.job_ref.name}': there is no such HeteroTPJob in this namespace"
     return "spec.selector: selects no HeteroTPJob of this namespace"
@@ -127,7 +127,7 @@ def _status(
 
 def _what(phase: str, rows: list[Body]) -> str:
     struck = [f"rank {row['rank']} of job {row['job']}" for row in rows if row.get("since")]
-    return some(struck, NAMED, ", ") or phase
+    return listed(struck, NAMED) or phase
 
 
 # -- one job --------------------------------------------------------------------------------------------------
@@ -146,17 +146,18 @@ def _effect(seen: InjectionSeen, spec: StragglerInjectionSpec, job: Observed) ->
         unbound = spec.targets.nodes is not None and len(job.nodes) < job.spec.process_count
         return Effect("pending" if unbound else "failed", problem=known.problems[uid])
     ranks = next((each.ranks for each in known.injections if each.uid == uid), [])
-    said = _said(job, uid)
-    if job.told is None and job.holds("Running"):
+    reported = _reported(job, uid)
+    trainer = job.trainer_status
+    if trainer is None and job.holds("Running"):
         return _silent(seen, spec, job, ranks)
-    told = {each.rank: each for each in job.told.ranks} if job.told is not None else {}
-    rows = tuple(_row(seen, spec, job, rank, said, told.get(rank)) for rank in ranks)
-    state = said.state if said is not None else "paused" if spec.paused else "pending"
+    known_ranks = {each.rank: each for each in trainer.ranks} if trainer is not None else {}
+    rows = tuple(_row(seen, spec, job, rank, reported, known_ranks.get(rank)) for rank in ranks)
+    state = reported.state if reported is not None else "paused" if spec.paused else "pending"
     return Effect("pending" if state in ("waiting", "lapsed") else state, rows)
 
 
 def _silent(seen: InjectionSeen, spec: StragglerInjectionSpec, job: Observed, ranks: Sequence[int]) -> Effect:
-    """Return what was true when rank 0 was heard last: that it does not answer now is a fact, and no change."""
+    """Return what rank 0 reported last, with the reason Unreachable once it has not answered for long."""
     before = {row["rank"]: row for row in seen.status.get("ranks") or () if row["job"] == job.name}
     report = job.trainer
     lost = report is not None and report.error and seen.now - report.since > SILENCE_SECONDS
@@ -171,11 +172,12 @@ def _silent(seen: InjectionSeen, spec: StragglerInjectionSpec, job: Observed, ra
     return Effect(state, rows)
 
 
-def _said(job: Observed, uid: str) -> TrainerInjection | None:
-    """Return what rank 0 says of the injection, None while it runs without having heard of it."""
-    if job.told is None or job.told.state != "running":
+def _reported(job: Observed, uid: str) -> TrainerInjection | None:
+    """Return rank 0's report of the injection, None while it has not received it."""
+    trainer = job.trainer_status
+    if trainer is None or trainer.state != "running":
         return None
-    return next((each for each in job.told.injections if each.uid == uid), None)
+    return next((each for each in trainer.injections if each.uid == uid), None)
 
 
 def _row(
@@ -183,12 +185,12 @@ def _row(
     spec: StragglerInjectionSpec,
     job: Observed,
     rank: int,
-    said: TrainerInjection | None,
+    reported: TrainerInjection | None,
     now: TrainerRank | None,
 ) -> Body:
     """Return a rank's line: asked for, measured, since when, and a message where the effect is absent."""
     row: Body = {"job": job.name, "rank": rank, "asked": spec.slowdown}
-    absent = _absent(job, rank, said)
+    absent = _absent(job, rank, reported)
     if absent is not None:
         return {**row, **_why(absent)}
     row["since"] = seen.since.get((job.name, rank)) or stamp(seen.now)
@@ -202,7 +204,7 @@ def _why(why: Why) -> Body:
     return {"reason": why[0], "message": why[1]}
 
 
-def _absent(job: Observed, rank: int, said: TrainerInjection | None) -> Why | None:
+def _absent(job: Observed, rank: int, reported: TrainerInjection | None) -> Why | None:
     """Return why nothing is asked of a rank now; None: it is being slowed."""
     pod = job.pod_of.get(rank)
     if pod is None or ended(pod):
@@ -210,11 +212,11 @@ def _absent(job: Observed, rank: int, said: TrainerInjection | None) -> Why | No
         return reasons.POD_MISSING, f"its pod is not there: {waiting}"
     if phase(pod) != "Running":
         return reasons.POD_NOT_RUNNING, f"its pod {name_of(pod)} is {phase(pod)}"
-    if said is None:
+    if reported is None:
         return NOT_IN_FORCE
-    if said.state != "active":
-        return NOT_NOW[said.state]
-    return None if rank in said.ranks else (reasons.OTHER_RANKS_TURN, "it is another rank's turn")
+    if reported.state != "active":
+        return NOT_NOW[reported.state]
+    return None if rank in reported.ranks else (reasons.OTHER_RANKS_TURN, "it is another rank's turn")
 
 
 def _other_effect(asked: float, now: TrainerRank | None) -> Why | None:

@@ -120,12 +120,12 @@ class Observed:
         return tuple(pod for pod in self.own if attempt_of(pod) != self.attempt)
 
     @cached_property
-    def told(self) -> TrainerStatus | None:
-        """What rank 0 of this attempt said last: its last words once it has ended, else its last answer."""
+    def trainer_status(self) -> TrainerStatus | None:
+        """Rank 0's last status document of this attempt: what it left when it ended, else its last answer."""
         leaders = (pod for pod in self.current if first_rank_of(pod) == 0)
         polled = self.trainer.status if self.trainer is not None else None
-        said = next((words for pod in leaders if (words := _last_status(pod))), polled)
-        return said if said is not None and said.attempt == self.attempt else None
+        found = next((left for pod in leaders if (left := _last_status(pod))), polled)
+        return found if found is not None and found.attempt == self.attempt else None
 
     @cached_property
     def pod_of(self) -> dict[int, Body]:

@@ -11,7 +11,7 @@ from heterotp_api.template import template_error
 from pydantic import ValidationError
 
 from heterotp_operator.reconcile.actions import Action, BumpAttempt, CreatePod, Decision, DryRunPod, Event
-from heterotp_operator.reconcile.children import heal
+from heterotp_operator.reconcile.children import ensure_children
 from heterotp_operator.reconcile.completion import delete, fail, finished, force_later, invalid, succeed
 from heterotp_operator.reconcile.conditions import AT_WORK, Conditions, was_complete
 from heterotp_operator.reconcile.deadlines import expired, next_deadline, ran, soonest
@@ -39,7 +39,7 @@ HINTS = {
 
 
 def plan(observed: Observed) -> Decision:
-    """Return what to do, show and tell about one job now."""
+    """Return the actions, the status and the events of one job now."""
     if observed.job["metadata"].get("deletionTimestamp"):
         return Decision()  # the garbage collector takes the children
     if not is_ours(observed.job):
@@ -62,7 +62,7 @@ def _expired(observed: Observed) -> Decision | None:
 
 
 def _refused(observed: Observed) -> Decision | None:
-    """Fail a job whose template the API server does not take; its own words say why."""
+    """Fail a job whose pod template the API server refuses, with its message."""
     groups = {group.name for group in observed.spec.worker_groups}
     for subject, refusal in sorted(observed.refusals.items()):
         final = refusal.code in (400, 422) and refusal.reason in API_SERVER_REASONS  # a webhook may accept it later
@@ -116,15 +116,15 @@ def _advance(observed: Observed) -> Decision:
 
 
 def _trained(observed: Observed) -> bool:
-    """Return whether all ranks are done: all pods succeeded, or those left did and rank 0 said that it is over."""
+    """Return whether all ranks are done: all pods succeeded, or those left did and rank 0 reported the end."""
     if not observed.current or any(phase(pod) != "Succeeded" for pod in observed.current):
         return False
-    said = observed.told is not None and observed.told.state == "succeeded"
-    return said or len(observed.current) == len(observed.places)
+    reported = observed.trainer_status is not None and observed.trainer_status.state == "succeeded"
+    return reported or len(observed.current) == len(observed.places)
 
 
 def _restart(observed: Observed, cause: Cause) -> Decision:
-    """Raise the attempt for the next gang, or fail the job, as its rules say."""
+    """Raise the attempt for the next gang, or fail the job, by its failure rules."""
     policy = observed.spec.run_policy
     verdict = judge(cause, policy.failure_rules, built_in=observed.spec.training is not None)
     if verdict == "FailJob":
@@ -166,14 +166,14 @@ def _make(observed: Observed) -> Decision:
         actions += [DryRunPod(group, pod_body(observed, place, attempt)) for group, place in firsts.items()]
     if observed.attempt == 0:
         actions.append(_bump(observed, 0))
-    actions += heal(observed, attempt)
+    actions += ensure_children(observed, attempt)
     actions += [CreatePod(pod_body(observed, place, attempt)) for place in missing]
     wait = RETRY_SECONDS if observed.refusals else None
     return _watch(observed, tuple(actions), wait)
 
 
 def _changed(observed: Observed) -> tuple[bool, bool]:
-    """Return whether the gang has another shape than the job wants, and whether it is stale in any way."""
+    """Return whether the gang's shape differs from the job's, and whether anything that an attempt freezes does."""
     wanted = list(gang_hashes(observed))
     made = [pod["metadata"]["labels"].get(names.LABEL_TEMPLATE_HASH, "").split(".") for pod in observed.current]
     return any(hashes[0] != wanted[0] for hashes in made), any(hashes != wanted for hashes in made)
@@ -192,9 +192,11 @@ def _watch(observed: Observed, actions: tuple[Action, ...], wait: float | None) 
     _show_template(observed, conditions)
     if complete and all(is_ready(pod) or phase(pod) == "Succeeded" for pod in observed.current):
         conditions.set("PodsReady", True, reasons.ALL_PODS_READY)
-        # what the trainer says while it goes on: a checkpoint that cannot be written
-        words = observed.told.message if observed.told is not None else observed.condition("Running").get("message", "")
-        conditions.set("Running", True, reasons.RANKS_TRAINING if _heard(observed) else reasons.ALL_PODS_READY, words)
+        trainer = observed.trainer_status  # its message while it goes on: a checkpoint that cannot be written
+        words = observed.condition("Running").get("message", "") if trainer is None else trainer.message
+        conditions.set(
+            "Running", True, reasons.RANKS_TRAINING if _ranks_met(observed) else reasons.ALL_PODS_READY, words
+        )
         conditions.clear("Restarting", reasons.GANG_RUNNING)
         events += show_stragglers(observed, conditions)
     else:
@@ -206,7 +208,7 @@ def _watch(observed: Observed, actions: tuple[Action, ...], wait: float | None) 
 
 
 def _show_created(observed: Observed, conditions: Conditions, complete: bool) -> tuple[Event, ...]:
-    """Say that all pods were made, or which child the API server refuses and with what words."""
+    """Set Created: all pods were made, or the child that the API server refuses and its message."""
     if complete:
         words = f"all {len(observed.places)} pods of attempt {observed.attempt} were made"
         conditions.set("Created", True, reasons.GANG_CREATED, words)
@@ -226,7 +228,7 @@ def _show_created(observed: Observed, conditions: Conditions, complete: bool) ->
 
 
 def _forget_earlier_attempt(observed: Observed, conditions: Conditions) -> tuple[Event, ...]:
-    """Take back what holds for another attempt: the operator was killed before it could say so."""
+    """Clear what holds for another attempt only: the operator was killed before it wrote that."""
     if was_complete(observed):
         return ()
     before = [kind for kind in ("Created", *AT_WORK) if conditions.holds(kind)]
@@ -253,8 +255,8 @@ def _show_template(observed: Observed, conditions: Conditions) -> None:
         conditions.clear("SpecChangePending", reasons.TEMPLATE_IN_FORCE)
 
 
-def _heard(observed: Observed) -> bool:
-    """Return whether rank 0 said once in this attempt that its ranks have met."""
+def _ranks_met(observed: Observed) -> bool:
+    """Return whether rank 0 has reported in this attempt that its ranks have met."""
     if ran(observed):
         return True
-    return observed.told is not None and observed.told.state != "starting"
+    return observed.trainer_status is not None and observed.trainer_status.state != "starting"

@@ -8,7 +8,7 @@ from heterotp_api.control import LOSSLESS_AUTO
 from heterotp_api.job import Balancing
 from heterotp_api.policy import BalancingSettings, policy_problem
 
-from heterotp_operator.reconcile.objects import Body, in_order, name_of, policy_spec, policy_wants
+from heterotp_operator.reconcile.objects import Body, in_order, name_of, policy_selects, policy_spec
 
 INLINE, DEFAULT = "inline", "default"
 
@@ -32,7 +32,7 @@ def claimant(balancing: Balancing, job: Body, policies: Iterable[Body]) -> Body 
     if balancing.policy is not None:
         return None
     reference = balancing.policy_ref
-    wanting = (policy for policy in in_order(policies) if policy_wants(policy, job))
+    wanting = (policy for policy in in_order(policies) if policy_selects(policy, job))
     return next((policy for policy in wanting if reference is None or name_of(policy) == reference.name), None)
 
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from heterotp_api import reasons
+from heterotp_api.formatting import listed
 from heterotp_api.policy import policy_problem
 
 from heterotp_operator.reconcile.actions import Event
 from heterotp_operator.reconcile.conditions import Conditions
-from heterotp_operator.reconcile.formatting import some
-from heterotp_operator.reconcile.objects import Body, balancing_of, name_of, policy_spec, policy_wants
+from heterotp_operator.reconcile.objects import Body, balancing_of, name_of, policy_selects, policy_spec
 from heterotp_operator.reconcile.policies import claimant
 
 MAX_LAGGARDS = 64
@@ -49,7 +49,7 @@ class JobSeen:
 
     @cached_property
     def balancing(self) -> Body:
-        """What the job's status says of its balancing."""
+        """status.balancing of the job."""
         return self.status.get("balancing") or {}
 
     @property
@@ -86,7 +86,7 @@ def policy_status(seen: PolicySeen) -> tuple[Body, tuple[Event, ...]]:
     else:
         conditions.set("Accepted", True, reasons.ACCEPTED)
         leaving = seen.policy["metadata"].get("deletionTimestamp")  # it governs nothing any more
-        jobs = [] if leaving else [_seen(job, seen) for job in seen.jobs if policy_wants(seen.policy, job)]
+        jobs = [] if leaving else [_seen(job, seen) for job in seen.jobs if policy_selects(seen.policy, job)]
         counts = _counts(seen, jobs)
     _show_conflict(conditions, jobs)
     _show_applied(conditions, seen, jobs)
@@ -141,7 +141,7 @@ def _show_conflict(conditions: Conditions, jobs: list[JobSeen]) -> None:
     if not lost:
         conditions.clear("Conflict", reasons.NO_CONFLICT)
         return
-    named = some([f"job {name_of(job.body)} follows {job.rival}" for job in lost], NAMED, what="jobs")
+    named = listed([f"job {name_of(job.body)} follows {job.rival}" for job in lost], NAMED, "; ")
     words = f"{named}: a job's own choice comes first, then the oldest policy"
     conditions.set("Conflict", True, reasons.GOVERNED_BY_ANOTHER, words)
 
@@ -154,10 +154,10 @@ def _show_applied(conditions: Conditions, seen: PolicySeen, jobs: list[JobSeen])
             "Applied", False, reasons.NO_JOBS, "it governs no job" if conditions.holds("Accepted") else "invalid"
         )
     elif misfits:
-        words = some([f"job {name_of(job.body)}: {job.misfit}" for job in misfits], NAMED, what="jobs")
+        words = listed([f"job {name_of(job.body)}: {job.misfit}" for job in misfits], NAMED, "; ")
         conditions.set("Applied", False, reasons.DOES_NOT_FIT, f"{words}: AUTO without loss balances it instead")
     elif lagging:
-        words = some([name_of(job.body) for job in lagging], NAMED, ", ")
+        words = listed([name_of(job.body) for job in lagging], NAMED)
         conditions.set("Applied", False, reasons.PUBLISHING, f"not yet in force in: {words}")
     else:
         waiting = sum(1 for job in live if job.status.get("phase") != "Running")

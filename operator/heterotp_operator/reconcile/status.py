@@ -1,4 +1,4 @@
-"""The status of a job: counted pods, what the trainer says, what is waited for."""
+"""The status of a job: its pods, counted; what rank 0 reports; the one thing that the job waits for."""
 
 from heterotp_api.names import EXIT_NAME_UNRESOLVED, LABEL_GROUP
 from heterotp_api.reasons import POLICY_NOT_FOUND, RANKS_TRAINING
@@ -6,7 +6,7 @@ from heterotp_api.reasons import POLICY_NOT_FOUND, RANKS_TRAINING
 from heterotp_operator.reconcile.conditions import Conditions, completed_attempt
 from heterotp_operator.reconcile.deadlines import SILENCE_SECONDS
 from heterotp_operator.reconcile.observed import Body, Observed, ended, phase, stamp
-from heterotp_operator.reconcile.training_status import told
+from heterotp_operator.reconcile.training_status import reported_fields
 
 IMAGE_REASONS = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"}
 
@@ -28,7 +28,7 @@ def status_of(observed: Observed, conditions: Conditions, waiting_for: str | Non
     if ending:
         out["workerGroups"] = _counts_at_the_end(observed, out["workerGroups"])
         out["completionTime"] = live.get("completionTime") or stamp(observed.now)
-    out |= told(observed)
+    out |= reported_fields(observed)
     return out
 
 
@@ -63,7 +63,7 @@ def _counts_at_the_end(observed: Observed, counts: list[Body]) -> list[Body]:
 
 
 def is_ready(pod: Body) -> bool:
-    """Return whether a pod runs and says that it is ready."""
+    """Return whether a pod runs and is ready."""
     ready = any(c["type"] == "Ready" and c["status"] == "True" for c in pod.get("status", {}).get("conditions", ()))
     return phase(pod) == "Running" and ready
 
@@ -100,7 +100,7 @@ def _pod_waits_for(pod: Body) -> str:
 
 
 def _ranks_wait_for(observed: Observed, conditions: Conditions) -> str:
-    """Return what the running ranks wait for: each other, or to be heard."""
+    """Return what the running ranks wait for; Unreachable: rank 0 does not answer the operator."""
     trainer = observed.trainer
     if observed.spec.training is None or not conditions.holds("Running"):
         return ""

@@ -5,8 +5,8 @@ import copy
 import pytest
 from heterotp_api.trainer_status import TrainerStatus
 from heterotp_operator.cluster import INJECTIONS, JOBS, POLICIES
-from heterotp_operator.informers import Intake
-from heterotp_operator.job_reconciler import ANSWER_SECONDS, Reconciler
+from heterotp_operator.informers import Informers
+from heterotp_operator.job_reconciler import ANSWER_SECONDS, JobReconciler
 from heterotp_operator.metrics import Metrics
 from heterotp_operator.queue import WorkQueue
 from heterotp_operator.reconcile.observed import TrainerReport
@@ -45,7 +45,7 @@ class Cluster:
         return self._answer(pod)
 
 
-class Poller:
+class TrainerPoller:
     def __init__(self):
         self.said, self.forgotten, self.queue = None, [], WorkQueue()
 
@@ -66,24 +66,24 @@ class Job:
 
     def __init__(self):
         self.now, self.enqueued, self.published = EPOCH, [], {}
-        self.stores, self.poller, self.metrics = Stores(), Poller(), Metrics()
-        intake = Intake(self.stores, lambda kind, key: self.enqueued.append((kind, key)))
+        self.stores, self.poller, self.metrics = Stores(), TrainerPoller(), Metrics()
+        informers = Informers(self.stores, lambda kind, key: self.enqueued.append((kind, key)))
         self.cluster, self.queue = Cluster(self.stores), WorkQueue(lambda: self.now)
         settled = World(labelled(manifest())).started()
         settled.trainer = self._heard(1)
         settled.settle()
         for resource, bodies in (
             (JOBS, [settled.job]),
-            *((intake_resource(kind), [body]) for kind, body in settled.objects.items()),
-            (intake_resource("Pod"), settled.pods.values()),
+            *((resource_of_kind(kind), [body]) for kind, body in settled.objects.items()),
+            (resource_of_kind("Pod"), settled.pods.values()),
         ):
             for body in bodies:
                 body["metadata"].setdefault("resourceVersion", "1")
                 body["metadata"].setdefault("uid", body["metadata"]["name"])
-                intake.upsert(resource, copy.deepcopy(body))
+                informers.upsert(resource, copy.deepcopy(body))
         self.poller.said = settled.trainer
-        self.reconciler = Reconciler(
-            *(self.stores, intake, self.cluster, self.queue, self.poller, Recorder(), self.metrics),
+        self.reconciler = JobReconciler(
+            *(self.stores, informers, self.cluster, self.queue, self.poller, Recorder(), self.metrics),
             Settings(trainer_image="heterotp/trainer:test"),
             self.published,
             lambda: self.now,
@@ -111,7 +111,7 @@ class Job:
             pass
 
 
-def intake_resource(kind):
+def resource_of_kind(kind):
     from heterotp_operator.cluster import CONFIGMAPS, PODS, SERVICES
 
     return {"ConfigMap": CONFIGMAPS, "Service": SERVICES, "Pod": PODS}[kind]

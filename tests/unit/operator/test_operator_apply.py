@@ -9,9 +9,9 @@ from heterotp_operator.cluster import (
     VOLCANO,
     ApiError,
     Conflict,
+    NameTaken,
     NotFound,
     Refused,
-    Taken,
 )
 from heterotp_operator.reconcile.actions import (
     ApplyConfigMap,
@@ -187,7 +187,7 @@ async def test_an_accepted_pod_clears_the_refusal(applier):
     ("action", "error"),
     [
         (CreateService(child("Service", "s")), Refused(403, "Forbidden", "exceeded quota")),
-        (ApplyConfigMap(child("ConfigMap", "s")), Taken(409, "AlreadyExists", "not ours")),
+        (ApplyConfigMap(child("ConfigMap", "s")), NameTaken(409, "AlreadyExists", "not ours")),
         (
             ApplyPodGroup(child("PodGroup", "s") | {"apiVersion": VOLCANO.api_version}),
             NotFound(404, "NotFound", "no kind"),
@@ -231,7 +231,7 @@ async def test_a_known_child_is_applied_over_its_uid_and_a_foreign_one_never(app
     verb, _, manager, _, body = client.calls[0]
     assert (verb, manager, body["metadata"]["uid"]) == ("apply", "heterotp-operator", "uid-c")
     stores.configmaps.upsert(client._stored(child("ConfigMap", "c", owner="another")))
-    client.errors["create", "c"] = Taken(409, "AlreadyExists", "not ours")
+    client.errors["create", "c"] = NameTaken(409, "AlreadyExists", "not ours")
     assert not await applier.run((ApplyConfigMap(child("ConfigMap", "c")),))
     assert [call[:2] for call in client.calls] == [("apply", "c"), ("create", "c")]
 

@@ -2,13 +2,13 @@
 
 import pytest
 from heterotp_operator.cluster import JOBS, POLICIES, STATUS_MANAGER, ApiError, NotFound
-from heterotp_operator.informers import Intake
+from heterotp_operator.informers import Informers
 from heterotp_operator.queue import WorkQueue
 from heterotp_operator.reconcile.actions import Event
 from heterotp_operator.settings import Settings
-from heterotp_operator.status_reconciler import Reports, Views
+from heterotp_operator.status_reconciler import StatusDecisions, StatusReconciler
 from heterotp_operator.store import Stores
-from heterotp_operator.trainer_poller import Poller
+from heterotp_operator.trainer_poller import TrainerPoller
 from support.reconcile_world import EPOCH, injection, labelled, manifest, policy
 
 KEY = ("team", "p")
@@ -44,9 +44,9 @@ class World:
         self.stores.policies.upsert(policy("p"))
         self.stores.jobs.upsert(labelled(manifest("one")))
         self.enqueued = []
-        self.reports = Reports(
+        self.reconciler = StatusReconciler(
             POLICIES,
-            Intake(self.stores, lambda kind, key: self.enqueued.append((kind, key))),
+            Informers(self.stores, lambda kind, key: self.enqueued.append((kind, key))),
             lambda key, body, now: (self.wanted, self.news),
             self.cluster,
             self.recorder,
@@ -55,7 +55,7 @@ class World:
 
     async def writes(self):
         before = len(self.cluster.applied)
-        await self.reports.reconcile(KEY)
+        await self.reconciler.reconcile(KEY)
         return len(self.cluster.applied) - before
 
 
@@ -123,13 +123,13 @@ async def test_another_object_of_the_same_name_has_its_own_moments(world):
     assert await world.writes() == 1  # it was never written, so its number is old enough
     world.stores.policies.drop({"metadata": again["metadata"]})
     await world.writes()
-    assert world.reports._memories == {}
+    assert world.reconciler._memories == {}
 
 
 def views():
     stores = Stores()
-    poller = Poller(stores, {}, WorkQueue().add, 5.0, 1.0, "me")
-    return stores, Views(stores, poller, Settings(), {})
+    poller = TrainerPoller(stores, {}, WorkQueue().add, 5.0, 1.0, "me")
+    return stores, StatusDecisions(stores, poller, Settings(), {})
 
 
 def test_a_policy_sees_the_jobs_and_policies_of_its_namespace():
