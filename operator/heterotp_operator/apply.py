@@ -7,11 +7,9 @@ from typing import Any, Protocol
 from heterotp_api import names
 
 from heterotp_operator.cluster import (
-    ATTEMPT_MANAGER,
     JOBS,
     MANAGER,
     PODS,
-    STATUS_MANAGER,
     Conflict,
     NameTaken,
     NotFound,
@@ -33,6 +31,7 @@ from heterotp_operator.reconcile.actions import (
     TouchPod,
 )
 from heterotp_operator.reconcile.observed import Refusal
+from heterotp_operator.status_writer import write_counters, write_status
 from heterotp_operator.store import Json, Store, Stores, key_of
 
 Refusals = dict[str, Refusal]
@@ -153,9 +152,8 @@ class Applier:
         return await self.client.replace({**body, "metadata": metadata})
 
     async def _bump(self, action: BumpAttempt) -> None:
-        counters = {"attempt": action.attempt, "restarts": action.restarts}
-        body = _status_body(self.job, counters, action.resource_version)
-        self._take(self.stores.jobs, await self.client.apply(body, ATTEMPT_MANAGER, "status"))
+        answer = await write_counters(self.client, self.job, action.attempt, action.restarts, action.resource_version)
+        self._take(self.stores.jobs, answer)
 
     async def _dry_run(self, action: DryRunPod) -> None:
         try:
@@ -183,13 +181,9 @@ class Applier:
         await self.client.delete(JOBS, *self.key, action.uid, resource_version=action.resource_version)
 
     async def write_status(self, status: Json) -> None:
-        """Apply the whole status except the attempt's counters, which have a field manager of their own."""
-        ours = {name: value for name, value in status.items() if name not in ("attempt", "restarts")}
-        try:
-            answer = await self.client.apply(_status_body(self.job, ours), STATUS_MANAGER, "status")
-        except NotFound:
-            return  # the job went away meanwhile; its event does the rest
-        self._take(self.stores.jobs, answer)
+        """Apply the job's whole status; a job that is gone needs none."""
+        if (answer := await write_status(self.client, self.job, status)) is not None:
+            self._take(self.stores.jobs, answer)
 
 
 def _subject(action: Action) -> str | None:
@@ -201,10 +195,3 @@ def _subject(action: Action) -> str | None:
     if isinstance(action, CreateService | ApplyConfigMap | ApplyPodGroup):
         return str(action.body["kind"])
     return None
-
-
-def _status_body(job: Json, status: Json, resource_version: str | None = None) -> Json:
-    metadata = {key: job["metadata"][key] for key in ("name", "namespace", "uid")}
-    if resource_version is not None:
-        metadata["resourceVersion"] = resource_version
-    return {"apiVersion": JOBS.api_version, "kind": JOBS.kind, "metadata": metadata, "status": status}

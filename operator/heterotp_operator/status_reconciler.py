@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from heterotp_operator.cluster import STATUS_MANAGER, Cluster, NotFound, Resource
+from heterotp_operator.cluster import Cluster, Resource
 from heterotp_operator.events import Recorder
 from heterotp_operator.informers import Informers
 from heterotp_operator.observe import observe
@@ -17,6 +17,7 @@ from heterotp_operator.reconcile.observed import Observed
 from heterotp_operator.reconcile.policy_status import PolicySeen, policy_status
 from heterotp_operator.settings import Settings
 from heterotp_operator.status_throttle import due, due_later
+from heterotp_operator.status_writer import write_status
 from heterotp_operator.store import Json, Stores, key_of
 from heterotp_operator.trainer_poller import TrainerPoller
 
@@ -82,7 +83,8 @@ class StatusReconciler:
         status, events = self._decide(key, body, now)
         age = now - memory.written_at
         if write := due(body["status"], status, age):
-            await self._write(body, status)
+            if (answer := await write_status(self._cluster, body, status)) is not None:
+                self._informers.upsert(self._resource, answer)  # it may be the first to show an edit
             memory.written_at = now
         for event in events:
             await self._recorder.record(body, event)
@@ -93,14 +95,3 @@ class StatusReconciler:
         if memory is None or memory.uid != uid:
             memory = self._memories[key] = _Memory(uid)
         return memory
-
-    async def _write(self, body: Json, status: Json) -> None:
-        metadata = {field: body["metadata"][field] for field in ("name", "namespace", "uid")}
-        head = {"apiVersion": self._resource.api_version, "kind": self._resource.kind}
-        try:
-            answer = await self._cluster.apply(
-                {**head, "metadata": metadata, "status": status}, STATUS_MANAGER, "status"
-            )
-        except NotFound:
-            return  # it went away meanwhile; its event does the rest
-        self._informers.upsert(self._resource, answer)  # it may be the first to show an edit

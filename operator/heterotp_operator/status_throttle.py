@@ -6,11 +6,11 @@ one is a fact, its wording is not.
 
 from typing import Any
 
+from heterotp_operator.reconcile.actions import COUNTERS
 from heterotp_operator.store import Json
 
 NUMBERS = ("ranks", "training", "slowest", "savedSeconds", "measured")  # fields that move with every poll
 TEXTS = ("message", "problem", "injectionProblem", "slowest")  # for people, wherever they stand
-COUNTERS = ("attempt", "restarts")  # another field manager's
 MOVED_RATIO = 0.05
 EVERY_SECONDS = 30.0
 

@@ -8,14 +8,13 @@ from typing import Any
 
 from heterotp_api import reasons
 
-from heterotp_operator.reconcile.actions import Action, Decision, DeleteJob, DeletePod, Event
+from heterotp_operator.reconcile.actions import COUNTERS, Action, Decision, DeleteJob, DeletePod, Event
 from heterotp_operator.reconcile.conditions import AT_WORK, Conditions
 from heterotp_operator.reconcile.deadlines import soonest
 from heterotp_operator.reconcile.observed import Body, Observed, ended, seconds, stamp, terminating
 from heterotp_operator.reconcile.status import status_of
 
 FORCE_AFTER_SECONDS = 30.0  # past a pod's own grace: its node is gone
-COUNTERS = ("attempt", "restarts")  # another field manager's
 
 
 def fail(observed: Observed, reason: str, message: str) -> Decision:
