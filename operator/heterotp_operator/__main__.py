@@ -22,9 +22,9 @@ from heterotp_operator.informers import Informers
 from heterotp_operator.job_reconciler import JobReconciler
 from heterotp_operator.lease import LeaseGate, LeaseTimes
 from heterotp_operator.metrics import Metrics, QueueMetrics
+from heterotp_operator.published import PublishedControls
 from heterotp_operator.queue import Key, WorkQueue
 from heterotp_operator.queue_worker import QueueWorker, Reconcile
-from heterotp_operator.reconcile.control import Effective
 from heterotp_operator.resync import Resync
 from heterotp_operator.server import Server
 from heterotp_operator.settings import Settings, from_environment
@@ -47,7 +47,7 @@ class Operator:
         self.watches: dict[str, float] = {}
         self.queues = {kind: WorkQueue(observer=QueueMetrics(metrics, kind.kind)) for kind in KINDS}
         jobs = self.queues[JOBS]
-        published: dict[Key, Effective] = {}  # by each job's last reconcile
+        published = PublishedControls()
         self.poller = TrainerPoller(
             self.stores, published, jobs.add, settings.poll_seconds, settings.poll_timeout_seconds, settings.identity
         )

@@ -1,11 +1,8 @@
 """One reconcile of a job: observe the stores, ask the plan, carry it out. What decides is in reconcile/."""
 
-import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-
-from pydantic import ValidationError
 
 from heterotp_operator.apply import Applier, Refusals
 from heterotp_operator.cluster import COSCHEDULING, VOLCANO, Cluster, NotFound, Refused
@@ -13,9 +10,9 @@ from heterotp_operator.events import Recorder
 from heterotp_operator.informers import Informers
 from heterotp_operator.metrics import Metrics
 from heterotp_operator.observe import observe
+from heterotp_operator.published import PublishedControls
 from heterotp_operator.queue import Key, WorkQueue
 from heterotp_operator.reconcile.actions import ApplyConfigMap, Decision, TouchPod
-from heterotp_operator.reconcile.control import Effective
 from heterotp_operator.reconcile.observed import Observed
 from heterotp_operator.reconcile.plan import plan
 from heterotp_operator.settings import Settings
@@ -52,7 +49,7 @@ class JobReconciler:
         recorder: Recorder,
         metrics: Metrics,
         settings: Settings,
-        published: dict[Key, Effective],
+        published: PublishedControls,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._stores, self._informers, self._cluster, self._queue = stores, informers, cluster, queue
@@ -90,9 +87,9 @@ class JobReconciler:
         return observe(self._stores, self._poller, self._settings, key, job, self._now(), podgroup, memory.refusals)
 
     def _publish(self, key: Key, observed: Observed, decision: Decision) -> None:
-        """Remember and count what was published, and ask rank 0 for it as soon as it can have it."""
-        with contextlib.suppress(ValidationError):  # of a job that was refused nothing is published
-            self._published[key] = observed.effective
+        """Record and count the control document, and poll rank 0 as soon as it can have received it."""
+        if observed.control is not None:
+            self._published.record(key, observed.control)
         if any(isinstance(action, ApplyConfigMap) for action in decision.actions):
             strategy = ((decision.status or {}).get("balancing") or {}).get("strategy", "None")
             self._metrics.published.labels(key[0], strategy).inc()
@@ -154,7 +151,7 @@ class JobReconciler:
 
     def _forget(self, key: Key) -> None:
         self._memories.pop(key, None)
-        self._published.pop(key, None)
+        self._published.forget(key)
         self._poller.forget(key)
         self._queue.discard(key)
         self._metrics.forget_job(key)

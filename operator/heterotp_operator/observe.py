@@ -21,10 +21,13 @@ def observe(
     now: float,
     podgroup: Json | None = None,
     refusals: Mapping[str, Refusal] | None = None,
-    published: Effective | None = None,
+    control: Effective | None = None,
 ) -> Observed:
-    """Return one job with its children, and the policies and injections of its namespace; `now` is unix seconds."""
-    return Observed(
+    """Return one job with its children, and the policies and injections of its namespace; `now` is unix seconds.
+
+    control: the control document that is published; without one it is decided here.
+    """
+    observed = Observed(
         job=job,
         pods=tuple(stores.pods.of_job(key)),
         service=stores.services.get((key[0], names.service_name(key[1]))),
@@ -36,5 +39,6 @@ def observe(
         policies=stores.policies.in_namespace(key[0]),
         injections=stores.injections.in_namespace(key[0]),
         refusals=dict(refusals or {}),
-        published=published,
+        control=control,
     )
+    return observed.with_control() if control is None else observed

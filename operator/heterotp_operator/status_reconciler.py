@@ -1,16 +1,16 @@
 """Reconciles of policies and injections: they own nothing, so all there is to do is to keep their status true."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from heterotp_operator.cluster import Cluster, Resource
 from heterotp_operator.events import Recorder
 from heterotp_operator.informers import Informers
 from heterotp_operator.observe import observe
+from heterotp_operator.published import PublishedControls
 from heterotp_operator.queue import Key
 from heterotp_operator.reconcile.actions import Event
-from heterotp_operator.reconcile.control import Effective
 from heterotp_operator.reconcile.injection_status import InjectionSeen, injection_status
 from heterotp_operator.reconcile.objects import injection_selects, is_ours
 from heterotp_operator.reconcile.observed import Observed
@@ -25,11 +25,9 @@ Decide = Callable[[Key, Json, float], tuple[Json, tuple[Event, ...]]]
 
 
 class StatusDecisions:
-    """What the two kinds' decisions look at, taken from the stores; `published` is of each job's last reconcile."""
+    """The two kinds' statuses, decided on what the stores, the poller and the jobs' last reconciles hold."""
 
-    def __init__(
-        self, stores: Stores, poller: TrainerPoller, settings: Settings, published: Mapping[Key, Effective]
-    ) -> None:
+    def __init__(self, stores: Stores, poller: TrainerPoller, settings: Settings, published: PublishedControls) -> None:
         self._stores, self._poller, self._settings, self._published = stores, poller, settings, published
 
     def policy(self, key: Key, body: Json, now: float) -> tuple[Json, tuple[Event, ...]]:
@@ -45,8 +43,8 @@ class StatusDecisions:
         return tuple(job for job in self._stores.jobs.in_namespace(namespace) if is_ours(job))
 
     def _job(self, key: Key, job: Json, now: float) -> Observed:
-        published = self._published.get(key)
-        return observe(self._stores, self._poller, self._settings, key, job, now, published=published)
+        control = self._published.get(key)
+        return observe(self._stores, self._poller, self._settings, key, job, now, control=control)
 
 
 @dataclass

@@ -10,7 +10,6 @@ from heterotp_api.formatting import listed
 from heterotp_api.injection import MOST_SLOWDOWN, StragglerInjectionSpec
 from heterotp_api.status import MAX_RANKS
 from heterotp_api.trainer_status import TrainerInjection, TrainerRank
-from pydantic import ValidationError
 
 from heterotp_operator.reconcile.actions import Event
 from heterotp_operator.reconcile.conditions import Conditions
@@ -138,10 +137,9 @@ def _effect(seen: InjectionSeen, spec: StragglerInjectionSpec, job: Observed) ->
     if job.holds("Succeeded") or job.holds("Failed"):
         return Effect("finished")
     uid = str(seen.injection["metadata"]["uid"])
-    try:
-        known = job.effective.injections
-    except ValidationError:
+    if job.control is None:
         return Effect("failed", problem="its own spec is invalid")
+    known = job.control.injections
     if uid in known.problems:
         unbound = spec.targets.nodes is not None and len(job.nodes) < job.spec.process_count
         return Effect("pending" if unbound else "failed", problem=known.problems[uid])

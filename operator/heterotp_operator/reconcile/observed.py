@@ -1,7 +1,7 @@
 """Everything that a decision about one job may look at."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Protocol
@@ -11,6 +11,7 @@ from heterotp_api.last_words import trainer_status
 from heterotp_api.names import CONTAINER, LABEL_ATTEMPT, LABEL_FIRST_RANK
 from heterotp_api.ranks import PodPlace, pods
 from heterotp_api.trainer_status import TrainerStatus
+from pydantic import ValidationError
 
 from heterotp_operator.reconcile.control import Effective, Sources, effective
 
@@ -62,7 +63,7 @@ class Observed:
     policies: tuple[Body, ...] = ()  # of the job's namespace, as are injections
     injections: tuple[Body, ...] = ()
     refusals: Mapping[str, Refusal] = field(default_factory=dict)
-    published: Effective | None = None  # what the job's last reconcile found, for who only tells of it
+    control: Effective | None = None  # what its ranks shall follow; None: not decided yet, or the spec is invalid
 
     @property
     def name(self) -> str:
@@ -144,15 +145,20 @@ class Observed:
         found = {rank: pod.get("spec", {}).get("nodeName") for rank, pod in self.pod_of.items()}
         return {rank: str(node) for rank, node in found.items() if node}
 
-    @cached_property
+    @property
     def effective(self) -> Effective:
-        """What the job's ranks shall follow now."""
-        if self.published is not None:
-            return self.published
+        """What the job's ranks shall follow; only of a job whose spec is valid."""
+        assert self.control is not None
+        return self.control
+
+    def with_control(self) -> "Observed":
+        """Return the same with the control document decided; without one where the job's spec is invalid."""
         lease = self.settings.injection_lease_seconds
-        return effective(
-            Sources(self.job, self.spec, self.nodes, self.policies, self.injections, self.configmap, lease)
-        )
+        try:
+            sources = Sources(self.job, self.spec, self.nodes, self.policies, self.injections, self.configmap, lease)
+        except ValidationError:
+            return self
+        return replace(self, control=effective(sources))
 
     def condition(self, kind: str) -> Body:
         """Return a condition of the live status; an empty one when absent."""

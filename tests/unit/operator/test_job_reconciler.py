@@ -8,6 +8,7 @@ from heterotp_operator.cluster import INJECTIONS, JOBS, POLICIES
 from heterotp_operator.informers import Informers
 from heterotp_operator.job_reconciler import ANSWER_SECONDS, JobReconciler
 from heterotp_operator.metrics import Metrics
+from heterotp_operator.published import PublishedControls
 from heterotp_operator.queue import WorkQueue
 from heterotp_operator.reconcile.observed import TrainerReport
 from heterotp_operator.settings import Settings
@@ -65,7 +66,7 @@ class Job:
     """A job that runs, with all its children in the stores."""
 
     def __init__(self):
-        self.now, self.enqueued, self.published = EPOCH, [], {}
+        self.now, self.enqueued, self.published = EPOCH, [], PublishedControls()
         self.stores, self.poller, self.metrics = Stores(), TrainerPoller(), Metrics()
         informers = Informers(self.stores, lambda kind, key: self.enqueued.append((kind, key)))
         self.cluster, self.queue = Cluster(self.stores), WorkQueue(lambda: self.now)
@@ -128,7 +129,7 @@ async def test_a_policy_is_written_and_told_in_one_status_once_the_ranks_follow(
     job.stores.policies.upsert(policy("p", strategy="ZERO"))
     assert await job.look() == 0  # the ranks will answer in a moment
     assert (job.cluster.configmaps, job.cluster.touched) == (1, ["job-a-0-1"])
-    assert job.published[KEY].document.generation == 2
+    assert job.published.get(KEY).document.generation == 2
     assert job.poller.queue.promote() is not None  # rank 0 is asked soon
     job.hear(applied=2)
     assert await job.look() == 1
@@ -177,4 +178,4 @@ async def test_whom_a_label_leaves_hears_of_it_though_an_answer_shows_it_first(j
 async def test_a_job_that_is_gone_is_forgotten(job):
     job.stores.jobs.drop(job.stores.jobs.get(KEY))
     assert await job.look() == 0
-    assert job.published == {} and job.poller.forgotten == [KEY]
+    assert job.published.get(KEY) is None and job.poller.forgotten == [KEY]

@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 from heterotp_api import names
 from heterotp_api.control import ControlDocument
+from heterotp_operator.published import PublishedControls
 from heterotp_operator.reconcile.control import Effective
 from heterotp_operator.reconcile.injections import JobInjections
 from heterotp_operator.reconcile.policies import Governing
@@ -151,7 +152,9 @@ async def polled(rank0):
     stores, changed, clock = Stores(), asyncio.Queue(), [100.0]
     stores.jobs.upsert(job(metrics={"port": rank0.port}))
     stores.pods.upsert(pod(address="127.0.0.1"))
-    poller = TrainerPoller(stores, {}, changed.put_nowait, 0.01, 1.0, "operator-1", now=lambda: clock[0])
+    poller = TrainerPoller(
+        stores, PublishedControls(), changed.put_nowait, 0.01, 1.0, "operator-1", now=lambda: clock[0]
+    )
     task = asyncio.create_task(poller.work())
     poller.queue.add(KEY)
     yield poller, stores, changed, clock
@@ -203,7 +206,7 @@ async def test_what_an_earlier_pod_said_does_not_count(rank0, polled):
             await changed.get()
 
 
-def told(generation):
+def control(generation):
     return Effective(ControlDocument(generation=generation), Governing(), JobInjections((), {}))
 
 
@@ -221,7 +224,9 @@ def told(generation):
 async def test_ranks_that_are_behind_are_asked_often(rank0, generation, answer, often):
     stores = Stores()
     stores.jobs.upsert(job(metrics={"port": rank0.port}))
-    published = {} if generation is None else {KEY: told(generation)}
+    published = PublishedControls()
+    if generation is not None:
+        published.record(KEY, control(generation))
     stores.pods.upsert(pod(address="127.0.0.1"))
     rank0.answer = lambda: web.Response(text=json.dumps({**json.loads(DOCUMENT), **answer}))
     poller = TrainerPoller(stores, published, lambda key: None, 100.0, 1.0, "operator-1")
