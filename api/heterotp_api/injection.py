@@ -171,7 +171,8 @@ class InjectedRank(Model):
     since: str | None = Field(
         None, max_length=64, json_schema_extra={"format": "date-time"}, description="Since when it is slowed."
     )
-    message: str | None = Field(None, max_length=1024, description="Why the effect is absent or another.")
+    reason: str | None = Field(None, max_length=64, description="Why the effect is absent or another, in one word.")
+    message: str | None = Field(None, max_length=1024, description="The same, for people.")
 
 
 class InjectionStatus(Model):

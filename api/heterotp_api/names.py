@@ -24,7 +24,9 @@ MAX_HOSTNAME = 63  # RFC 1123 label
 EXIT_BAD_INPUT = 2
 EXIT_PEER_LOST = 75  # victim of a dead or hung peer: never the root cause
 EXIT_CHECKPOINT_OWNER = 76  # a newer attempt owns the checkpoints
+EXIT_NAME_UNRESOLVED = 77  # a victim, too: the name of rank 0's pod is not in the DNS
 EXIT_STOPPED = 143  # stopped by SIGTERM after a last checkpoint
+VICTIM_EXITS = frozenset({EXIT_PEER_LOST, EXIT_NAME_UNRESOLVED})  # explain nothing while another rank's code does
 
 
 class Env:
@@ -42,7 +44,7 @@ class Env:
     STATUS_PORT = "HETEROTP_STATUS_PORT"
     DEVICE = "HETEROTP_DEVICE"
     WORKDIR = "HETEROTP_WORKDIR"
-    LAST_WORDS = "HETEROTP_LAST_WORDS"  # file for the last status document, at most 4096 bytes
+    LAST_WORDS = "HETEROTP_LAST_WORDS"  # file for the documents of last_words.py, at most 4096 bytes
     TP_RANK = "HETEROTP_TP_RANK"
     TP_GROUP = "HETEROTP_TP_GROUP"
     RANK = "RANK"

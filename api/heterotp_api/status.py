@@ -101,7 +101,13 @@ class BalancingStatus(Model):
     untouched_iteration_seconds: float | None = Field(None, description="With no work taken from any rank.")
     saved_seconds: float | None = Field(None, description="What balancing saved in this run so far.")
     moves: int | None = Field(None, description="Times that units changed rank in this attempt.")
+    decision_id: int | None = Field(
+        None, description="Number of the last decision of this attempt; `reason` describes it."
+    )
     reason: str | None = Field(None, max_length=1024, description="The last decision and the numbers it was taken on.")
+    problem_reason: str | None = Field(
+        None, max_length=64, description="Why there is a `problem`, in one CamelCase word."
+    )
     problem: str | None = Field(None, max_length=1024, description="Why the ranks do not follow what was asked for.")
 
 
@@ -111,6 +117,7 @@ class JobStatus(Model):
     observed_generation: int | None = Field(None, description="metadata.generation that this status is of.")
     phase: Phase | None = Field(None, description="The conditions in one word.")
     attempt: int | None = Field(None, ge=0, description="Number of the gang, from 1; part of the pods' names.")
+    completed_attempt: int | None = Field(None, ge=0, description="The last attempt whose pods were all made; 0: none.")
     restarts: int | None = Field(None, ge=0, description="Gang restarts that count against backoffLimit.")
     start_time: str | None = _since("When the job began, or was resumed.")
     completion_time: str | None = _since("When it ended.")

@@ -4,7 +4,7 @@ import signal
 from collections.abc import Sequence
 from pathlib import Path
 
-from heterotp_api.names import EXIT_CHECKPOINT_OWNER, EXIT_PEER_LOST
+from heterotp_api.names import EXIT_CHECKPOINT_OWNER, EXIT_NAME_UNRESOLVED, EXIT_PEER_LOST
 
 from heterotp_cli.follow import tail
 from heterotp_cli.logs import pod_log, rank_log
@@ -12,6 +12,7 @@ from heterotp_cli.logs import pod_log, rank_log
 LOG_LINES = 12
 REASONS = {
     EXIT_PEER_LOST: "lost a peer, and no other rank told why",
+    EXIT_NAME_UNRESOLVED: "did not find the address of rank 0",
     EXIT_CHECKPOINT_OWNER: "was refused by its checkpoints: a newer attempt owns them",
 }
 

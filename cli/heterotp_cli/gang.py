@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from heterotp_api.names import EXIT_PEER_LOST, EXIT_STOPPED
+from heterotp_api.names import EXIT_STOPPED, VICTIM_EXITS
 
 from heterotp_cli.logs import LogSorter
 from heterotp_cli.pods import PodCommand
@@ -142,7 +142,7 @@ def root_cause(codes: Sequence[int | None]) -> int | None:
 
     A real failure comes before one that hangs while others report a lost peer, and that before those victims.
     """
-    blamed = [i for i, code in enumerate(codes) if code not in (None, 0, EXIT_PEER_LOST, EXIT_STOPPED)]
-    victims = [i for i, code in enumerate(codes) if code == EXIT_PEER_LOST]
+    blamed = [i for i, code in enumerate(codes) if code not in (None, 0, EXIT_STOPPED, *VICTIM_EXITS)]
+    victims = [i for i, code in enumerate(codes) if code in VICTIM_EXITS]
     hanging = [i for i, code in enumerate(codes) if code is None and victims]
     return next(iter(blamed + hanging + victims), None)

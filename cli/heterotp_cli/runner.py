@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from heterotp_api.names import EXIT_PEER_LOST, EXIT_STOPPED
+from heterotp_api.names import EXIT_STOPPED, VICTIM_EXITS
 from heterotp_api.trainer_status import TrainerStatus
 
 from heterotp_cli.follow import read_status
@@ -67,7 +67,7 @@ def state_of(codes: Sequence[int | None], interrupts: int) -> str:
         return "succeeded"
     well = {0, EXIT_STOPPED}
     if interrupts:
-        well.add(EXIT_PEER_LOST)  # of a rank that was stopped before it could do so together with the others
+        well |= VICTIM_EXITS  # of a rank that was stopped before it could do so together with the others
     if interrupts > 1:
         well.add(128 + signal.SIGKILL)
     return "stopped" if all(code in well for code in codes) else "failed"

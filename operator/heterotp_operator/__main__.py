@@ -18,22 +18,22 @@ from heterotp_operator.certificate import Certificate
 from heterotp_operator.cluster import INJECTIONS, JOBS, POLICIES, Cluster, Resource, connect
 from heterotp_operator.events import Recorder
 from heterotp_operator.handlers import build_registry, kopf_settings
-from heterotp_operator.informers import Intake
-from heterotp_operator.job_reconciler import Reconciler
+from heterotp_operator.informers import Informers
+from heterotp_operator.job_reconciler import JobReconciler
 from heterotp_operator.lease import LeaseGate, LeaseTimes
 from heterotp_operator.metrics import Metrics, QueueMetrics
+from heterotp_operator.published import PublishedControls
 from heterotp_operator.queue import Key, WorkQueue
-from heterotp_operator.queue_worker import Reconcile, Turns
-from heterotp_operator.reconcile.control import Effective
+from heterotp_operator.queue_worker import QueueWorker, Reconcile
 from heterotp_operator.resync import Resync
 from heterotp_operator.server import Server
 from heterotp_operator.settings import Settings, from_environment
-from heterotp_operator.status_reconciler import Reports, Views
+from heterotp_operator.status_reconciler import StatusDecisions, StatusReconciler
 from heterotp_operator.store import Stores
-from heterotp_operator.trainer_poller import Poller
+from heterotp_operator.trainer_poller import TrainerPoller
 
 KINDS = (JOBS, POLICIES, INJECTIONS)
-SETTLE_SECONDS = 1.0  # policies and injections tell of many jobs: what happens at once is told at once
+SETTLE_SECONDS = 1.0  # their status sums up many jobs: changes of one moment are written together
 logger = logging.getLogger("heterotp_operator")
 
 
@@ -47,30 +47,30 @@ class Operator:
         self.watches: dict[str, float] = {}
         self.queues = {kind: WorkQueue(observer=QueueMetrics(metrics, kind.kind)) for kind in KINDS}
         jobs = self.queues[JOBS]
-        published: dict[Key, Effective] = {}  # by each job's last reconcile
-        self.poller = Poller(
+        published = PublishedControls()
+        self.poller = TrainerPoller(
             self.stores, published, jobs.add, settings.poll_seconds, settings.poll_timeout_seconds, settings.identity
         )
-        self.intake = Intake(self.stores, self._enqueue)
-        self.resync = Resync(cluster, self.stores, self.intake, settings)
+        self.informers = Informers(self.stores, self._enqueue)
+        self.resync = Resync(cluster, self.stores, self.informers, settings)
         self.server = Server(metrics, self.watches, self._depths, self._oldest_work_seconds)
         times = LeaseTimes(settings.lease_seconds, settings.lease_renew_deadline_seconds, settings.lease_retry_seconds)
         self.lease = LeaseGate(cluster, settings.lease_namespace, settings.lease_name, settings.identity, times)
         recorder = Recorder(cluster, settings.identity)
-        reconciler = Reconciler(
-            self.stores, self.intake, cluster, jobs, self.poller, recorder, metrics, settings, published
+        reconciler = JobReconciler(
+            self.stores, self.informers, cluster, jobs, self.poller, recorder, metrics, settings, published
         )
-        views = Views(self.stores, self.poller, settings, published)
-        policies = Reports(POLICIES, self.intake, views.policy, cluster, recorder)
-        injections = Reports(INJECTIONS, self.intake, views.injection, cluster, recorder)
-        self._turns = [
-            *([self._turn(JOBS, reconciler.reconcile)] * settings.workers),
-            self._turn(POLICIES, policies.reconcile),
-            self._turn(INJECTIONS, injections.reconcile),
+        decisions = StatusDecisions(self.stores, self.poller, settings, published)
+        policies = StatusReconciler(POLICIES, self.informers, decisions.policy, cluster, recorder)
+        injections = StatusReconciler(INJECTIONS, self.informers, decisions.injection, cluster, recorder)
+        self._workers = [
+            *([self._worker(JOBS, reconciler.reconcile)] * settings.workers),
+            self._worker(POLICIES, policies.reconcile),
+            self._worker(INJECTIONS, injections.reconcile),
         ]
 
-    def _turn(self, kind: Resource, reconcile: Reconcile) -> Turns:
-        return Turns(kind.kind, self.queues[kind], self.metrics, reconcile)
+    def _worker(self, kind: Resource, reconcile: Reconcile) -> QueueWorker:
+        return QueueWorker(kind.kind, self.queues[kind], self.metrics, reconcile)
 
     def _enqueue(self, kind: Resource, key: Key) -> None:
         if kind is not JOBS:
@@ -94,17 +94,17 @@ class Operator:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.resync.run())
             await self.resync.synced.wait()
-            for turns in self._turns:
-                group.create_task(turns.work())
+            for worker in self._workers:
+                group.create_task(worker.work())
             for _ in range(self.settings.poll_workers):
                 group.create_task(self.poller.work())
             self.working.set()
 
     async def watch(self) -> None:
-        """Run kopf until it is told to stop by a signal."""
+        """Run kopf until a signal stops it."""
         namespaces = self.settings.namespaces
         await kopf.operator(
-            registry=build_registry(self.intake, self.metrics, self.log_in, self.resync.relisted),
+            registry=build_registry(self.informers, self.metrics, self.log_in, self.resync.relisted),
             settings=kopf_settings(self.settings),
             clusterwide=not namespaces,
             namespaces=namespaces,

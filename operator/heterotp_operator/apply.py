@@ -7,16 +7,14 @@ from typing import Any, Protocol
 from heterotp_api import names
 
 from heterotp_operator.cluster import (
-    ATTEMPT_MANAGER,
     JOBS,
     MANAGER,
     PODS,
-    STATUS_MANAGER,
     Conflict,
+    NameTaken,
     NotFound,
     Refused,
     Resource,
-    Taken,
     same_controller,
 )
 from heterotp_operator.queue import Key
@@ -32,10 +30,12 @@ from heterotp_operator.reconcile.actions import (
     DryRunPod,
     TouchPod,
 )
+from heterotp_operator.reconcile.observed import Refusal
+from heterotp_operator.status_writer import write_counters, write_status
 from heterotp_operator.store import Json, Store, Stores, key_of
 
-Refusals = dict[str, tuple[int, str]]
-"""What the API server said to a child: worker group (of pods) or kind (of others) -> (code, message)."""
+Refusals = dict[str, Refusal]
+"""Children that the API server does not accept: worker group (of pods) or kind (of others) -> its answer."""
 
 
 class Client(Protocol):
@@ -91,12 +91,12 @@ class Applier:
         for action in actions:
             try:
                 await self._act(action)
-            except (Refused, Taken, NotFound) as refused:
+            except (Refused, NameTaken, NotFound) as refused:
                 subject = _subject(action)
                 # only a gang scheduler's kind may be unknown here; any other 404 is a namespace on its way out
                 if subject is None or (isinstance(refused, NotFound) and subject != "PodGroup"):
                     raise
-                self.refusals[subject] = refused.code, refused.message
+                self.refusals[subject] = Refusal(refused.code, refused.reason, refused.message)
                 return False
         self.refusals.clear()
         return True
@@ -152,9 +152,8 @@ class Applier:
         return await self.client.replace({**body, "metadata": metadata})
 
     async def _bump(self, action: BumpAttempt) -> None:
-        counters = {"attempt": action.attempt, "restarts": action.restarts}
-        body = _status_body(self.job, counters, action.resource_version)
-        self._take(self.stores.jobs, await self.client.apply(body, ATTEMPT_MANAGER, "status"))
+        answer = await write_counters(self.client, self.job, action.attempt, action.restarts, action.resource_version)
+        self._take(self.stores.jobs, answer)
 
     async def _dry_run(self, action: DryRunPod) -> None:
         try:
@@ -182,13 +181,9 @@ class Applier:
         await self.client.delete(JOBS, *self.key, action.uid, resource_version=action.resource_version)
 
     async def write_status(self, status: Json) -> None:
-        """Apply the whole status except the attempt's counters, which have a field manager of their own."""
-        ours = {name: value for name, value in status.items() if name not in ("attempt", "restarts")}
-        try:
-            answer = await self.client.apply(_status_body(self.job, ours), STATUS_MANAGER, "status")
-        except NotFound:
-            return  # the job went away meanwhile; its event does the rest
-        self._take(self.stores.jobs, answer)
+        """Apply the job's whole status; a job that is gone needs none."""
+        if (answer := await write_status(self.client, self.job, status)) is not None:
+            self._take(self.stores.jobs, answer)
 
 
 def _subject(action: Action) -> str | None:
@@ -200,10 +195,3 @@ def _subject(action: Action) -> str | None:
     if isinstance(action, CreateService | ApplyConfigMap | ApplyPodGroup):
         return str(action.body["kind"])
     return None
-
-
-def _status_body(job: Json, status: Json, resource_version: str | None = None) -> Json:
-    metadata = {key: job["metadata"][key] for key in ("name", "namespace", "uid")}
-    if resource_version is not None:
-        metadata["resourceVersion"] = resource_version
-    return {"apiVersion": JOBS.api_version, "kind": JOBS.kind, "metadata": metadata, "status": status}

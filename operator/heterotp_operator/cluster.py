@@ -3,7 +3,7 @@
 ApiError
 ├─ Refused      400, 422 and 403: the object itself, a quota or a policy
 ├─ Conflict     409: somebody else was faster
-│  └─ Taken     409: the name belongs to an object that is not ours
+│  └─ NameTaken     409: the name belongs to an object that is not ours
 └─ NotFound     404
 """
 
@@ -81,7 +81,7 @@ class Conflict(ApiError):
     """409: a stale version, or a uid that is no longer there."""
 
 
-class Taken(Conflict):
+class NameTaken(Conflict):
     """409: the name belongs to an object of somebody else."""
 
 
@@ -189,7 +189,7 @@ class Cluster:
     async def create_owned(self, body: Json) -> Json:
         """Create an object, or return the one there is if the same controller made it.
 
-        Raises Taken when the name belongs to something else.
+        Raises NameTaken when the name belongs to something else.
         """
         try:
             return await self.create(body)
@@ -200,7 +200,7 @@ class Cluster:
                 return found
             if _of_namesake(found, body):  # an earlier job's, on its way out
                 raise
-            raise Taken(409, "AlreadyExists", f"{conflict.message} and is not owned by this job") from conflict
+            raise NameTaken(409, "AlreadyExists", f"{conflict.message} and is not owned by this job") from conflict
 
     async def apply(self, body: Json, manager: str, subresource: str = "") -> Json:
         """Server-side apply with force; a uid or resourceVersion in the body must still be true. Raises Conflict."""

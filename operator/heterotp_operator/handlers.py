@@ -6,7 +6,7 @@ from typing import Any
 import kopf
 
 from heterotp_operator.cluster import OWNED, Resource
-from heterotp_operator.informers import CHILDREN, WATCHED, Intake
+from heterotp_operator.informers import CHILDREN, WATCHED, Informers
 from heterotp_operator.metrics import Metrics
 from heterotp_operator.settings import Settings
 
@@ -14,7 +14,7 @@ Login = Callable[[], Awaitable[kopf.AiohttpSession]]
 
 
 def build_registry(
-    intake: Intake, metrics: Metrics, login: Login, relisted: Callable[[], None]
+    informers: Informers, metrics: Metrics, login: Login, relisted: Callable[[], None]
 ) -> kopf.OperatorRegistry:
     """Return kopf's registry with on.event handlers for our kinds and the children of jobs, and the login.
 
@@ -27,14 +27,14 @@ def build_registry(
         return await login()
 
     for resource in WATCHED:
-        _watch(registry, resource, intake, metrics, relisted)
+        _watch(registry, resource, informers, metrics, relisted)
     return registry
 
 
 def _watch(
     registry: kopf.OperatorRegistry,
     resource: Resource,
-    intake: Intake,
+    informers: Informers,
     metrics: Metrics,
     relisted: Callable[[], None],
 ) -> None:
@@ -45,11 +45,11 @@ def _watch(
         kind, body = event["type"], event["object"]
         metrics.watch_events.labels(resource.plural, kind or "LISTED").inc()
         if kind == "DELETED":
-            intake.drop(resource, dict(body))
+            informers.drop(resource, dict(body))
             return
         if kind is None:
             relisted()
-        intake.upsert(resource, dict(body))
+        informers.upsert(resource, dict(body))
 
 
 class NoProgress(kopf.ProgressStorage):

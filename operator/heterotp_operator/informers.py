@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from heterotp_operator.cluster import CONFIGMAPS, INJECTIONS, JOBS, PODS, POLICIES, SERVICES, Resource
 from heterotp_operator.queue import Key
-from heterotp_operator.reconcile.objects import injection_wants, policy_wants
+from heterotp_operator.reconcile.objects import injection_selects, policy_selects
 from heterotp_operator.store import Json, Store, Stores, job_key, key_of
 
 Enqueue = Callable[[Resource, Key], None]
@@ -16,7 +16,7 @@ CHILDREN = (PODS, SERVICES, CONFIGMAPS)
 WATCHED = (JOBS, POLICIES, INJECTIONS, *CHILDREN)
 
 
-class Intake:
+class Informers:
     """What the cluster says, on its way into the stores and queues."""
 
     def __init__(self, stores: Stores, enqueue: Enqueue) -> None:
@@ -52,10 +52,10 @@ class Intake:
         for job in filter(None, jobs):
             namespace = key_of(job)[0]
             for policy in self._stores.policies.in_namespace(namespace):
-                if policy_wants(policy, job):
+                if policy_selects(policy, job):
                     self._enqueue(POLICIES, key_of(policy))
             for injection in self._stores.injections.in_namespace(namespace):
-                if injection_wants(injection, job):
+                if injection_selects(injection, job):
                     self._enqueue(INJECTIONS, key_of(injection))
 
     def _enqueue_concerned(self, resource: Resource, before: Json | None, after: Json | None) -> None:
@@ -66,26 +66,26 @@ class Intake:
             self.enqueue_dependents(*versions)
         elif resource in (POLICIES, INJECTIONS):
             self._enqueue(resource, key_of(versions[0]))
-            if not _same_wish(before, after):
-                self._enqueue_wanted(resource, versions)
+            if not _same_spec(before, after):
+                self._enqueue_selected(resource, versions)
         else:
             for key in {job_key(before), job_key(after)} - {None}:
                 assert key is not None
                 self._enqueue(JOBS, key)
 
-    def _enqueue_wanted(self, resource: Resource, versions: Sequence[Json]) -> None:
+    def _enqueue_selected(self, resource: Resource, versions: Sequence[Json]) -> None:
         """Enqueue the jobs that a policy or an injection is, or was, meant for, and its rivals."""
         namespace = key_of(versions[0])[0]
-        wants = policy_wants if resource is POLICIES else injection_wants
+        selects = policy_selects if resource is POLICIES else injection_selects
         for job in self._stores.jobs.in_namespace(namespace):
-            if any(wants(version, job) for version in versions):
+            if any(selects(version, job) for version in versions):
                 self._enqueue(JOBS, key_of(job))
         if resource is POLICIES:  # who governs may be another one now
             for policy in self._stores.policies.in_namespace(namespace):
                 self._enqueue(POLICIES, key_of(policy))
 
 
-def _same_wish(before: Json | None, after: Json | None) -> bool:
+def _same_spec(before: Json | None, after: Json | None) -> bool:
     """Return whether only the status, or metadata that nobody selects by, differs."""
     if before is None or after is None:
         return False

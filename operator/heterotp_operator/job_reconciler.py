@@ -1,27 +1,24 @@
 """One reconcile of a job: observe the stores, ask the plan, carry it out. What decides is in reconcile/."""
 
-import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pydantic import ValidationError
-
 from heterotp_operator.apply import Applier, Refusals
 from heterotp_operator.cluster import COSCHEDULING, VOLCANO, Cluster, NotFound, Refused
 from heterotp_operator.events import Recorder
-from heterotp_operator.informers import Intake
+from heterotp_operator.informers import Informers
 from heterotp_operator.metrics import Metrics
 from heterotp_operator.observe import observe
+from heterotp_operator.published import PublishedControls
 from heterotp_operator.queue import Key, WorkQueue
 from heterotp_operator.reconcile.actions import ApplyConfigMap, Decision, TouchPod
-from heterotp_operator.reconcile.control import Effective
 from heterotp_operator.reconcile.observed import Observed
 from heterotp_operator.reconcile.plan import plan
 from heterotp_operator.settings import Settings
-from heterotp_operator.status_throttle import awaits_ranks, due
+from heterotp_operator.status_throttle import awaits_ranks, due, due_later
 from heterotp_operator.store import Json, Stores
-from heterotp_operator.trainer_poller import Poller
+from heterotp_operator.trainer_poller import TrainerPoller
 
 REFRESH_SECONDS = 1.0  # in which a kubelet that was woken hands the control document to rank 0
 ANSWER_SECONDS = 3.0  # in which running ranks take a control document
@@ -39,23 +36,23 @@ class _Memory:
     waiting_since: float | None = None  # that the status tells less than the ranks were told
 
 
-class Reconciler:
+class JobReconciler:
     """Brings one job after the other to what its plan says."""
 
     def __init__(
         self,
         stores: Stores,
-        intake: Intake,
+        informers: Informers,
         cluster: Cluster,
         queue: WorkQueue,
-        poller: Poller,
+        poller: TrainerPoller,
         recorder: Recorder,
         metrics: Metrics,
         settings: Settings,
-        published: dict[Key, Effective],
+        published: PublishedControls,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._stores, self._intake, self._cluster, self._queue = stores, intake, cluster, queue
+        self._stores, self._informers, self._cluster, self._queue = stores, informers, cluster, queue
         self._poller = poller
         self._recorder, self._metrics, self._settings, self._now = recorder, metrics, settings, now
         self._memories: dict[Key, _Memory] = {}
@@ -79,20 +76,20 @@ class Reconciler:
                     self._queue.add(key)
             if accepted:
                 break
-        self._tell(key, observed, decision)
+        self._publish(key, observed, decision)
         await self._report(key, applier, decision, memory)
         # an answer may be the first to show another label: then whom it left must hear of it, too
-        self._intake.enqueue_dependents(job, self._stores.jobs.get(key))
+        self._informers.enqueue_dependents(job, self._stores.jobs.get(key))
         return decision.requeue_after
 
     async def _observe(self, key: Key, job: Json, memory: _Memory) -> Observed:
         podgroup = await self._podgroup(key, job)
         return observe(self._stores, self._poller, self._settings, key, job, self._now(), podgroup, memory.refusals)
 
-    def _tell(self, key: Key, observed: Observed, decision: Decision) -> None:
-        """Remember and count what was published, and ask rank 0 for it as soon as it can have it."""
-        with contextlib.suppress(ValidationError):  # of a job that was refused nothing is published
-            self._published[key] = observed.effective
+    def _publish(self, key: Key, observed: Observed, decision: Decision) -> None:
+        """Record and count the control document, and poll rank 0 as soon as it can have received it."""
+        if observed.control is not None:
+            self._published.record(key, observed.control)
         if any(isinstance(action, ApplyConfigMap) for action in decision.actions):
             strategy = ((decision.status or {}).get("balancing") or {}).get("strategy", "None")
             self._metrics.published.labels(key[0], strategy).inc()
@@ -115,7 +112,10 @@ class Reconciler:
     def _is_due(self, key: Key, written: Json, wanted: Json, memory: _Memory) -> bool:
         """Return whether to write the status now; what ranks are being told waits a moment for their answer."""
         now = self._now()
-        if not due(written, wanted, now - memory.written_at):
+        age = now - memory.written_at
+        if not due(written, wanted, age):
+            if (later := due_later(written, wanted, age)) is not None:
+                self._queue.add_after(key, later)
             return False
         if not awaits_ranks(written, wanted):
             return True
@@ -151,7 +151,7 @@ class Reconciler:
 
     def _forget(self, key: Key) -> None:
         self._memories.pop(key, None)
-        self._published.pop(key, None)
+        self._published.forget(key)
         self._poller.forget(key)
         self._queue.discard(key)
         self._metrics.forget_job(key)

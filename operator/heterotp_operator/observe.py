@@ -6,25 +6,28 @@ from heterotp_api import names
 
 from heterotp_operator.queue import Key
 from heterotp_operator.reconcile.control import Effective
-from heterotp_operator.reconcile.observed import Observed
+from heterotp_operator.reconcile.observed import Observed, Refusal
 from heterotp_operator.settings import Settings
 from heterotp_operator.store import Json, Stores
-from heterotp_operator.trainer_poller import Poller
+from heterotp_operator.trainer_poller import TrainerPoller
 
 
 def observe(
     stores: Stores,
-    poller: Poller,
+    poller: TrainerPoller,
     settings: Settings,
     key: Key,
     job: Json,
     now: float,
     podgroup: Json | None = None,
-    refusals: Mapping[str, tuple[int, str]] | None = None,
-    published: Effective | None = None,
+    refusals: Mapping[str, Refusal] | None = None,
+    control: Effective | None = None,
 ) -> Observed:
-    """Return one job with its children, and the policies and injections of its namespace; `now` is unix seconds."""
-    return Observed(
+    """Return one job with its children, and the policies and injections of its namespace; `now` is unix seconds.
+
+    control: the control document that is published; without one it is decided here.
+    """
+    observed = Observed(
         job=job,
         pods=tuple(stores.pods.of_job(key)),
         service=stores.services.get((key[0], names.service_name(key[1]))),
@@ -36,5 +39,6 @@ def observe(
         policies=stores.policies.in_namespace(key[0]),
         injections=stores.injections.in_namespace(key[0]),
         refusals=dict(refusals or {}),
-        published=published,
+        control=control,
     )
+    return observed.with_control() if control is None else observed

@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 Reconcile = Callable[[Key], Awaitable[float | None]]
 
 
-class Turns:
+class QueueWorker:
     """Takes keys of one kind and reconciles each; `reconcile` returns the seconds after which to look again."""
 
     def __init__(self, kind: str, queue: WorkQueue, metrics: Metrics, reconcile: Reconcile) -> None:
@@ -23,11 +23,11 @@ class Turns:
         while True:
             key = await self._queue.get()
             try:
-                await self._turn(key)
+                await self._work_on(key)
             finally:
                 self._queue.done(key)
 
-    async def _turn(self, key: Key) -> None:
+    async def _work_on(self, key: Key) -> None:
         started, result = time.perf_counter(), "error"
         self._metrics.inflight.labels(self._kind).inc()
         try:

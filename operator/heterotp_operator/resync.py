@@ -17,7 +17,7 @@ from heterotp_operator.cluster import (
     Cluster,
     Resource,
 )
-from heterotp_operator.informers import Intake
+from heterotp_operator.informers import Informers
 from heterotp_operator.settings import Settings
 from heterotp_operator.store import Stores
 
@@ -34,11 +34,11 @@ class Resync:
         self,
         cluster: Cluster,
         stores: Stores,
-        intake: Intake,
+        informers: Informers,
         settings: Settings,
         jitter: Callable[[], float] = lambda: random.uniform(1 - JITTER, 1 + JITTER),
     ) -> None:
-        self._cluster, self._stores, self._intake, self._settings = cluster, stores, intake, settings
+        self._cluster, self._stores, self._informers, self._settings = cluster, stores, informers, settings
         self._jitter = jitter
         self._relisted = asyncio.Event()
         self.synced = asyncio.Event()
@@ -95,7 +95,7 @@ class Resync:
             version = page_version
             for body in page:
                 seen.add(body["metadata"]["uid"])
-                self._intake.upsert(resource, body)
+                self._informers.upsert(resource, body)
             await asyncio.sleep(0)
-        for record in self._intake.store_of(resource).vanished(seen, version, namespace):
-            self._intake.drop(resource, record)
+        for record in self._informers.store_of(resource).vanished(seen, version, namespace):
+            self._informers.drop(resource, record)

@@ -1,32 +1,33 @@
 """Reconciles of policies and injections: they own nothing, so all there is to do is to keep their status true."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from heterotp_operator.cluster import STATUS_MANAGER, Cluster, NotFound, Resource
+from heterotp_operator.cluster import Cluster, Resource
 from heterotp_operator.events import Recorder
-from heterotp_operator.informers import Intake
+from heterotp_operator.informers import Informers
 from heterotp_operator.observe import observe
+from heterotp_operator.published import PublishedControls
 from heterotp_operator.queue import Key
 from heterotp_operator.reconcile.actions import Event
-from heterotp_operator.reconcile.control import Effective
 from heterotp_operator.reconcile.injection_status import InjectionSeen, injection_status
-from heterotp_operator.reconcile.objects import injection_wants, is_ours
+from heterotp_operator.reconcile.objects import injection_selects, is_ours
 from heterotp_operator.reconcile.observed import Observed
 from heterotp_operator.reconcile.policy_status import PolicySeen, policy_status
 from heterotp_operator.settings import Settings
-from heterotp_operator.status_throttle import due
+from heterotp_operator.status_throttle import due, due_later
+from heterotp_operator.status_writer import write_status
 from heterotp_operator.store import Json, Stores, key_of
-from heterotp_operator.trainer_poller import Poller
+from heterotp_operator.trainer_poller import TrainerPoller
 
 Decide = Callable[[Key, Json, float], tuple[Json, tuple[Event, ...]]]
 
 
-class Views:
-    """What the two kinds' decisions look at, taken from the stores; `published` is of each job's last reconcile."""
+class StatusDecisions:
+    """The two kinds' statuses, decided on what the stores, the poller and the jobs' last reconciles hold."""
 
-    def __init__(self, stores: Stores, poller: Poller, settings: Settings, published: Mapping[Key, Effective]) -> None:
+    def __init__(self, stores: Stores, poller: TrainerPoller, settings: Settings, published: PublishedControls) -> None:
         self._stores, self._poller, self._settings, self._published = stores, poller, settings, published
 
     def policy(self, key: Key, body: Json, now: float) -> tuple[Json, tuple[Event, ...]]:
@@ -35,15 +36,15 @@ class Views:
 
     def injection(self, key: Key, body: Json, now: float) -> tuple[Json, tuple[Event, ...]]:
         """Return an injection's status and news."""
-        jobs = [job for job in self._jobs(key[0]) if injection_wants(body, job)]
+        jobs = [job for job in self._jobs(key[0]) if injection_selects(body, job)]
         return injection_status(InjectionSeen(body, tuple(self._job(key_of(job), job, now) for job in jobs), now))
 
     def _jobs(self, namespace: str) -> tuple[Json, ...]:
         return tuple(job for job in self._stores.jobs.in_namespace(namespace) if is_ours(job))
 
     def _job(self, key: Key, job: Json, now: float) -> Observed:
-        published = self._published.get(key)
-        return observe(self._stores, self._poller, self._settings, key, job, now, published=published)
+        control = self._published.get(key)
+        return observe(self._stores, self._poller, self._settings, key, job, now, control=control)
 
 
 @dataclass
@@ -52,25 +53,25 @@ class _Memory:
     written_at: float = float("-inf")
 
 
-class Reports:
+class StatusReconciler:
     """Keeps the status of one kind's objects true."""
 
     def __init__(
         self,
         resource: Resource,
-        intake: Intake,
+        informers: Informers,
         decide: Decide,
         cluster: Cluster,
         recorder: Recorder,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._resource, self._intake, self._decide = resource, intake, decide
-        self._store = intake.store_of(resource)
+        self._resource, self._informers, self._decide = resource, informers, decide
+        self._store = informers.store_of(resource)
         self._cluster, self._recorder, self._now = cluster, recorder, now
         self._memories: dict[Key, _Memory] = {}
 
     async def reconcile(self, key: Key) -> float | None:
-        """Decide on one object's status and write it if it is worth a write. Raises ApiError."""
+        """Decide on one object's status and write it if it is due; return the seconds until it is. Raises ApiError."""
         body = self._store.get(key)
         if body is None:
             self._memories.pop(key, None)
@@ -78,26 +79,17 @@ class Reports:
         memory = self._memory(key, body["metadata"]["uid"])
         now = self._now()
         status, events = self._decide(key, body, now)
-        if due(body["status"], status, now - memory.written_at):
-            await self._write(body, status)
+        age = now - memory.written_at
+        if write := due(body["status"], status, age):
+            if (answer := await write_status(self._cluster, body, status)) is not None:
+                self._informers.upsert(self._resource, answer)  # it may be the first to show an edit
             memory.written_at = now
         for event in events:
             await self._recorder.record(body, event)
-        return None
+        return None if write else due_later(body["status"], status, age)
 
     def _memory(self, key: Key, uid: str) -> _Memory:
         memory = self._memories.get(key)
         if memory is None or memory.uid != uid:
             memory = self._memories[key] = _Memory(uid)
         return memory
-
-    async def _write(self, body: Json, status: Json) -> None:
-        metadata = {field: body["metadata"][field] for field in ("name", "namespace", "uid")}
-        head = {"apiVersion": self._resource.api_version, "kind": self._resource.kind}
-        try:
-            answer = await self._cluster.apply(
-                {**head, "metadata": metadata, "status": status}, STATUS_MANAGER, "status"
-            )
-        except NotFound:
-            return  # it went away meanwhile; its event does the rest
-        self._intake.upsert(self._resource, answer)  # it may be the first to show an edit

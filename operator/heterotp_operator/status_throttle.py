@@ -1,25 +1,35 @@
-"""The write rule: what matters is written at once, numbers when one moved by 5 % or after 30 s."""
+"""When a status is written: facts at once, numbers when one moved by 5 %, all that is left after 30 s.
 
-import re
+Facts are fields that programs read: phases, reasons, counts, generations. A text for people is no fact: that there is
+one is a fact, its wording is not.
+"""
+
 from typing import Any
 
+from heterotp_operator.reconcile.actions import COUNTERS
 from heterotp_operator.store import Json
 
 NUMBERS = ("ranks", "training", "slowest", "savedSeconds", "measured")  # fields that move with every poll
-DECIMAL = re.compile(r"(?<![\w.-])\d+\.\d+(?![\d.])")  # in a message, not in a name; it moves as the numbers do
-COUNTERS = ("attempt", "restarts")  # another field manager's
+TEXTS = ("message", "problem", "injectionProblem", "slowest")  # for people, wherever they stand
 MOVED_RATIO = 0.05
 EVERY_SECONDS = 30.0
 
 
 def due(written: Json, wanted: Json, seconds_since_write: float) -> bool:
     """Return whether `wanted` is worth a write over the live status `written`."""
-    if _facts(written) != _facts(wanted):
+    if _facts(written) != _facts(wanted) or moved(_numbers(written), _numbers(wanted)):
         return True
-    old, new = _numbers(written), _numbers(wanted)
-    if old == new:
-        return False
-    return seconds_since_write >= EVERY_SECONDS or moved(old, new)
+    return seconds_since_write >= EVERY_SECONDS and _differ(written, wanted)
+
+
+def due_later(written: Json, wanted: Json, seconds_since_write: float) -> float | None:
+    """Return the seconds after which a status that is not due now is; None when there is nothing to write."""
+    return max(0.0, EVERY_SECONDS - seconds_since_write) if _differ(written, wanted) else None
+
+
+def _differ(written: Json, wanted: Json) -> bool:
+    old, new = ({k: v for k, v in status.items() if k not in COUNTERS} for status in (written, wanted))
+    return bool(_filled(old) != _filled(new))
 
 
 def _numbers(status: Json) -> Json:
@@ -29,40 +39,51 @@ def _numbers(status: Json) -> Json:
 
 
 def awaits_ranks(written: Json, wanted: Json) -> bool:
-    """Return whether all news is what the ranks are being told: they take it in a moment, and one write says both."""
-    told = wanted.get("balancing") or {}
-    behind = told.get("appliedGeneration") is not None and told["generation"] > told["appliedGeneration"]
+    """Return whether only a control document is new that the ranks have not taken yet: one write can show both."""
+    balancing = wanted.get("balancing") or {}
+    behind = balancing.get("appliedGeneration") is not None and balancing["generation"] > balancing["appliedGeneration"]
     others = [_facts({**status, "balancing": None}) for status in (written, wanted)]
     return wanted.get("phase") == "Running" and behind and others[0] == others[1]
 
 
 def _facts(status: Json) -> Json:
     kept = {name: value for name, value in status.items() if name not in (*NUMBERS, *COUNTERS)}
-    if isinstance(kept.get("balancing"), dict):  # seconds in it are numbers, the rest are facts
-        kept["balancing"] = {k: v for k, v in kept["balancing"].items() if not k.endswith("Seconds")}
-    pruned = _pruned(kept)
-    assert isinstance(pruned, dict)
-    return pruned
+    balancing = kept.get("balancing")
+    if isinstance(balancing, dict):  # its reason is a sentence: decisionId counts what it describes
+        facts = {k: v for k, v in balancing.items() if not k.endswith("Seconds")}
+        kept["balancing"] = facts | {"reason": bool(balancing.get("reason"))}
+    facts = _filled(_without_texts(kept))
+    assert isinstance(facts, dict)
+    return facts
 
 
-def _pruned(value: Any) -> Any:
-    """Return the value without decimals in texts, and without what is empty: the API server fills such defaults in."""
+def _without_texts(value: Any) -> Any:
+    """Return the value with texts for people replaced by whether there is one."""
     if isinstance(value, dict):
-        return {name: inner for name, each in value.items() if (inner := _pruned(each))}
-    if isinstance(value, list):
-        return [_pruned(each) for each in value]
-    return DECIMAL.sub("#", value) if isinstance(value, str) else value
+        return {name: bool(each) if name in TEXTS else _without_texts(each) for name, each in value.items()}
+    return [_without_texts(each) for each in value] if isinstance(value, list) else value
+
+
+def _filled(value: Any) -> Any:
+    """Return the value without what is empty: the API server fills such defaults in."""
+    if isinstance(value, dict):
+        return {name: inner for name, each in value.items() if (inner := _filled(each))}
+    return [_filled(each) for each in value] if isinstance(value, list) else value
 
 
 def moved(old: Any, new: Any) -> bool:
-    """Return whether a number moved by 5 % or more, or anything else differs at all."""
+    """Return whether a number moved by 5 % or more, or anything else but the wording of a text differs."""
+    return _moved(_without_texts(old), _without_texts(new))
+
+
+def _moved(old: Any, new: Any) -> bool:
     if isinstance(old, dict) and isinstance(new, dict):
-        return any(moved(old.get(name), new.get(name)) for name in old.keys() | new.keys() if name != "slowest")
+        return any(_moved(old.get(name), new.get(name)) for name in old.keys() | new.keys())
     if isinstance(old, list) and isinstance(new, list):
-        return len(old) != len(new) or any(moved(a, b) for a, b in zip(old, new, strict=True))
+        return len(old) != len(new) or any(_moved(a, b) for a, b in zip(old, new, strict=True))
     if _is_number(old) and _is_number(new):
         return abs(new - old) >= MOVED_RATIO * max(abs(old), abs(new)) if old != new else False
-    return bool(_pruned(old) != _pruned(new))
+    return bool(_filled(old) != _filled(new))
 
 
 def _is_number(value: Any) -> bool:

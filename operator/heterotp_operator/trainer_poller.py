@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import aiohttp
@@ -10,8 +10,8 @@ from heterotp_api import names
 from heterotp_api.trainer_status import TrainerStatus
 from pydantic import ValidationError
 
+from heterotp_operator.published import PublishedControls
 from heterotp_operator.queue import Key, WorkQueue
-from heterotp_operator.reconcile.control import Effective
 from heterotp_operator.reconcile.observed import TrainerReport
 from heterotp_operator.store import Json, Stores
 
@@ -48,13 +48,13 @@ def target(job: Json | None, pods: list[Json]) -> Target | None:
     return None
 
 
-class Poller:
+class TrainerPoller:
     """Asks each rank 0 every few seconds, jittered; a new answer enqueues the job."""
 
     def __init__(
         self,
         stores: Stores,
-        published: Mapping[Key, Effective],
+        published: PublishedControls,
         changed: Callable[[Key], None],
         seconds: float,
         timeout: float,
@@ -85,11 +85,11 @@ class Poller:
             while True:
                 key = await self.queue.get()
                 try:
-                    await self._turn(http, key)
+                    await self._poll(http, key)
                 finally:
                     self.queue.done(key)
 
-    async def _turn(self, http: aiohttp.ClientSession, key: Key) -> None:
+    async def _poll(self, http: aiohttp.ClientSession, key: Key) -> None:
         where = target(self._stores.jobs.get(key), self._stores.pods.of_job(key))
         if where is None:  # an event of the job or of its pods will bring the key back
             return
@@ -100,11 +100,11 @@ class Poller:
         self.queue.add_after(key, seconds * random.uniform(1 - JITTER, 1 + JITTER))
 
     def _behind(self, key: Key, status: TrainerStatus | None) -> bool:
-        """Return whether the ranks are about to take a newer control document: somebody may wait for it."""
-        told = self._published.get(key)
-        if told is None or status is None or status.state != "running" or status.control_error:
+        """Return whether running ranks have not applied the published control document yet."""
+        control = self._published.get(key)
+        if control is None or status is None or status.state != "running" or status.control_error:
             return False
-        return told.document.generation > status.applied_generation
+        return control.document.generation > status.applied_generation
 
     def _take(self, key: Key, uid: str, status: TrainerStatus | None, error: str) -> None:
         old_uid, old = self._reports.get(key, ("", None))

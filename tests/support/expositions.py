@@ -12,7 +12,7 @@ from heterotp_dashboards.rules import Record, recording
 from heterotp_operator.cluster import Conflict
 from heterotp_operator.metrics import Metrics, QueueMetrics
 from heterotp_operator.queue import WorkQueue
-from heterotp_operator.queue_worker import Turns
+from heterotp_operator.queue_worker import QueueWorker
 from heterotp_trainer.devices.phase_clock import PHASES as RANK_PHASES
 from heterotp_trainer.reporting.metrics import JobMetrics, RankMetrics
 from prometheus_client import CollectorRegistry
@@ -123,4 +123,4 @@ async def _turn(metrics: Metrics, reporter: QueueMetrics, outcome: float | Excep
     queue.add(("team-a", "vit"))
     key = queue.take()
     assert key is not None
-    await Turns("HeteroTPJob", queue, metrics, reconcile)._turn(key)
+    await QueueWorker("HeteroTPJob", queue, metrics, reconcile)._work_on(key)

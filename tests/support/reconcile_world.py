@@ -88,7 +88,7 @@ class World:
             policies=tuple(copy.deepcopy(list(self.policies.values()))),
             injections=tuple(copy.deepcopy(list(self.injections.values()))),
             refusals=dict(self.refusals),
-        )
+        ).with_control()
 
     def plan(self):
         return plan(self.observe())

@@ -2,7 +2,8 @@
 
 0    trained to the end        75   a victim: a peer died or hangs
 1    failed                    76   a newer attempt owns the checkpoints
-2    bad input                143   stopped, after a last checkpoint
+2    bad input                 77   a victim: the name of rank 0's pod does not resolve
+                              143   stopped, after a last checkpoint
 """
 
 import os
@@ -10,11 +11,17 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-from heterotp_api.names import EXIT_BAD_INPUT, EXIT_CHECKPOINT_OWNER, EXIT_PEER_LOST, EXIT_STOPPED
+from heterotp_api.names import (
+    EXIT_BAD_INPUT,
+    EXIT_CHECKPOINT_OWNER,
+    EXIT_NAME_UNRESOLVED,
+    EXIT_PEER_LOST,
+    EXIT_STOPPED,
+)
 
 from heterotp_trainer.boundary.exchange import MismatchError
 from heterotp_trainer.checkpoint.files import CheckpointError, OwnerError, WriteError
-from heterotp_trainer.launch.rendezvous import lost_peer
+from heterotp_trainer.launch.rendezvous import NameUnresolvedError, lost_peer
 from heterotp_trainer.session import Session
 
 
@@ -46,7 +53,8 @@ def explain(error: Exception) -> tuple[str, int] | None:
     if isinstance(error, (ValueError, CheckpointError)):
         return str(error), EXIT_BAD_INPUT
     if lost_peer(error):
-        return f"a peer died or hangs: {str(error).strip().splitlines()[0]}", EXIT_PEER_LOST
+        code = EXIT_NAME_UNRESOLVED if isinstance(error, NameUnresolvedError) else EXIT_PEER_LOST
+        return f"a peer died or hangs: {str(error).strip().splitlines()[0]}", code
     return None
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Body = dict[str, Any]
+COUNTERS = ("attempt", "restarts")  # of a job's status: BumpAttempt writes them, a Decision's status leaves them out
 
 
 @dataclass(frozen=True)

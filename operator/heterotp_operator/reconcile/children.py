@@ -1,4 +1,4 @@
-"""Service, control document and PodGroup: made when they are missing, corrected when somebody changed them."""
+"""Service, control document and PodGroup: made when they are missing, corrected when they were changed."""
 
 import json
 from typing import Any
@@ -42,8 +42,8 @@ def configmap_body(observed: Observed) -> Body:
     }
 
 
-def heal(observed: Observed, attempt: int) -> tuple[Action, ...]:
-    """Return what makes the children of an attempt as they should be."""
+def ensure_children(observed: Observed, attempt: int) -> tuple[Action, ...]:
+    """Return the actions that bring the children of an attempt to their wanted form."""
     actions: list[Action] = []
     service, configmap = service_body(observed, attempt), configmap_body(observed)
     same_selector = ((observed.service or {}).get("spec") or {}).get("selector") == service["spec"]["selector"]
@@ -60,17 +60,17 @@ def heal(observed: Observed, attempt: int) -> tuple[Action, ...]:
 
 
 def _touch(observed: Observed) -> tuple[Action, ...]:
-    """Wake the kubelet of rank 0's pod when the control document is newer than it was last told."""
+    """Annotate rank 0's pod when the control document is newer than its annotation, which wakes its kubelet."""
     generation = observed.effective.document.generation
     for pod in observed.current:
-        told = pod["metadata"].get("annotations", {}).get(names.ANNOTATION_CONTROL, "1")
-        if first_rank_of(pod) == 0 and told != str(generation) and not (ended(pod) or terminating(pod)):
+        annotated = pod["metadata"].get("annotations", {}).get(names.ANNOTATION_CONTROL, "1")
+        if first_rank_of(pod) == 0 and annotated != str(generation) and not (ended(pod) or terminating(pod)):
             return (TouchPod(pod["metadata"]["name"], pod["metadata"]["uid"], generation),)
     return ()
 
 
 def _contains(live: Body | None, wanted: Body, part: str) -> bool:
-    """Return whether a live child of this job says all that is wanted (servers add defaults)."""
+    """Return whether a live child of this job contains all that is wanted (servers add defaults)."""
     if live is None or live["metadata"].get("deletionTimestamp"):
         return False
     owners = {reference["uid"] for reference in live["metadata"].get("ownerReferences") or ()}

@@ -6,14 +6,15 @@ take the pods it deleted itself for pods that failed.
 
 from typing import Any
 
-from heterotp_operator.reconcile.actions import Action, Decision, DeleteJob, DeletePod, Event
+from heterotp_api import reasons
+
+from heterotp_operator.reconcile.actions import COUNTERS, Action, Decision, DeleteJob, DeletePod, Event
 from heterotp_operator.reconcile.conditions import AT_WORK, Conditions
 from heterotp_operator.reconcile.deadlines import soonest
 from heterotp_operator.reconcile.observed import Body, Observed, ended, seconds, stamp, terminating
 from heterotp_operator.reconcile.status import status_of
 
 FORCE_AFTER_SECONDS = 30.0  # past a pod's own grace: its node is gone
-COUNTERS = ("attempt", "restarts")  # another field manager's
 
 
 def fail(observed: Observed, reason: str, message: str) -> Decision:
@@ -27,9 +28,9 @@ def fail(observed: Observed, reason: str, message: str) -> Decision:
 def succeed(observed: Observed) -> Decision:
     """End the job as succeeded."""
     conditions, words = Conditions(observed), "every rank ended with exit code 0"
-    conditions.set("Succeeded", True, "AllRanksSucceeded", words)
-    _at_rest(conditions, "AllRanksSucceeded")
-    return Decision((), status_of(observed, conditions), (Event("Normal", "Succeeded", words),), 0.0)
+    conditions.set("Succeeded", True, reasons.ALL_RANKS_SUCCEEDED, words)
+    _at_rest(conditions, reasons.ALL_RANKS_SUCCEEDED)
+    return Decision((), status_of(observed, conditions), (Event("Normal", reasons.SUCCEEDED, words),), 0.0)
 
 
 def _at_rest(conditions: Conditions, reason: str) -> None:
@@ -47,8 +48,8 @@ def invalid(observed: Observed, error: tuple[str, Any, str]) -> Decision:
         return Decision(delete(observed, running), requeue_after=force_later(observed))
     text = f"spec.{field}: " + ("" if value is None else f"{value!r} ") + message
     conditions = Conditions(observed)
-    conditions.set("Failed", True, "InvalidSpec", text)
-    _at_rest(conditions, "InvalidSpec")
+    conditions.set("Failed", True, reasons.INVALID_SPEC, text)
+    _at_rest(conditions, reasons.INVALID_SPEC)
     status = {name: value for name, value in observed.status.items() if name not in COUNTERS}
     status |= {
         "observedGeneration": observed.job["metadata"].get("generation", 0),
@@ -57,7 +58,7 @@ def invalid(observed: Observed, error: tuple[str, Any, str]) -> Decision:
         "waitingFor": "",
         "completionTime": stamp(observed.now),
     }
-    return Decision((), status, (Event("Warning", "InvalidSpec", text),), 0.0)
+    return Decision((), status, (Event("Warning", reasons.INVALID_SPEC, text),), 0.0)
 
 
 def finished(observed: Observed) -> Decision:

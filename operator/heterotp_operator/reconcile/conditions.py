@@ -74,12 +74,30 @@ class Conditions:
         return "Starting" if self.holds("Created") else "Pending"
 
 
-def created_message(observed: Observed, attempt: int) -> str:
-    """Name the attempt whose pods were all made: this is how a pod that was taken away is told from one to come."""
-    return f"all {len(observed.places)} pods of attempt {attempt} were made"
+def completed_attempt(observed: Observed) -> int:
+    """Return the last attempt whose pods were all made, 0 for none: the next status.completedAttempt."""
+    if observed.places and len(observed.current) == len(observed.places):
+        return observed.attempt
+    known = observed.status.get("completedAttempt")
+    if known is None:  # of an older operator
+        return observed.attempt if was_complete(observed) else 0
+    return int(known)
 
 
 def was_complete(observed: Observed) -> bool:
-    """Return whether the current attempt had all its pods before."""
-    created = observed.condition("Created")
-    return observed.holds("Created") and created.get("message") == created_message(observed, observed.attempt)
+    """Return whether all pods of the current attempt were made before, so that a missing one was lost.
+
+    A status without completedAttempt is of an older operator. Created then is of this attempt if any pod of it is
+    there: such an operator made the pods of an attempt only after it had taken Created back. An attempt without a
+    single pod is made anew, which is safe.
+    """
+    if not observed.holds("Created") or _resized(observed):
+        return False
+    known = observed.status.get("completedAttempt")
+    return bool(observed.current) if known is None else known == observed.attempt > 0
+
+
+def _resized(observed: Observed) -> bool:
+    """Return whether the number of pods changed since the live status was written."""
+    counts = [int(group.get("desired") or 0) for group in observed.status.get("workerGroups") or ()]
+    return bool(counts) and sum(counts) != len(observed.places)

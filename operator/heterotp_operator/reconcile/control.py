@@ -8,7 +8,7 @@ from heterotp_api.control import ControlDocument
 from heterotp_api.job import HeteroTPJobSpec
 from heterotp_api.ranks import rank_table
 
-from heterotp_operator.reconcile.injections import Listed, listed
+from heterotp_operator.reconcile.injections import JobInjections, job_injections
 from heterotp_operator.reconcile.objects import Body
 from heterotp_operator.reconcile.policies import Governing, governing
 
@@ -34,14 +34,14 @@ class Effective:
 
     document: ControlDocument
     policy: Governing
-    injections: Listed
+    injections: JobInjections
 
 
 def effective(sources: Sources) -> Effective:
     """Return the wanted document; its generation rises when, and only when, its content changes."""
     spec, job = sources.spec, sources.job
     policy = governing(spec.balancing, job, sources.policies, spec.process_count)
-    found = listed(sources.injections, job, rank_table(spec), sources.nodes)
+    found = job_injections(sources.injections, job, rank_table(spec), sources.nodes)
     wanted = ControlDocument(
         generation=0,
         lease_seconds=sources.lease_seconds if found.injections else None,  # a policy needs nobody to take it back

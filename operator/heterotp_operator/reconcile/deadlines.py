@@ -1,9 +1,10 @@
 """Deadlines of a job and of its current attempt, and when to look again because of them."""
 
+from heterotp_api import reasons
+
 from heterotp_operator.reconcile.conditions import was_complete
 from heterotp_operator.reconcile.observed import Observed, ended, phase, seconds
 
-RANKS_TRAINING = "RanksTraining"  # reason of Running once rank 0 was heard in this attempt
 SILENCE_SECONDS = 15.0  # a rank 0 that does not answer for so long is shown as unreachable
 
 
@@ -12,12 +13,12 @@ def expired(observed: Observed) -> tuple[str, str] | None:
     policy = observed.spec.run_policy
     left = _active_left(observed)
     if left is not None and left <= 0:
-        return "DeadlineExceeded", f"activeDeadlineSeconds {policy.active_deadline_seconds} is over"
+        return reasons.DEADLINE_EXCEEDED, f"activeDeadlineSeconds {policy.active_deadline_seconds} is over"
     left = _pre_running_left(observed)
     if left is not None and left <= 0:
         words = f"not running within preRunningDeadlineSeconds {policy.pre_running_deadline_seconds}"
         waiting = observed.status.get("waitingFor")
-        return "PreRunningDeadlineExceeded", words + (f"; waited for: {waiting}" if waiting else "")
+        return reasons.PRE_RUNNING_DEADLINE_EXCEEDED, words + (f"; waited for: {waiting}" if waiting else "")
     return None
 
 
@@ -42,7 +43,7 @@ def ran(observed: Observed) -> bool:
     running = observed.condition("Running")
     if not was_complete(observed) or running.get("status") != "True":
         return False
-    return observed.spec.training is None or running.get("reason") == RANKS_TRAINING
+    return observed.spec.training is None or running.get("reason") == reasons.RANKS_TRAINING
 
 
 def _pre_running_left(observed: Observed) -> float | None:

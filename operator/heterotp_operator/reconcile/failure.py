@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from heterotp_api.names import CONTAINER, EXIT_BAD_INPUT, EXIT_PEER_LOST, EXIT_STOPPED
+from heterotp_api import reasons
+from heterotp_api.last_words import rank_failure, trainer_status
+from heterotp_api.names import CONTAINER, EXIT_BAD_INPUT, EXIT_STOPPED, VICTIM_EXITS
 from heterotp_api.run_policy import FailureRule
 
 from heterotp_operator.reconcile.observed import (
@@ -17,7 +19,6 @@ from heterotp_operator.reconcile.observed import (
 )
 
 ROOT_CAUSE_GRACE_SECONDS = 5.0  # victims of a lost peer end first sometimes: wait for the culprit
-LAUNCHER_SAYS = "heterotp launcher: "  # its last line names the rank to blame and that rank's own last line
 Verdict = Literal["FailJob", "RestartGang", "IgnoreCount"]
 # the trainer refused its input: no restart helps, unless a rule says otherwise
 BUILT_IN = FailureRule(on_exit_codes=[EXIT_BAD_INPUT], action="FailJob")
@@ -49,7 +50,7 @@ def find_cause(observed: Observed, created: bool) -> tuple[Cause | None, float |
     if not suspects:
         return None, None
     likeliest = _likeliest(suspects)
-    if likeliest.exit_code != EXIT_PEER_LOST or likeliest.taken:
+    if likeliest.exit_code not in VICTIM_EXITS or likeliest.taken:
         return likeliest, None
     left = likeliest.at + ROOT_CAUSE_GRACE_SECONDS - observed.now
     if left > 0 and not all(ended(pod) for pod in observed.current):
@@ -71,7 +72,9 @@ def _guilt(cause: Cause) -> int:
     """Order causes: a pod taken away, then a rank that failed, then one that was told to stop, then victims."""
     if cause.taken or cause.exit_code is None:
         return 0
-    return {EXIT_STOPPED: 2, EXIT_PEER_LOST: 3}.get(cause.exit_code, 1)
+    if cause.exit_code in VICTIM_EXITS:
+        return 3
+    return 2 if cause.exit_code == EXIT_STOPPED else 1
 
 
 def _missing(observed: Observed) -> Cause | None:
@@ -79,7 +82,7 @@ def _missing(observed: Observed) -> Cause | None:
     for place in observed.places:
         if place.first_rank not in here:
             name = f"{observed.name}-{place.group}-{place.index}-{observed.attempt}"
-            return Cause(name, "PodLost", f"pod {name} of rank {place.first_rank} was deleted", taken=True)
+            return Cause(name, reasons.POD_LOST, f"pod {name} of rank {place.first_rank} was deleted", taken=True)
     return None
 
 
@@ -94,23 +97,32 @@ def _cause(pod: Body, now: float) -> Cause | None:
     taken, kinds, at = bool(disruption) or terminating(pod), tuple(holding), _ended_at(pod, now)
     if found := _terminated(pod):
         container, state = found
-        code, reason = int(state["exitCode"]), state.get("reason") or "Error"
-        # a trainer's last words are a document for the status, not for people
-        detail = [line for line in (state.get("message") or "").strip().splitlines() if not line.startswith("{")]
+        code, reason = int(state["exitCode"]), state.get("reason") or reasons.CONTAINER_ERROR
+        detail = _detail(container, state.get("message") or "")
         words = f"{where} ended: " + ("" if container == CONTAINER else f"container {container}: ")
         words += f"{reason}, exit code {code}"
-        words += f": {detail[-1].removeprefix(LAUNCHER_SAYS)}" if detail else ""
+        words += f": {detail}" if detail else ""
         words += f"; it was taken away: {disruption.get('message') or 'deleted'}" if taken else ""
         return Cause(name, reason, words[:1000], code, kinds, taken, at, container == CONTAINER)
     if phase(pod) == "Failed":
-        reason = status.get("reason") or "PodFailed"
+        reason = status.get("reason") or reasons.POD_FAILED
         words = f"{where} failed: {reason}: {status.get('message', '')}"
         return Cause(name, reason, words[:1000], None, kinds, taken, at)
     if terminating(pod) and not ended(pod):
-        reason = disruption.get("reason") or "PodDeleted"
+        reason = disruption.get("reason") or reasons.POD_DELETED
         words = f"{where} was deleted" + (f": {disruption['message']}" if disruption.get("message") else "")
         return Cause(name, reason, words[:1000], None, kinds, True, at)
     return None
+
+
+def _detail(container: str, message: str) -> str:
+    """Return what a container's termination message adds for people: of a trainer's documents, else the last line."""
+    if container == CONTAINER and (failure := rank_failure(message)) is not None:
+        said = failure.message or "it wrote no output"
+        return f"rank {failure.rank} ended with exit code {failure.exit_code}: {said}"
+    if container == CONTAINER and (status := trainer_status(message)) is not None:
+        return status.message
+    return next(iter(reversed(message.strip().splitlines())), "")
 
 
 def _terminated(pod: Body) -> tuple[str, Body] | None:

@@ -14,14 +14,16 @@ MOST_BYTES = 900_000  # of all its injections: a ConfigMap holds 1 MiB
 
 
 @dataclass(frozen=True)
-class Listed:
+class JobInjections:
     """The injections of one job's control document, and why others are not in it, by uid."""
 
     injections: tuple[ControlInjection, ...]
     problems: Mapping[str, str]
 
 
-def listed(injections: Iterable[Body], job: Body, places: tuple[RankPlace, ...], nodes: Mapping[int, str]) -> Listed:
+def job_injections(
+    injections: Iterable[Body], job: Body, places: tuple[RankPlace, ...], nodes: Mapping[int, str]
+) -> JobInjections:
     """Return what of a namespace's injections a job's control document lists, oldest first.
 
     nodes: of each rank whose pod has one.
@@ -41,4 +43,4 @@ def listed(injections: Iterable[Body], job: Body, places: tuple[RankPlace, ...],
             problems[uid] = f"the job's control document is full: {len(kept)} older injections fill it"
         else:
             kept.append(found)
-    return Listed(tuple(kept), problems)
+    return JobInjections(tuple(kept), problems)

@@ -64,7 +64,7 @@ def in_order(bodies: Iterable[Body]) -> list[Body]:
     return sorted(live, key=lambda body: (body["metadata"].get("creationTimestamp") or "", name_of(body)))
 
 
-def policy_wants(policy: Body, job: Body) -> bool:
+def policy_selects(policy: Body, job: Body) -> bool:
     """Return whether a policy is meant for a job: the job names it, or its selector matches."""
     balancing = balancing_of(job)
     reference = balancing.policy_ref if isinstance(balancing, Balancing) else None
@@ -74,7 +74,7 @@ def policy_wants(policy: Body, job: Body) -> bool:
     return not isinstance(spec, str) and matches(spec.selector, _labels(job))
 
 
-def injection_wants(injection: Body, job: Body) -> bool:
+def injection_selects(injection: Body, job: Body) -> bool:
     """Return whether an injection is meant for a job: it names it, or its selector matches."""
     spec = injection_spec(injection)
     if isinstance(spec, str):
@@ -86,7 +86,7 @@ def injections_of(job: Body, injections: Iterable[Body]) -> Iterator[tuple[Body,
     """Yield the injections that are meant for a job, oldest first."""
     for body in in_order(injections):
         spec = injection_spec(body)
-        if not isinstance(spec, str) and injection_wants(body, job):
+        if not isinstance(spec, str) and injection_selects(body, job):
             yield body, spec
 
 

@@ -1,12 +1,13 @@
 """Everything that a decision about one job may look at."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Protocol
 
 from heterotp_api.job import HeteroTPJobSpec
+from heterotp_api.last_words import trainer_status
 from heterotp_api.names import CONTAINER, LABEL_ATTEMPT, LABEL_FIRST_RANK
 from heterotp_api.ranks import PodPlace, pods
 from heterotp_api.trainer_status import TrainerStatus
@@ -39,6 +40,15 @@ class TrainerReport:
 
 
 @dataclass(frozen=True)
+class Refusal:
+    """The API server's answer to a child that it does not accept: HTTP code, reason and message of its Status."""
+
+    code: int
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
 class Observed:
     """One job and its children at one moment; `now` is unix seconds."""
 
@@ -52,8 +62,8 @@ class Observed:
     settings: PlanSettings
     policies: tuple[Body, ...] = ()  # of the job's namespace, as are injections
     injections: tuple[Body, ...] = ()
-    refusals: Mapping[str, tuple[int, str]] = field(default_factory=dict)
-    published: Effective | None = None  # what the job's last reconcile found, for who only tells of it
+    refusals: Mapping[str, Refusal] = field(default_factory=dict)
+    control: Effective | None = None  # what its ranks shall follow; None: not decided yet, or the spec is invalid
 
     @property
     def name(self) -> str:
@@ -111,12 +121,12 @@ class Observed:
         return tuple(pod for pod in self.own if attempt_of(pod) != self.attempt)
 
     @cached_property
-    def told(self) -> TrainerStatus | None:
-        """What rank 0 of this attempt said last: its last words once it has ended, else its last answer."""
+    def trainer_status(self) -> TrainerStatus | None:
+        """Rank 0's last status document of this attempt: what it left when it ended, else its last answer."""
         leaders = (pod for pod in self.current if first_rank_of(pod) == 0)
         polled = self.trainer.status if self.trainer is not None else None
-        said = next((words for pod in leaders if (words := last_words(pod))), polled)
-        return said if said is not None and said.attempt == self.attempt else None
+        found = next((left for pod in leaders if (left := _last_status(pod))), polled)
+        return found if found is not None and found.attempt == self.attempt else None
 
     @cached_property
     def pod_of(self) -> dict[int, Body]:
@@ -135,15 +145,20 @@ class Observed:
         found = {rank: pod.get("spec", {}).get("nodeName") for rank, pod in self.pod_of.items()}
         return {rank: str(node) for rank, node in found.items() if node}
 
-    @cached_property
+    @property
     def effective(self) -> Effective:
-        """What the job's ranks shall follow now."""
-        if self.published is not None:
-            return self.published
+        """What the job's ranks shall follow; only of a job whose spec is valid."""
+        assert self.control is not None
+        return self.control
+
+    def with_control(self) -> "Observed":
+        """Return the same with the control document decided; without one where the job's spec is invalid."""
         lease = self.settings.injection_lease_seconds
-        return effective(
-            Sources(self.job, self.spec, self.nodes, self.policies, self.injections, self.configmap, lease)
-        )
+        try:
+            sources = Sources(self.job, self.spec, self.nodes, self.policies, self.injections, self.configmap, lease)
+        except ValidationError:
+            return self
+        return replace(self, control=effective(sources))
 
     def condition(self, kind: str) -> Body:
         """Return a condition of the live status; an empty one when absent."""
@@ -186,15 +201,11 @@ def ended(pod: Body) -> bool:
     return phase(pod) in ("Succeeded", "Failed")
 
 
-def last_words(pod: Body) -> TrainerStatus | None:
+def _last_status(pod: Body) -> TrainerStatus | None:
     """Return the status document that a trainer left when it ended; None while it runs or when it left none."""
     for container in pod.get("status", {}).get("containerStatuses", ()):
-        message = ((container.get("state") or {}).get("terminated") or {}).get("message") or ""
-        if container.get("name") == CONTAINER and message.startswith("{"):
-            try:
-                return TrainerStatus.model_validate_json(message)
-            except ValidationError:  # an own command may leave words of its own
-                return None
+        if container.get("name") == CONTAINER:
+            return trainer_status(((container.get("state") or {}).get("terminated") or {}).get("message") or "")
     return None
 
 

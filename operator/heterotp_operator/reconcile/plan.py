@@ -5,16 +5,16 @@ attempt is raised before the first pod of it is made and before the first of the
 another attempt are then simply old.
 """
 
-from heterotp_api import names
+from heterotp_api import names, reasons
 from heterotp_api.load import first_error
 from heterotp_api.template import template_error
 from pydantic import ValidationError
 
 from heterotp_operator.reconcile.actions import Action, BumpAttempt, CreatePod, Decision, DryRunPod, Event
-from heterotp_operator.reconcile.children import heal
+from heterotp_operator.reconcile.children import ensure_children
 from heterotp_operator.reconcile.completion import delete, fail, finished, force_later, invalid, succeed
-from heterotp_operator.reconcile.conditions import AT_WORK, Conditions, created_message, was_complete
-from heterotp_operator.reconcile.deadlines import RANKS_TRAINING, expired, next_deadline, ran, soonest
+from heterotp_operator.reconcile.conditions import AT_WORK, Conditions, was_complete
+from heterotp_operator.reconcile.deadlines import expired, next_deadline, ran, soonest
 from heterotp_operator.reconcile.failure import Cause, earlier_cause, find_cause, judge
 from heterotp_operator.reconcile.objects import is_ours
 from heterotp_operator.reconcile.observed import Observed, first_rank_of, phase
@@ -24,7 +24,14 @@ from heterotp_operator.reconcile.stragglers import show_stragglers
 
 __all__ = ["Decision", "plan"]
 RETRY_SECONDS = 5.0
-REFUSED = {400: "Invalid", 403: "Forbidden", 404: "GangSchedulerMissing", 409: "NameTaken", 422: "Invalid"}
+REFUSED = {
+    400: reasons.REFUSED_INVALID,
+    403: reasons.REFUSED_FORBIDDEN,
+    404: reasons.GANG_SCHEDULER_MISSING,
+    409: reasons.NAME_TAKEN,
+    422: reasons.REFUSED_INVALID,
+}
+API_SERVER_REASONS = ("Invalid", "BadRequest")  # of its own refusals; a webhook's denial has another reason, or none
 HINTS = {
     404: " (runPolicy.gang.provider: the PodGroup kind of that scheduler is not installed in this cluster)",
     409: " (rename the job or the other object)",
@@ -32,7 +39,7 @@ HINTS = {
 
 
 def plan(observed: Observed) -> Decision:
-    """Return what to do, show and tell about one job now."""
+    """Return the actions, the status and the events of one job now."""
     if observed.job["metadata"].get("deletionTimestamp"):
         return Decision()  # the garbage collector takes the children
     if not is_ours(observed.job):
@@ -55,12 +62,12 @@ def _expired(observed: Observed) -> Decision | None:
 
 
 def _refused(observed: Observed) -> Decision | None:
-    """Fail a job whose template the API server does not take; its own words say why."""
+    """Fail a job whose pod template the API server refuses, with its message."""
     groups = {group.name for group in observed.spec.worker_groups}
-    for subject, (code, message) in sorted(observed.refusals.items()):
-        policy = message.startswith("admission webhook")  # 400 too, and it may think again
-        if code in (400, 422) and subject in groups and not policy:
-            return fail(observed, "InvalidPodTemplate", f"workerGroups {subject}: template: {message}")
+    for subject, refusal in sorted(observed.refusals.items()):
+        final = refusal.code in (400, 422) and refusal.reason in API_SERVER_REASONS  # a webhook may accept it later
+        if final and subject in groups:
+            return fail(observed, reasons.INVALID_POD_TEMPLATE, f"workerGroups {subject}: template: {refusal.message}")
     return None
 
 
@@ -74,11 +81,13 @@ def _suspend(observed: Observed) -> Decision:
         actions.append(_bump(observed, observed.restarts))
     actions += delete(observed, list(observed.own))
     conditions, gone = Conditions(observed), not observed.own
-    conditions.set("Suspended", gone, "Suspended" if gone else "PodsTerminating", "runPolicy.suspend is true")
+    conditions.set(
+        "Suspended", gone, reasons.SUSPENDED if gone else reasons.PODS_TERMINATING, "runPolicy.suspend is true"
+    )
     for kind in ("Created", *AT_WORK, "Restarting", "SpecChangePending"):
-        conditions.clear(kind, "Suspended")
+        conditions.clear(kind, reasons.SUSPENDED)
     news = gone and not observed.holds("Suspended")
-    events = (Event("Normal", "Suspended", "runPolicy.suspend is true; all pods are gone"),) if news else ()
+    events = (Event("Normal", reasons.SUSPENDED, "runPolicy.suspend is true; all pods are gone"),) if news else ()
     status = status_of(observed, conditions, "" if gone else "PodsTerminating")
     return Decision(tuple(actions), status, events, force_later(observed))
 
@@ -107,23 +116,23 @@ def _advance(observed: Observed) -> Decision:
 
 
 def _trained(observed: Observed) -> bool:
-    """Return whether all ranks are done: all pods succeeded, or those left did and rank 0 said that it is over."""
+    """Return whether all ranks are done: all pods succeeded, or those left did and rank 0 reported the end."""
     if not observed.current or any(phase(pod) != "Succeeded" for pod in observed.current):
         return False
-    said = observed.told is not None and observed.told.state == "succeeded"
-    return said or len(observed.current) == len(observed.places)
+    reported = observed.trainer_status is not None and observed.trainer_status.state == "succeeded"
+    return reported or len(observed.current) == len(observed.places)
 
 
 def _restart(observed: Observed, cause: Cause) -> Decision:
-    """Raise the attempt for the next gang, or fail the job, as its rules say."""
+    """Raise the attempt for the next gang, or fail the job, by its failure rules."""
     policy = observed.spec.run_policy
     verdict = judge(cause, policy.failure_rules, built_in=observed.spec.training is not None)
     if verdict == "FailJob":
-        return fail(observed, "FailureRule", cause.message)
+        return fail(observed, reasons.FAILURE_RULE, cause.message)
     counted = verdict == "RestartGang"
     if counted and observed.restarts >= policy.backoff_limit:
         words = f"{observed.restarts} restarts, backoffLimit {policy.backoff_limit}; last: {cause.message}"
-        return fail(observed, "BackoffLimitExceeded", words)
+        return fail(observed, reasons.BACKOFF_LIMIT_EXCEEDED, words)
     return _next_attempt(observed, cause.reason, cause.message, counted)
 
 
@@ -132,7 +141,7 @@ def _next_attempt(observed: Observed, reason: str, message: str, counted: bool) 
     conditions = Conditions(observed)
     conditions.set("Restarting", True, reason, message)
     for kind in ("Created", *AT_WORK):
-        conditions.clear(kind, "Restarting")
+        conditions.clear(kind, reasons.RESTARTING)
     bump, event = _bump(observed, observed.restarts + counted), _restarted(observed.attempt + 1, message)
     return Decision((bump,), status_of(observed, conditions, "PodsTerminating"), (event,), 0.0)
 
@@ -142,12 +151,14 @@ def _make(observed: Observed) -> Decision:
     here = {first_rank_of(pod) for pod in observed.current}
     missing = [place for place in observed.places if place.first_rank not in here]
     if missing and (wrong := template_error(observed.spec)) is not None:
-        return fail(observed, "InvalidSpec", wrong)
+        return fail(observed, reasons.INVALID_SPEC, wrong)
     shape_changed, stale = _changed(observed)
     if shape_changed:
-        return _next_attempt(observed, "SpecChanged", "the job was suspended, changed and resumed unseen", False)
+        return _next_attempt(observed, reasons.SPEC_CHANGED, "the job was suspended, changed and resumed unseen", False)
     if missing and stale:  # a gang is never made of two templates
-        return _next_attempt(observed, "TemplateChanged", "the template changed before all pods were made", False)
+        return _next_attempt(
+            observed, reasons.TEMPLATE_CHANGED, "the template changed before all pods were made", False
+        )
     attempt = max(1, observed.attempt)
     actions: list[Action] = []
     if missing and not observed.current:
@@ -155,14 +166,14 @@ def _make(observed: Observed) -> Decision:
         actions += [DryRunPod(group, pod_body(observed, place, attempt)) for group, place in firsts.items()]
     if observed.attempt == 0:
         actions.append(_bump(observed, 0))
-    actions += heal(observed, attempt)
+    actions += ensure_children(observed, attempt)
     actions += [CreatePod(pod_body(observed, place, attempt)) for place in missing]
     wait = RETRY_SECONDS if observed.refusals else None
     return _watch(observed, tuple(actions), wait)
 
 
 def _changed(observed: Observed) -> tuple[bool, bool]:
-    """Return whether the gang has another shape than the job wants, and whether it is stale in any way."""
+    """Return whether the gang's shape differs from the job's, and whether anything that an attempt freezes does."""
     wanted = list(gang_hashes(observed))
     made = [pod["metadata"]["labels"].get(names.LABEL_TEMPLATE_HASH, "").split(".") for pod in observed.current]
     return any(hashes[0] != wanted[0] for hashes in made), any(hashes != wanted for hashes in made)
@@ -174,75 +185,78 @@ def _changed(observed: Observed) -> tuple[bool, bool]:
 def _watch(observed: Observed, actions: tuple[Action, ...], wait: float | None) -> Decision:
     """Show how far the gang has come."""
     conditions = Conditions(observed)
-    conditions.clear("Suspended", "Resumed")
+    conditions.clear("Suspended", reasons.RESUMED)
     events = _forget_earlier_attempt(observed, conditions)
     complete = len(observed.current) == len(observed.places)
     events += _show_created(observed, conditions, complete)
     _show_template(observed, conditions)
     if complete and all(is_ready(pod) or phase(pod) == "Succeeded" for pod in observed.current):
-        conditions.set("PodsReady", True, "AllPodsReady")
-        # what the trainer says while it goes on: a checkpoint that cannot be written
-        words = observed.told.message if observed.told is not None else observed.condition("Running").get("message", "")
-        conditions.set("Running", True, RANKS_TRAINING if _heard(observed) else "AllPodsReady", words)
-        conditions.clear("Restarting", "GangRunning")
+        conditions.set("PodsReady", True, reasons.ALL_PODS_READY)
+        trainer = observed.trainer_status  # its message while it goes on: a checkpoint that cannot be written
+        words = observed.condition("Running").get("message", "") if trainer is None else trainer.message
+        conditions.set(
+            "Running", True, reasons.RANKS_TRAINING if _ranks_met(observed) else reasons.ALL_PODS_READY, words
+        )
+        conditions.clear("Restarting", reasons.GANG_RUNNING)
         events += show_stragglers(observed, conditions)
     else:
-        conditions.clear("PodsReady", "PodNotReady")
+        conditions.clear("PodsReady", reasons.POD_NOT_READY)
     if conditions.holds("Running") and not (observed.holds("Running") and was_complete(observed)):
         words = f"attempt {observed.attempt} runs with {observed.spec.process_count} ranks"
-        events += (Event("Normal", "GangRunning", words),)
+        events += (Event("Normal", reasons.GANG_RUNNING, words),)
     return Decision(actions, status_of(observed, conditions), events, soonest(wait, next_deadline(observed)))
 
 
 def _show_created(observed: Observed, conditions: Conditions, complete: bool) -> tuple[Event, ...]:
-    """Say that all pods were made, or which child the API server refuses and with what words."""
+    """Set Created: all pods were made, or the child that the API server refuses and its message."""
     if complete:
-        conditions.set("Created", True, "GangCreated", created_message(observed, observed.attempt))
+        words = f"all {len(observed.places)} pods of attempt {observed.attempt} were made"
+        conditions.set("Created", True, reasons.GANG_CREATED, words)
         return ()
     if observed.foreign:
         pods = ", ".join(pod["metadata"]["name"] for pod in observed.foreign)
         words = f"waits until the pods of an earlier job of this name are gone: {pods}"
-        conditions.set("Created", False, "PodsTerminating", words)
+        conditions.set("Created", False, reasons.PODS_TERMINATING, words)
         return ()
     if not observed.refusals:
         return ()
-    subject, (code, message) = min(observed.refusals.items())
-    words = f"{subject}: {message}{HINTS.get(code, '')}"
-    news = observed.condition("Created").get("message") != words
-    conditions.set("Created", False, REFUSED[code], words)
-    return (Event("Warning", REFUSED[code], words),) if news else ()
+    subject, refusal = min(observed.refusals.items(), key=lambda item: item[0])
+    reason, words = REFUSED[refusal.code], f"{subject}: {refusal.message}{HINTS.get(refusal.code, '')}"
+    news = observed.condition("Created").get("reason") != reason
+    conditions.set("Created", False, reason, words)
+    return (Event("Warning", reason, words),) if news else ()
 
 
 def _forget_earlier_attempt(observed: Observed, conditions: Conditions) -> tuple[Event, ...]:
-    """Take back what holds for another attempt: the operator was killed before it could say so."""
+    """Clear what holds for another attempt only: the operator was killed before it wrote that."""
     if was_complete(observed):
         return ()
     before = [kind for kind in ("Created", *AT_WORK) if conditions.holds(kind)]
     events: tuple[Event, ...] = ()
     if before and not conditions.holds("Restarting"):
         cause = earlier_cause(observed)
-        reason, message = (cause.reason, cause.message) if cause else ("GangRestarted", "its pods are gone")
+        reason, message = (cause.reason, cause.message) if cause else (reasons.GANG_RESTARTED, "its pods are gone")
         conditions.set("Restarting", True, reason, message)
         events = (_restarted(observed.attempt, message),)
     for kind in before:
-        conditions.clear(kind, "Restarting")
+        conditions.clear(kind, reasons.RESTARTING)
     return events
 
 
 def _restarted(attempt: int, message: str) -> Event:
-    return Event("Warning", "GangRestarted", f"attempt {attempt} follows attempt {attempt - 1}: {message}")
+    return Event("Warning", reasons.GANG_RESTARTED, f"attempt {attempt} follows attempt {attempt - 1}: {message}")
 
 
 def _show_template(observed: Observed, conditions: Conditions) -> None:
     if _changed(observed)[1]:
         words = "the template, or the operator's default image, changed; it takes effect with the next attempt"
-        conditions.set("SpecChangePending", True, "TemplateChanged", words)
+        conditions.set("SpecChangePending", True, reasons.TEMPLATE_CHANGED, words)
     else:
-        conditions.clear("SpecChangePending", "TemplateInForce")
+        conditions.clear("SpecChangePending", reasons.TEMPLATE_IN_FORCE)
 
 
-def _heard(observed: Observed) -> bool:
-    """Return whether rank 0 said once in this attempt that its ranks have met."""
+def _ranks_met(observed: Observed) -> bool:
+    """Return whether rank 0 has reported in this attempt that its ranks have met."""
     if ran(observed):
         return True
-    return observed.told is not None and observed.told.state != "starting"
+    return observed.trainer_status is not None and observed.trainer_status.state != "starting"

@@ -127,8 +127,7 @@ def _complete_container(observed: Observed, place: PodPlace, attempt: int, conta
     container.pop("args", None)
     container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
     ours = environment(observed, place, attempt)
-    if place.first_rank == 0:
-        ours[Env.LAST_WORDS] = container.setdefault("terminationMessagePath", "/dev/termination-log")
+    ours[Env.LAST_WORDS] = container.setdefault("terminationMessagePath", "/dev/termination-log")
     kept = [entry for entry in container.get("env") or [] if str(entry.get("name")) not in ours]
     container["env"] = [*kept, *({"name": key, "value": value} for key, value in ours.items())]
     ports = [

@@ -3,27 +3,28 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from heterotp_api import reasons
 from heterotp_api.control import LOSSLESS_AUTO
 from heterotp_api.job import Balancing
 from heterotp_api.policy import BalancingSettings, policy_problem
 
-from heterotp_operator.reconcile.objects import Body, in_order, name_of, policy_spec, policy_wants
+from heterotp_operator.reconcile.objects import Body, in_order, name_of, policy_selects, policy_spec
 
 INLINE, DEFAULT = "inline", "default"
 
 
 @dataclass(frozen=True)
 class Governing:
-    """What governs a job; generation is the policy object's, 0 without one; problem: why it is not what was asked.
+    """What governs a job; generation is the policy object's, 0 without one.
 
-    missing: the job names a policy that is not there.
+    problem, reason: why it is not what was asked for, for people and as a constant; empty: it is.
     """
 
     settings: BalancingSettings = LOSSLESS_AUTO
     name: str = DEFAULT
     generation: int = 0
     problem: str = ""
-    missing: bool = False
+    reason: str = ""
 
 
 def claimant(balancing: Balancing, job: Body, policies: Iterable[Body]) -> Body | None:
@@ -31,7 +32,7 @@ def claimant(balancing: Balancing, job: Body, policies: Iterable[Body]) -> Body 
     if balancing.policy is not None:
         return None
     reference = balancing.policy_ref
-    wanting = (policy for policy in in_order(policies) if policy_wants(policy, job))
+    wanting = (policy for policy in in_order(policies) if policy_selects(policy, job))
     return next((policy for policy in wanting if reference is None or name_of(policy) == reference.name), None)
 
 
@@ -50,14 +51,16 @@ def governing(balancing: Balancing, job: Body, policies: Iterable[Body], ranks: 
         words = (
             f"spec.balancing.policyRef.name: '{reference.name}': there is no such BalancingPolicy: AUTO without loss"
         )
-        return Governing(problem=words, missing=True)
+        return Governing(problem=words, reason=reasons.POLICY_NOT_FOUND)
     spec, name = policy_spec(found), name_of(found)
     if isinstance(spec, str):
-        return Governing(problem=f"BalancingPolicy {name}: {spec}")
+        return Governing(problem=f"BalancingPolicy {name}: {spec}", reason=reasons.POLICY_INVALID)
     asked = Governing(spec.settings, name, int(found["metadata"].get("generation") or 0))
     return _fitting(spec.settings, asked, f"BalancingPolicy {name}: spec", ranks)
 
 
 def _fitting(settings: BalancingSettings, asked: Governing, path: str, ranks: int) -> Governing:
     wrong = policy_problem(settings, ranks)
-    return asked if wrong is None else Governing(problem=f"{path}.{wrong}")
+    if wrong is None:
+        return asked
+    return Governing(problem=f"{path}.{wrong}", reason=reasons.POLICY_DOES_NOT_FIT)

@@ -4,17 +4,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from heterotp_api import reasons
+from heterotp_api.formatting import listed
 from heterotp_api.policy import policy_problem
 
 from heterotp_operator.reconcile.actions import Event
 from heterotp_operator.reconcile.conditions import Conditions
-from heterotp_operator.reconcile.formatting import some
-from heterotp_operator.reconcile.objects import Body, balancing_of, name_of, policy_spec, policy_wants
+from heterotp_operator.reconcile.objects import Body, balancing_of, name_of, policy_selects, policy_spec
 from heterotp_operator.reconcile.policies import claimant
 
 MAX_LAGGARDS = 64
 NAMED = 5  # jobs that a message names one by one
 ENDED = ("Succeeded", "Failed")
+PROBLEMS = (("False", reasons.INVALID_SPEC), ("True", reasons.GOVERNED_BY_ANOTHER), ("False", reasons.DOES_NOT_FIT))
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class JobSeen:
 
     @cached_property
     def balancing(self) -> Body:
-        """What the job's status says of its balancing."""
+        """status.balancing of the job."""
         return self.status.get("balancing") or {}
 
     @property
@@ -79,12 +81,12 @@ def policy_status(seen: PolicySeen) -> tuple[Body, tuple[Event, ...]]:
     spec = policy_spec(seen.policy)
     out: Body = {"observedGeneration": seen.policy["metadata"].get("generation", 0)}
     if isinstance(spec, str):
-        conditions.set("Accepted", False, "InvalidSpec", spec)
+        conditions.set("Accepted", False, reasons.INVALID_SPEC, spec)
         counts, jobs = {"selectedJobs": 0, "appliedJobs": 0, "laggards": []}, []
     else:
-        conditions.set("Accepted", True, "Accepted")
+        conditions.set("Accepted", True, reasons.ACCEPTED)
         leaving = seen.policy["metadata"].get("deletionTimestamp")  # it governs nothing any more
-        jobs = [] if leaving else [_seen(job, seen) for job in seen.jobs if policy_wants(seen.policy, job)]
+        jobs = [] if leaving else [_seen(job, seen) for job in seen.jobs if policy_selects(seen.policy, job)]
         counts = _counts(seen, jobs)
     _show_conflict(conditions, jobs)
     _show_applied(conditions, seen, jobs)
@@ -137,37 +139,41 @@ def _counts(seen: PolicySeen, jobs: list[JobSeen]) -> Body:
 def _show_conflict(conditions: Conditions, jobs: list[JobSeen]) -> None:
     lost = [job for job in jobs if job.rival and not job.ended]
     if not lost:
-        conditions.clear("Conflict", "NoConflict")
+        conditions.clear("Conflict", reasons.NO_CONFLICT)
         return
-    named = some([f"job {name_of(job.body)} follows {job.rival}" for job in lost], NAMED, what="jobs")
+    named = listed([f"job {name_of(job.body)} follows {job.rival}" for job in lost], NAMED, "; ")
     words = f"{named}: a job's own choice comes first, then the oldest policy"
-    conditions.set("Conflict", True, "GovernedByAnother", words)
+    conditions.set("Conflict", True, reasons.GOVERNED_BY_ANOTHER, words)
 
 
 def _show_applied(conditions: Conditions, seen: PolicySeen, jobs: list[JobSeen]) -> None:
     live, lagging = _live(jobs), _lagging(seen, jobs)
     misfits = [job for job in live if job.misfit]
     if not conditions.holds("Accepted") or not live:
-        conditions.set("Applied", False, "NoJobs", "it governs no job" if conditions.holds("Accepted") else "invalid")
+        conditions.set(
+            "Applied", False, reasons.NO_JOBS, "it governs no job" if conditions.holds("Accepted") else "invalid"
+        )
     elif misfits:
-        words = some([f"job {name_of(job.body)}: {job.misfit}" for job in misfits], NAMED, what="jobs")
-        conditions.set("Applied", False, "DoesNotFit", f"{words}: AUTO without loss balances it instead")
+        words = listed([f"job {name_of(job.body)}: {job.misfit}" for job in misfits], NAMED, "; ")
+        conditions.set("Applied", False, reasons.DOES_NOT_FIT, f"{words}: AUTO without loss balances it instead")
     elif lagging:
-        words = some([name_of(job.body) for job in lagging], NAMED, ", ")
-        conditions.set("Applied", False, "Publishing", f"not yet in force in: {words}")
+        words = listed([name_of(job.body) for job in lagging], NAMED)
+        conditions.set("Applied", False, reasons.PUBLISHING, f"not yet in force in: {words}")
     else:
         waiting = sum(1 for job in live if job.status.get("phase") != "Running")
         words = f"in force in all running jobs; {waiting} that do not run take it when they start" if waiting else ""
-        conditions.set("Applied", True, "InForce", words)
+        conditions.set("Applied", True, reasons.IN_FORCE, words)
 
 
 def _news(seen: PolicySeen, conditions: Conditions) -> tuple[Event, ...]:
-    """Return an event for a condition that tells of trouble and did not before, in these words."""
-    before = {c["type"]: (c["status"], c.get("message")) for c in seen.status.get("conditions") or ()}
+    """Return an event for each problem that is new, or that another version of the policy has as well."""
+    before = {c["type"]: (c["status"], c.get("reason")) for c in seen.status.get("conditions") or ()}
+    known = seen.status.get("observedGeneration")
+    edited = known is not None and known != seen.policy["metadata"].get("generation", 0)
     events = []
     for condition in conditions.list():
-        trouble = (condition["type"] == "Conflict") == (condition["status"] == "True")
-        worth = condition["reason"] in ("InvalidSpec", "GovernedByAnother", "DoesNotFit")
-        if trouble and worth and before.get(condition["type"]) != (condition["status"], condition["message"]):
+        if (condition["status"], condition["reason"]) not in PROBLEMS:
+            continue
+        if edited or before.get(condition["type"]) != (condition["status"], condition["reason"]):
             events.append(Event("Warning", condition["reason"], condition["message"]))
     return tuple(events)

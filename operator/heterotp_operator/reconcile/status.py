@@ -1,11 +1,13 @@
-"""The status of a job: counted pods, what the trainer says, what is waited for."""
+"""The status of a job: its pods, counted; what rank 0 reports; the one thing that the job waits for."""
 
-from heterotp_operator.reconcile.conditions import Conditions
-from heterotp_operator.reconcile.deadlines import RANKS_TRAINING, SILENCE_SECONDS
+from heterotp_api.names import EXIT_NAME_UNRESOLVED, LABEL_GROUP
+from heterotp_api.reasons import POLICY_NOT_FOUND, RANKS_TRAINING
+
+from heterotp_operator.reconcile.conditions import Conditions, completed_attempt
+from heterotp_operator.reconcile.deadlines import SILENCE_SECONDS
 from heterotp_operator.reconcile.observed import Body, Observed, ended, phase, stamp
-from heterotp_operator.reconcile.training_status import told
+from heterotp_operator.reconcile.training_status import reported_fields
 
-UNRESOLVED = "does not resolve"  # a rank's last words when the gang's name is not in the DNS
 IMAGE_REASONS = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"}
 
 
@@ -18,6 +20,7 @@ def status_of(observed: Observed, conditions: Conditions, waiting_for: str | Non
         "conditions": conditions.list(),
         "waitingFor": waits_for(observed, conditions) if waiting_for is None else waiting_for,
         "workerGroups": group_counts(observed),
+        "completedAttempt": completed_attempt(observed),
     }
     ending = conditions.holds("Succeeded") or conditions.holds("Failed")
     if ending or not observed.spec.run_policy.suspend:  # as in batch/v1: the time starts again with resuming
@@ -25,7 +28,7 @@ def status_of(observed: Observed, conditions: Conditions, waiting_for: str | Non
     if ending:
         out["workerGroups"] = _counts_at_the_end(observed, out["workerGroups"])
         out["completionTime"] = live.get("completionTime") or stamp(observed.now)
-    out |= told(observed)
+    out |= reported_fields(observed)
     return out
 
 
@@ -33,7 +36,7 @@ def group_counts(observed: Observed) -> list[Body]:
     """Return per worker group how many pods are wanted, ready, active, succeeded and failed."""
     groups = []
     for group in observed.spec.worker_groups:
-        pods = [p for p in observed.current if p["metadata"]["labels"].get("heterotp.io/worker-group") == group.name]
+        pods = [p for p in observed.current if p["metadata"]["labels"].get(LABEL_GROUP) == group.name]
         phases = [phase(pod) for pod in pods]
         groups.append(
             {
@@ -60,7 +63,7 @@ def _counts_at_the_end(observed: Observed, counts: list[Body]) -> list[Body]:
 
 
 def is_ready(pod: Body) -> bool:
-    """Return whether a pod runs and says that it is ready."""
+    """Return whether a pod runs and is ready."""
     ready = any(c["type"] == "Ready" and c["status"] == "True" for c in pod.get("status", {}).get("conditions", ()))
     return phase(pod) == "Running" and ready
 
@@ -72,11 +75,11 @@ def waits_for(observed: Observed, conditions: Conditions) -> str:
     if observed.foreign or observed.old:
         return "PodsTerminating"
     if observed.refusals:
-        return "Quota" if any(code == 403 for code, _ in observed.refusals.values()) else "Creation"
+        return "Quota" if any(refusal.code == 403 for refusal in observed.refusals.values()) else "Creation"
     for pod in observed.current:
         if reason := _pod_waits_for(pod):
             return reason
-    if observed.effective.policy.missing:
+    if observed.effective.policy.reason == POLICY_NOT_FOUND:
         return "Policy"
     return _ranks_wait_for(observed, conditions)
 
@@ -91,13 +94,13 @@ def _pod_waits_for(pod: Body) -> str:
         state = container.get("state") or {}
         if (state.get("waiting") or {}).get("reason") in IMAGE_REASONS:
             return "ImagePull"
-        if UNRESOLVED in ((state.get("terminated") or {}).get("message") or ""):
+        if (state.get("terminated") or {}).get("exitCode") == EXIT_NAME_UNRESOLVED:
             return "DNS"
     return ""
 
 
 def _ranks_wait_for(observed: Observed, conditions: Conditions) -> str:
-    """Return what the running ranks wait for: each other, or to be heard."""
+    """Return what the running ranks wait for; Unreachable: rank 0 does not answer the operator."""
     trainer = observed.trainer
     if observed.spec.training is None or not conditions.holds("Running"):
         return ""

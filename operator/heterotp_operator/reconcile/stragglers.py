@@ -1,26 +1,29 @@
-"""Who slows the job now, and who should be replaced: two conditions, and an event when either changes.
+"""Ranks that slow the job now, and ranks that should be replaced: two conditions, and an event when either changes.
 
-What counts is what is left: a declared slow group that got its smaller share takes as long as the others, and the
-trainer does not flag it, nor one whose units have moved away. The latter may still be worth a replacement.
+A rank is a straggler only while others wait for it: a group that is declared slow and got a smaller share is none, nor
+is a rank whose units have moved away. The latter may still be worth a replacement.
 """
 
 from collections.abc import Sequence
 
+from heterotp_api import reasons
+from heterotp_api.formatting import listed
+
 from heterotp_operator.reconcile.actions import Event
 from heterotp_operator.reconcile.conditions import Conditions
-from heterotp_operator.reconcile.formatting import some
 from heterotp_operator.reconcile.observed import Body, Observed, seconds
 from heterotp_operator.reconcile.training_status import rank_rows
 
-STRAGGLING, REPLACEMENT = "Straggling", "ReplacementAdvised"
+STRAGGLING, REPLACEMENT = "Straggling", "ReplacementAdvised"  # conditions
 NAMED = 8  # ranks that a message names one by one
 
 
 def show_stragglers(observed: Observed, conditions: Conditions) -> tuple[Event, ...]:
-    """Set both conditions by what rank 0 says; they stay as they are while it says nothing."""
-    if observed.told is None or observed.told.state == "starting":
+    """Set both conditions by rank 0's report; they stay as they are while there is none."""
+    trainer = observed.trainer_status
+    if trainer is None or trainer.state == "starting":
         return ()
-    every = rank_rows(observed, observed.told)
+    every = rank_rows(observed, trainer)
     rows = [row for row in every if row["straggler"]]
     before = {row["rank"] for row in observed.status.get("ranks") or () if row.get("straggler")}
     events = _show_straggling(conditions, rows, before if observed.holds(STRAGGLING) else set())
@@ -30,23 +33,23 @@ def show_stragglers(observed: Observed, conditions: Conditions) -> tuple[Event, 
 def _show_straggling(conditions: Conditions, rows: Sequence[Body], before: set[int]) -> tuple[Event, ...]:
     if not rows:
         held = conditions.holds(STRAGGLING)
-        conditions.clear(STRAGGLING, "RanksAreEven")
-        return (Event("Normal", "RanksAreEven", "no rank is slower than the others any more"),) if held else ()
-    words = some([_slow(row) for row in rows], NAMED, what="ranks")
-    conditions.set(STRAGGLING, True, "RanksAreSlow", words)
-    return (Event("Warning", STRAGGLING, words),) if {row["rank"] for row in rows} != before else ()
+        conditions.clear(STRAGGLING, reasons.RANKS_ARE_EVEN)
+        return (Event("Normal", reasons.RANKS_ARE_EVEN, "no rank is slower than the others any more"),) if held else ()
+    words = listed([_slow(row) for row in rows], NAMED, "; ")
+    conditions.set(STRAGGLING, True, reasons.RANKS_ARE_SLOW, words)
+    return (Event("Warning", reasons.STRAGGLING, words),) if {row["rank"] for row in rows} != before else ()
 
 
 def _show_replacement(observed: Observed, conditions: Conditions, rows: Sequence[Body]) -> tuple[Event, ...]:
     if not rows:
-        conditions.clear(REPLACEMENT, "NoRankStaysSlow")
+        conditions.clear(REPLACEMENT, reasons.NO_RANK_STAYS_SLOW)
         return ()
     settings = observed.effective.policy.settings
     rule = f"replaceThreshold {settings.replace_threshold:g}, replaceAfterSeconds {settings.replace_after_seconds}"
-    words = some([_slow(row) for row in rows], NAMED, what="ranks") + f" ({rule}): replace or drain the node"
+    words = listed([_slow(row) for row in rows], NAMED, "; ") + f" ({rule}): replace or drain the node"
     news = not conditions.holds(REPLACEMENT)
-    conditions.set(REPLACEMENT, True, "RankStaysSlow", words)
-    return (Event("Warning", REPLACEMENT, words),) if news else ()
+    conditions.set(REPLACEMENT, True, reasons.RANK_STAYS_SLOW, words)
+    return (Event("Warning", reasons.REPLACEMENT_ADVISED, words),) if news else ()
 
 
 def _stays(observed: Observed, row: Body) -> bool:

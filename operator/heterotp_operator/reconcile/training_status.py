@@ -1,8 +1,9 @@
-"""What rank 0 tells, as the job's status shows it: progress, every rank with pod and node, what balancing does."""
+"""What rank 0 reports, as the job's status shows it: progress, every rank with pod and node, what balancing does."""
 
 import math
 from typing import Any
 
+from heterotp_api import reasons
 from heterotp_api.status import MAX_RANKS
 from heterotp_api.trainer_status import TrainerRank, TrainerStatus
 
@@ -20,24 +21,25 @@ RANK_NUMBERS = (
     "injected_slowdown",
     "measured_slowdown",
 )
-TOLD_OF_BALANCING = (
+REPORTED_BALANCING = (
     "appliedGeneration",
     "predictedIterationSeconds",
     "limitIterationSeconds",
     "untouchedIterationSeconds",
     "savedSeconds",
     "moves",
+    "decisionId",
     "reason",
 )
-MAX_WORDS = 1024
+MAX_TEXT = 1024
 STAYING = 0.95  # of replaceThreshold: above it a rank stays replaceable that was before
 
 
-def told(observed: Observed) -> Body:
-    """Return the parts of the status that rank 0 tells; the last ones stay while it is silent."""
+def reported_fields(observed: Observed) -> Body:
+    """Return the fields of the status that rank 0 reports; they stay as they are while it does not answer."""
     live = observed.status
     shown: Body = {"balancing": _balancing(observed)}
-    trainer = observed.told
+    trainer = observed.trainer_status
     if trainer is None or trainer.state == "starting":
         return shown | {key: live[key] for key in ("training", "ranks", "slowest") if live.get(key)}
     shown["training"] = _training(trainer)
@@ -109,7 +111,7 @@ def _since(observed: Observed, row: Body, before: Body) -> Body:
         threshold *= STAYING  # noise around the threshold must not begin the time anew
     slow = {
         "stragglingSince": row["straggler"],
-        # also while nobody waits for it, because its units have moved away
+        # also when its units have moved away and no rank waits for it
         "replaceableSince": row.get("slowdown", 0.0) >= threshold,
     }
     return {
@@ -130,28 +132,37 @@ def _slowest(ranks: tuple[TrainerRank, ...]) -> str:
 
 
 def _balancing(observed: Observed) -> Body:
-    """Return the policy in force; what the trainer said of it last stays while it is silent."""
-    trainer = observed.told
+    """Return balancing: the policy in force, and what rank 0 reported of it last."""
+    trainer = observed.trainer_status
     if trainer is None or trainer.state == "starting":
         live = observed.status.get("balancing") or {}
-        said = {key: live.get(key) for key in TOLD_OF_BALANCING}
+        reported = {key: live.get(key) for key in REPORTED_BALANCING}
     else:
-        said = {
+        reported = {
             "appliedGeneration": trainer.applied_generation,
             "predictedIterationSeconds": rounded(trainer.predicted_iteration_seconds),
             "limitIterationSeconds": rounded(trainer.limit_iteration_seconds),
             "untouchedIterationSeconds": rounded(trainer.untouched_iteration_seconds),
             "savedSeconds": rounded(trainer.saved_seconds) or None,
             "moves": trainer.moves or None,
-            "reason": trainer.reason[:MAX_WORDS] or None,
+            "decisionId": trainer.decision_id or None,
+            "reason": trainer.reason[:MAX_TEXT] or None,
         }
-    refused = trainer.control_error if trainer is not None else ""
-    problem = observed.effective.policy.problem or refused
-    return _given({**_published(observed), **said, "problem": problem[:MAX_WORDS] or None})
+    return _given({**_published(observed), **reported, **_problem(observed)})
+
+
+def _problem(observed: Observed) -> Body:
+    """Return why the ranks do not follow what was asked for, as a constant and for people; None: they do."""
+    policy, trainer = observed.effective.policy, observed.trainer_status
+    if policy.reason:
+        return {"problemReason": policy.reason, "problem": policy.problem[:MAX_TEXT]}
+    if trainer is not None and trainer.control_error:
+        return {"problemReason": reasons.CONTROL_REFUSED, "problem": trainer.control_error[:MAX_TEXT]}
+    return {}
 
 
 def _published(observed: Observed) -> Body:
-    """Return what the ranks are told; a job that has ended is told nothing any more."""
+    """Return which control document is published; for a job that has ended, the last one."""
     live = observed.status.get("balancing") or {}
     if live and (observed.holds("Succeeded") or observed.holds("Failed")):
         return {key: live.get(key) for key in ("policy", "policyGeneration", "generation", "strategy")}

@@ -5,9 +5,10 @@ import copy
 import pytest
 from heterotp_api.trainer_status import TrainerStatus
 from heterotp_operator.cluster import INJECTIONS, JOBS, POLICIES
-from heterotp_operator.informers import Intake
-from heterotp_operator.job_reconciler import ANSWER_SECONDS, Reconciler
+from heterotp_operator.informers import Informers
+from heterotp_operator.job_reconciler import ANSWER_SECONDS, JobReconciler
 from heterotp_operator.metrics import Metrics
+from heterotp_operator.published import PublishedControls
 from heterotp_operator.queue import WorkQueue
 from heterotp_operator.reconcile.observed import TrainerReport
 from heterotp_operator.settings import Settings
@@ -45,7 +46,7 @@ class Cluster:
         return self._answer(pod)
 
 
-class Poller:
+class TrainerPoller:
     def __init__(self):
         self.said, self.forgotten, self.queue = None, [], WorkQueue()
 
@@ -65,25 +66,25 @@ class Job:
     """A job that runs, with all its children in the stores."""
 
     def __init__(self):
-        self.now, self.enqueued, self.published = EPOCH, [], {}
-        self.stores, self.poller, self.metrics = Stores(), Poller(), Metrics()
-        intake = Intake(self.stores, lambda kind, key: self.enqueued.append((kind, key)))
+        self.now, self.enqueued, self.published = EPOCH, [], PublishedControls()
+        self.stores, self.poller, self.metrics = Stores(), TrainerPoller(), Metrics()
+        informers = Informers(self.stores, lambda kind, key: self.enqueued.append((kind, key)))
         self.cluster, self.queue = Cluster(self.stores), WorkQueue(lambda: self.now)
         settled = World(labelled(manifest())).started()
         settled.trainer = self._heard(1)
         settled.settle()
         for resource, bodies in (
             (JOBS, [settled.job]),
-            *((intake_resource(kind), [body]) for kind, body in settled.objects.items()),
-            (intake_resource("Pod"), settled.pods.values()),
+            *((resource_of_kind(kind), [body]) for kind, body in settled.objects.items()),
+            (resource_of_kind("Pod"), settled.pods.values()),
         ):
             for body in bodies:
                 body["metadata"].setdefault("resourceVersion", "1")
                 body["metadata"].setdefault("uid", body["metadata"]["name"])
-                intake.upsert(resource, copy.deepcopy(body))
+                informers.upsert(resource, copy.deepcopy(body))
         self.poller.said = settled.trainer
-        self.reconciler = Reconciler(
-            *(self.stores, intake, self.cluster, self.queue, self.poller, Recorder(), self.metrics),
+        self.reconciler = JobReconciler(
+            *(self.stores, informers, self.cluster, self.queue, self.poller, Recorder(), self.metrics),
             Settings(trainer_image="heterotp/trainer:test"),
             self.published,
             lambda: self.now,
@@ -111,7 +112,7 @@ class Job:
             pass
 
 
-def intake_resource(kind):
+def resource_of_kind(kind):
     from heterotp_operator.cluster import CONFIGMAPS, PODS, SERVICES
 
     return {"ConfigMap": CONFIGMAPS, "Service": SERVICES, "Pod": PODS}[kind]
@@ -128,7 +129,7 @@ async def test_a_policy_is_written_and_told_in_one_status_once_the_ranks_follow(
     job.stores.policies.upsert(policy("p", strategy="ZERO"))
     assert await job.look() == 0  # the ranks will answer in a moment
     assert (job.cluster.configmaps, job.cluster.touched) == (1, ["job-a-0-1"])
-    assert job.published[KEY].document.generation == 2
+    assert job.published.get(KEY).document.generation == 2
     assert job.poller.queue.promote() is not None  # rank 0 is asked soon
     job.hear(applied=2)
     assert await job.look() == 1
@@ -177,4 +178,4 @@ async def test_whom_a_label_leaves_hears_of_it_though_an_answer_shows_it_first(j
 async def test_a_job_that_is_gone_is_forgotten(job):
     job.stores.jobs.drop(job.stores.jobs.get(KEY))
     assert await job.look() == 0
-    assert job.published == {} and job.poller.forgotten == [KEY]
+    assert job.published.get(KEY) is None and job.poller.forgotten == [KEY]

@@ -9,9 +9,9 @@ from heterotp_operator.cluster import (
     VOLCANO,
     ApiError,
     Conflict,
+    NameTaken,
     NotFound,
     Refused,
-    Taken,
 )
 from heterotp_operator.reconcile.actions import (
     ApplyConfigMap,
@@ -24,6 +24,7 @@ from heterotp_operator.reconcile.actions import (
     DryRunPod,
     TouchPod,
 )
+from heterotp_operator.reconcile.observed import Refusal
 from heterotp_operator.store import Stores
 
 JOB = {
@@ -167,7 +168,7 @@ async def test_the_status_of_a_job_that_is_gone_is_nobodys_business(applier, cli
 async def test_a_refused_pod_is_remembered_by_group_and_ends_the_round(applier, client, error, action):
     client.errors["create", "p"] = client.errors["dry-run", "p"] = error
     assert not await applier.run((action, CreatePod(child("Pod", "q"))))
-    assert applier.refusals == {"a": (error.code, error.message)}
+    assert applier.refusals == {"a": Refusal(error.code, error.reason, error.message)}
     assert len(client.calls) == 1
 
 
@@ -177,7 +178,7 @@ async def test_a_template_whose_pods_name_is_taken_is_valid(applier, client):
 
 
 async def test_an_accepted_pod_clears_the_refusal(applier):
-    applier.refusals["a"] = 403, "exceeded quota"
+    applier.refusals["a"] = Refusal(403, "Forbidden", "exceeded quota")
     assert await applier.run((CreatePod(child("Pod", "p")),))
     assert applier.refusals == {}
 
@@ -186,7 +187,7 @@ async def test_an_accepted_pod_clears_the_refusal(applier):
     ("action", "error"),
     [
         (CreateService(child("Service", "s")), Refused(403, "Forbidden", "exceeded quota")),
-        (ApplyConfigMap(child("ConfigMap", "s")), Taken(409, "AlreadyExists", "not ours")),
+        (ApplyConfigMap(child("ConfigMap", "s")), NameTaken(409, "AlreadyExists", "not ours")),
         (
             ApplyPodGroup(child("PodGroup", "s") | {"apiVersion": VOLCANO.api_version}),
             NotFound(404, "NotFound", "no kind"),
@@ -197,7 +198,7 @@ async def test_an_accepted_pod_clears_the_refusal(applier):
 async def test_a_refused_child_is_remembered_by_kind(applier, client, action, error):
     client.errors["create", "s"] = error
     assert not await applier.run((action, CreatePod(child("Pod", "q"))))
-    assert applier.refusals == {action.body["kind"]: (error.code, error.message)}
+    assert applier.refusals == {action.body["kind"]: Refusal(error.code, error.reason, error.message)}
     assert len(client.calls) == 1
 
 
@@ -230,7 +231,7 @@ async def test_a_known_child_is_applied_over_its_uid_and_a_foreign_one_never(app
     verb, _, manager, _, body = client.calls[0]
     assert (verb, manager, body["metadata"]["uid"]) == ("apply", "heterotp-operator", "uid-c")
     stores.configmaps.upsert(client._stored(child("ConfigMap", "c", owner="another")))
-    client.errors["create", "c"] = Taken(409, "AlreadyExists", "not ours")
+    client.errors["create", "c"] = NameTaken(409, "AlreadyExists", "not ours")
     assert not await applier.run((ApplyConfigMap(child("ConfigMap", "c")),))
     assert [call[:2] for call in client.calls] == [("apply", "c"), ("create", "c")]
 

@@ -10,10 +10,10 @@ from heterotp_operator.cluster import (
     PODS,
     ApiError,
     Conflict,
+    NameTaken,
     NotFound,
     RateLimit,
     Refused,
-    Taken,
     connect,
     resource_of,
     same_controller,
@@ -107,7 +107,7 @@ async def test_create_of_what_we_made_before_is_success(cluster, server):
 
 async def test_create_over_somebody_elses_object_is_a_conflict(cluster, server):
     server.answers = [CONFLICT, (200, pod(uid="another", owner="other"))]
-    with pytest.raises(Taken, match="already exists and is not owned by this job"):
+    with pytest.raises(NameTaken, match="already exists and is not owned by this job"):
         await cluster.create_owned(pod())
 
 
@@ -115,7 +115,7 @@ async def test_create_over_what_an_earlier_job_of_the_name_left_is_tried_again(c
     server.answers = [CONFLICT, (200, pod(uid="another"))]
     with pytest.raises(Conflict) as raised:
         await cluster.create_owned(pod())
-    assert not isinstance(raised.value, Taken)
+    assert not isinstance(raised.value, NameTaken)
 
 
 async def test_a_dry_run_says_so(cluster, server):

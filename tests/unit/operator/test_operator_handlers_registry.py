@@ -5,7 +5,7 @@ import pytest
 from heterotp_api import names
 from heterotp_operator.cluster import CONFIGMAPS, JOBS, PODS, SERVICES
 from heterotp_operator.handlers import build_registry, kopf_settings
-from heterotp_operator.informers import Intake
+from heterotp_operator.informers import Informers
 from heterotp_operator.metrics import Metrics
 from heterotp_operator.settings import Settings
 from heterotp_operator.store import Stores
@@ -37,7 +37,7 @@ def registry(stores, enqueued, relisted, metrics):
         raise AssertionError("nobody logs in here")
 
     return build_registry(
-        Intake(stores, lambda kind, key: enqueued.append((kind, key))), metrics, login, lambda: relisted.append(1)
+        Informers(stores, lambda kind, key: enqueued.append((kind, key))), metrics, login, lambda: relisted.append(1)
     )
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 from heterotp_operator.cluster import INJECTIONS, JOBS, PODS, POLICIES
-from heterotp_operator.informers import Intake
+from heterotp_operator.informers import Informers
 from heterotp_operator.store import Stores
 from support.reconcile_world import injection, labelled, manifest, policy
 
@@ -19,19 +19,19 @@ def edited(body, **spec):
 
 
 class World:
-    """An intake with three jobs: two with label a=b, one with a=c."""
+    """Informers with three jobs: two with label a=b, one with a=c."""
 
     def __init__(self):
         self.stores, self.seen = Stores(), []
-        self.intake = Intake(self.stores, lambda kind, key: self.seen.append((kind.plural, key[1])))
+        self.informers = Informers(self.stores, lambda kind, key: self.seen.append((kind.plural, key[1])))
         for name, label in (("one", "b"), ("two", "b"), ("other", "c")):
-            self.intake.upsert(JOBS, labelled(manifest(name), a=label))
+            self.informers.upsert(JOBS, labelled(manifest(name), a=label))
         self.seen.clear()
 
     def after(self, verb, resource, body):
         """Let something happen; return what was enqueued because of it."""
         self.seen.clear()
-        getattr(self.intake, verb)(resource, body)
+        getattr(self.informers, verb)(resource, body)
         return set(self.seen)
 
 
@@ -137,5 +137,5 @@ def test_dependents_of_a_job_are_told_once_each(world):
     for each in (policy("p"), injection(jobRef={"name": "one"})):
         world.after("upsert", POLICIES if each["kind"] == "BalancingPolicy" else INJECTIONS, each)
     world.seen.clear()
-    world.intake.enqueue_dependents(world.stores.jobs.get(("team", "one")), None)
+    world.informers.enqueue_dependents(world.stores.jobs.get(("team", "one")), None)
     assert world.seen == [P, I]

@@ -4,7 +4,7 @@ import pytest
 from heterotp_operator.cluster import ApiError, Conflict
 from heterotp_operator.metrics import Metrics
 from heterotp_operator.queue import WorkQueue
-from heterotp_operator.queue_worker import Turns
+from heterotp_operator.queue_worker import QueueWorker
 
 KEY = ("ns", "j")
 
@@ -21,7 +21,7 @@ class World:
         self.clock, self.metrics = Clock(), Metrics()
         self.queue = WorkQueue(self.clock)
         self.outcome = None
-        self.turns = Turns("Kind", self.queue, self.metrics, self._reconcile)
+        self.worker = QueueWorker("Kind", self.queue, self.metrics, self._reconcile)
 
     async def _reconcile(self, key):
         if isinstance(self.outcome, Exception):
@@ -34,7 +34,7 @@ class World:
         before = self.counts()
         self.queue.add(KEY)
         assert self.queue.take() == KEY
-        await self.turns._turn(KEY)
+        await self.worker._work_on(KEY)
         self.queue.done(KEY)
         (result,) = {name for name, count in self.counts().items() if count != before.get(name, 0)}
         return result

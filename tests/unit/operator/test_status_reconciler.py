@@ -2,13 +2,14 @@
 
 import pytest
 from heterotp_operator.cluster import JOBS, POLICIES, STATUS_MANAGER, ApiError, NotFound
-from heterotp_operator.informers import Intake
+from heterotp_operator.informers import Informers
+from heterotp_operator.published import PublishedControls
 from heterotp_operator.queue import WorkQueue
 from heterotp_operator.reconcile.actions import Event
 from heterotp_operator.settings import Settings
-from heterotp_operator.status_reconciler import Reports, Views
+from heterotp_operator.status_reconciler import StatusDecisions, StatusReconciler
 from heterotp_operator.store import Stores
-from heterotp_operator.trainer_poller import Poller
+from heterotp_operator.trainer_poller import TrainerPoller
 from support.reconcile_world import EPOCH, injection, labelled, manifest, policy
 
 KEY = ("team", "p")
@@ -44,9 +45,9 @@ class World:
         self.stores.policies.upsert(policy("p"))
         self.stores.jobs.upsert(labelled(manifest("one")))
         self.enqueued = []
-        self.reports = Reports(
+        self.reconciler = StatusReconciler(
             POLICIES,
-            Intake(self.stores, lambda kind, key: self.enqueued.append((kind, key))),
+            Informers(self.stores, lambda kind, key: self.enqueued.append((kind, key))),
             lambda key, body, now: (self.wanted, self.news),
             self.cluster,
             self.recorder,
@@ -55,7 +56,7 @@ class World:
 
     async def writes(self):
         before = len(self.cluster.applied)
-        await self.reports.reconcile(KEY)
+        await self.reconciler.reconcile(KEY)
         return len(self.cluster.applied) - before
 
 
@@ -86,6 +87,15 @@ async def test_facts_are_written_at_once_and_seconds_seldom(world):
     assert await world.writes() == 1
     world.wanted = {"savedSeconds": 1.01, "appliedJobs": 2}
     assert await world.writes() == 1
+
+
+async def test_what_is_not_written_now_is_looked_at_again(world):
+    assert await world.reconciler.reconcile(KEY) is None
+    world.wanted = {"savedSeconds": 1.01, "appliedJobs": 1}
+    world.now += 10
+    assert await world.reconciler.reconcile(KEY) == pytest.approx(20)
+    world.now += 20
+    assert await world.reconciler.reconcile(KEY) is None
 
 
 async def test_events_follow_the_status(world):
@@ -123,17 +133,17 @@ async def test_another_object_of_the_same_name_has_its_own_moments(world):
     assert await world.writes() == 1  # it was never written, so its number is old enough
     world.stores.policies.drop({"metadata": again["metadata"]})
     await world.writes()
-    assert world.reports._memories == {}
+    assert world.reconciler._memories == {}
 
 
-def views():
+def decisions():
     stores = Stores()
-    poller = Poller(stores, {}, WorkQueue().add, 5.0, 1.0, "me")
-    return stores, Views(stores, poller, Settings(), {})
+    poller = TrainerPoller(stores, PublishedControls(), WorkQueue().add, 5.0, 1.0, "me")
+    return stores, StatusDecisions(stores, poller, Settings(), PublishedControls())
 
 
 def test_a_policy_sees_the_jobs_and_policies_of_its_namespace():
-    stores, seen = views()
+    stores, seen = decisions()
     for each in (policy("p"), policy("q", 1, strategy="MIG")):
         stores.policies.upsert(each)
     stores.jobs.upsert(labelled(manifest("one")))
@@ -147,7 +157,7 @@ def test_a_policy_sees_the_jobs_and_policies_of_its_namespace():
 
 
 def test_an_injection_sees_the_jobs_that_it_is_meant_for():
-    stores, seen = views()
+    stores, seen = decisions()
     body = injection("i", jobRef={"name": "one"}, targets={"ranks": [9]})
     stores.injections.upsert(body)
     for name in ("one", "two"):

@@ -1,7 +1,7 @@
 """The write rule: facts at once, numbers when they moved by 5 % or after 30 s."""
 
 import pytest
-from heterotp_operator.status_throttle import awaits_ranks, due
+from heterotp_operator.status_throttle import awaits_ranks, due, due_later
 
 BASE = {
     "phase": "Running",
@@ -58,17 +58,54 @@ def test_defaults_that_the_server_fills_in_are_no_reason():
     assert due(changed(workerGroups=[live | {"ready": 1}]), changed(workerGroups=[group]), 0)
 
 
+SLOW = {"type": "Straggling", "status": "True", "reason": "RanksAreSlow", "message": "rank 2 is slower"}
+ROW = {"rank": 1, "reason": "NotInForce", "message": "not yet in force"}
+
+
 @pytest.mark.parametrize(
-    ("message", "expected"),
-    [("rank 2 is 4.0x slower since 10:00:00", False), ("rank 2 is 4.1x slower since 10:00:00", False),
-     ("rank 3 is 4.0x slower since 10:00:00", True), ("rank 2 is 4.0x slower since 10:00:05", True)],
-)  # fmt: skip
-def test_decimals_of_a_message_are_numbers_and_all_else_are_facts(message, expected):
-    old = changed(conditions=[{"type": "Straggling", "message": "rank 2 is 4.0x slower since 10:00:00"}])
-    new = changed(conditions=[{"type": "Straggling", "message": message}])
+    ("change", "expected"),
+    [
+        ({"message": "rank 3 on node 10.0.0.2"}, False),
+        ({"message": ""}, True),
+        ({"status": "False"}, True),
+        ({"reason": "RanksAreEven"}, True),
+    ],
+    ids=["wording", "no text any more", "status", "reason"],
+)
+def test_of_a_condition_status_and_reason_are_facts_and_the_wording_is_not(change, expected):
+    old, new = (changed(conditions=[SLOW | each]) for each in ({}, change))
     assert due(old, new, 0) is expected
-    rows = [changed(ranks=[{"rank": 1, "message": text}]) for text in (old["conditions"][0]["message"], message)]
-    assert due(*rows, 0) is expected
+    assert due(old, new, 30)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [({"message": "4.0x"}, False), ({"reason": "Paused"}, True), ({"message": None}, True)],
+    ids=["wording", "reason", "no text any more"],
+)
+def test_of_a_rank_the_reason_is_a_fact_and_the_wording_is_not(change, expected):
+    assert due(changed(ranks=[ROW]), changed(ranks=[ROW | change]), 0) is expected
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"reason": "the same decision, now 80 ms"}, False),
+        ({"decisionId": 5, "reason": "another decision"}, True),
+        ({"problemReason": "ControlRefused", "problem": "no"}, True),
+    ],
+    ids=["wording", "decision", "problem"],
+)
+def test_of_balancing_the_decisions_number_is_a_fact_and_its_sentence_is_not(change, expected):
+    balancing = {"strategy": "AUTO", "decisionId": 4, "reason": "a decision"}
+    assert due(changed(balancing=balancing), changed(balancing=balancing | change), 0) is expected
+
+
+def test_what_is_not_due_now_is_due_after_30_seconds_in_all():
+    new = changed(conditions=[{"type": "Running", "status": "True", "message": "x"}])
+    assert due_later(BASE, BASE, 10.0) is None
+    assert due_later(BASE, new, 10.0) == 20.0
+    assert due_later(BASE, new, float("inf")) == 0.0
 
 
 def test_saved_seconds_are_a_number():
@@ -98,10 +135,3 @@ def test_seconds_of_balancing_are_numbers_like_others():
     near = changed(balancing={"strategy": "AUTO", "limitIterationSeconds": 1.01})
     assert not due(old, near, 29)
     assert due(old, near, 30)
-
-
-def test_names_with_dots_are_facts():
-    old, new = (
-        changed(conditions=[{"type": "Straggling", "message": f"on node {n}"}]) for n in ("10.0.0.1", "10.0.0.2")
-    )
-    assert due(old, new, 0)

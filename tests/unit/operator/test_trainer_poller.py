@@ -9,11 +9,12 @@ import pytest
 from aiohttp import web
 from heterotp_api import names
 from heterotp_api.control import ControlDocument
+from heterotp_operator.published import PublishedControls
 from heterotp_operator.reconcile.control import Effective
-from heterotp_operator.reconcile.injections import Listed
+from heterotp_operator.reconcile.injections import JobInjections
 from heterotp_operator.reconcile.policies import Governing
 from heterotp_operator.store import Stores
-from heterotp_operator.trainer_poller import Poller, ask, target
+from heterotp_operator.trainer_poller import TrainerPoller, ask, target
 
 KEY = ("ns", "j")
 DOCUMENT = json.dumps(
@@ -151,7 +152,9 @@ async def polled(rank0):
     stores, changed, clock = Stores(), asyncio.Queue(), [100.0]
     stores.jobs.upsert(job(metrics={"port": rank0.port}))
     stores.pods.upsert(pod(address="127.0.0.1"))
-    poller = Poller(stores, {}, changed.put_nowait, 0.01, 1.0, "operator-1", now=lambda: clock[0])
+    poller = TrainerPoller(
+        stores, PublishedControls(), changed.put_nowait, 0.01, 1.0, "operator-1", now=lambda: clock[0]
+    )
     task = asyncio.create_task(poller.work())
     poller.queue.add(KEY)
     yield poller, stores, changed, clock
@@ -203,8 +206,8 @@ async def test_what_an_earlier_pod_said_does_not_count(rank0, polled):
             await changed.get()
 
 
-def told(generation):
-    return Effective(ControlDocument(generation=generation), Governing(), Listed((), {}))
+def control(generation):
+    return Effective(ControlDocument(generation=generation), Governing(), JobInjections((), {}))
 
 
 @pytest.mark.parametrize(
@@ -221,13 +224,15 @@ def told(generation):
 async def test_ranks_that_are_behind_are_asked_often(rank0, generation, answer, often):
     stores = Stores()
     stores.jobs.upsert(job(metrics={"port": rank0.port}))
-    published = {} if generation is None else {KEY: told(generation)}
+    published = PublishedControls()
+    if generation is not None:
+        published.record(KEY, control(generation))
     stores.pods.upsert(pod(address="127.0.0.1"))
     rank0.answer = lambda: web.Response(text=json.dumps({**json.loads(DOCUMENT), **answer}))
-    poller = Poller(stores, published, lambda key: None, 100.0, 1.0, "operator-1")
+    poller = TrainerPoller(stores, published, lambda key: None, 100.0, 1.0, "operator-1")
     waits = []
     poller.queue.add_after = lambda key, seconds: waits.append(seconds)
     async with aiohttp.ClientSession() as http:
-        await poller._turn(http, KEY)
+        await poller._poll(http, KEY)
     assert len(waits) == 1
     assert (waits[0] < 2) is often

@@ -12,10 +12,11 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import IO
 
-from heterotp_api.names import EXIT_BAD_INPUT, EXIT_PEER_LOST, Env
+from heterotp_api.names import EXIT_BAD_INPUT, EXIT_STOPPED, VICTIM_EXITS, Env
 
 PEER_GRACE_SECONDS = 10.0  # how long the others may take to notice that a rank died
 KILL_GRACE_SECONDS = 5.0
@@ -58,7 +59,7 @@ def root_cause(ends: Sequence[tuple[str, int]]) -> tuple[str, int]:
     A signal's -N becomes 128 + N. Victims of a lost peer explain nothing unless there is nothing else.
     """
     bad = [(rank, 128 - code if code < 0 else code) for rank, code in ends if code]
-    return next((end for end in bad if end[1] != EXIT_PEER_LOST), bad[0] if bad else ("", 0))
+    return next((end for end in bad if end[1] not in VICTIM_EXITS), bad[0] if bad else ("", 0))
 
 
 def _die_with_parent() -> None:
@@ -74,6 +75,8 @@ class Launcher:
         self._ranks = [environment[Env.RANK] for environment in environments]
         self._last_lines: dict[str, str] = {}
         self._readers: list[threading.Thread] = []
+        path = environments[0].get(Env.LAST_WORDS) if environments else None
+        self._last_words = Path(path) if path else None
         for environment in environments:
             child = subprocess.Popen(
                 command,
@@ -114,10 +117,24 @@ class Launcher:
         for reader in self._readers:
             reader.join(timeout=KILL_GRACE_SECONDS)
         rank, code = root_cause(ends)
-        if code:  # the last line of a pod's log is what its status says of it
-            words = f"rank {rank} ended with exit code {code}: {self._last_lines.get(rank, 'it said nothing')}"
+        if code:
+            words = f"rank {rank} ended with exit code {code}: {self._last_lines.get(rank, 'it wrote no output')}"
             print(f"heterotp launcher: {words}", file=sys.stderr)
+            self._leave_failure(rank, code)
         return code
+
+    def _leave_failure(self, rank: str, code: int) -> None:
+        """Add a RankFailure to the pod's last words, which the operator reads."""
+        if self._last_words is None or code == EXIT_STOPPED:
+            return
+        from heterotp_api.last_words import rank_failure_line, with_failure  # pydantic: not at every start
+
+        line = rank_failure_line(int(rank), code, self._last_lines.get(rank, ""))
+        try:
+            left = self._last_words.read_text("utf-8", "replace") if self._last_words.exists() else ""
+            self._last_words.write_text(with_failure(left, line), encoding="utf-8")
+        except OSError as error:  # the exit code says most of it
+            print(f"heterotp launcher: {self._last_words}: {error}", file=sys.stderr)
 
     def _end(self, children: Sequence["subprocess.Popen[str]"]) -> None:
         for child in children:

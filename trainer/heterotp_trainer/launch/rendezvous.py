@@ -19,6 +19,10 @@ class PeerLostError(RuntimeError):
     """A peer died or hangs: this rank is a victim, not the cause."""
 
 
+class NameUnresolvedError(PeerLostError):
+    """The host name of rank 0's pod did not resolve within the collective timeout."""
+
+
 @dataclass(frozen=True)
 class Facts:
     """What one rank tells all others at the start."""
@@ -89,7 +93,7 @@ def _open_store(environment: RankEnvironment, timeout: timedelta) -> TCPStore:
 
 
 def _wait_for_name(address: str, seconds: float) -> None:
-    """Wait until a host name resolves; raise PeerLostError when it does not in time."""
+    """Wait until a host name resolves; raise NameUnresolvedError when it does not in time."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -97,7 +101,7 @@ def _wait_for_name(address: str, seconds: float) -> None:
             return
         except socket.gaierror:
             if time.monotonic() > deadline:
-                raise PeerLostError(f"{address} does not resolve; is rank 0's pod running?") from None
+                raise NameUnresolvedError(f"{address} does not resolve; is rank 0's pod running?") from None
             time.sleep(NAME_POLL_SECONDS)
 
 

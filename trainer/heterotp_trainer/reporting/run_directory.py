@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from heterotp_api.last_words import MAX_BYTES
 from heterotp_api.trainer_status import TrainerStatus
 
 STATUS_SECONDS = 0.5
-MAX_LAST_WORDS = 4096  # bytes of a message that the kubelet takes from a container that ended
 
 
 class RunDirectory:
@@ -50,7 +50,7 @@ def last_words(status: TrainerStatus) -> str:
     """Return the status document with four digits and, where it would be too long, without ranks and injections."""
     body = _rounded(status.model_dump(mode="json", by_alias=True, exclude_none=True))
     text = json.dumps(body, separators=(",", ":"))
-    if len(text.encode()) <= MAX_LAST_WORDS:
+    if len(text.encode()) <= MAX_BYTES:
         return text
     return json.dumps({**body, "ranks": [], "injections": []}, separators=(",", ":"))
 

@@ -70,18 +70,18 @@ def test_since_is_the_operators_own_time_and_stays():
 
 
 @pytest.mark.parametrize(
-    ("state", "phase", "words"),
+    ("state", "phase", "reason", "words"),
     [
-        ("waiting", "Pending", "its start has not come yet"),
-        ("paused", "Paused", "spec.paused is true"),
-        ("finished", "Finished", "its stop has come"),
-        ("lapsed", "Pending", "the lease ran out: the operator did not reach rank 0"),
+        ("waiting", "Pending", "NotStarted", "its start has not come yet"),
+        ("paused", "Paused", "Paused", "spec.paused is true"),
+        ("finished", "Finished", "Finished", "its stop has come"),
+        ("lapsed", "Pending", "LeaseExpired", "the lease ran out: the operator did not reach rank 0"),
     ],
 )
-def test_what_rank_0_says_of_it_is_the_phase(state, phase, words):
+def test_what_rank_0_says_of_it_is_the_phase(state, phase, reason, words):
     shown, _ = status(running(active(state=state)))
     assert shown["phase"] == phase
-    assert shown["ranks"] == [{"job": "job", "rank": 1, "asked": 4.0, "message": words}]
+    assert shown["ranks"] == [{"job": "job", "rank": 1, "asked": 4.0, "reason": reason, "message": words}]
     assert "measured" not in shown
 
 

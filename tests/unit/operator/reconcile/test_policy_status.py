@@ -62,7 +62,7 @@ def test_laggards_are_bounded():
     shown, _ = status(*(job(f"j{n:03}", applied=0) for n in range(100)))
     assert len(shown["laggards"]) == MAX_LAGGARDS == 64
     assert shown["selectedJobs"] == 100
-    assert condition(shown, "Applied")["message"].endswith("j004, and 95 more")
+    assert condition(shown, "Applied")["message"].endswith("j004 and 95 more")
 
 
 def test_jobs_that_do_not_run_take_it_later_and_jobs_that_ended_do_not_count():

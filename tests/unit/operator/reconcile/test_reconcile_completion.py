@@ -5,6 +5,7 @@ import copy
 import pytest
 from heterotp_api import names
 from heterotp_operator.reconcile.actions import DeleteJob
+from heterotp_operator.reconcile.observed import Refusal
 from support.reconcile_world import EPOCH, World, manifest, with_policy
 
 # -- suspension -----------------------------------------------------------------------------------------------
@@ -89,7 +90,7 @@ def test_pre_running_deadline(state):
 
 def test_pre_running_deadline_counts_without_pods_too():
     world = with_policy(preRunningDeadlineSeconds=100)
-    world.refuse["a"] = (403, "exceeded quota")
+    world.refuse["a"] = Refusal(403, "Forbidden", "exceeded quota")
     world.reconcile()
     world.now += 100
     world.reconcile()

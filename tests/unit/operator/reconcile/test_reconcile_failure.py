@@ -4,6 +4,7 @@ import json
 
 import pytest
 from heterotp_api import names
+from heterotp_api.last_words import rank_failure_line
 from heterotp_api.run_policy import DISRUPTION, FailureRule
 from heterotp_operator.reconcile.failure import Cause, judge
 from support.reconcile_world import World, manifest
@@ -31,6 +32,7 @@ def blamed(world):
         ({FIRST: 143, SECOND: 139}, SECOND),
         ({FIRST: 75, SECOND: 143}, SECOND),
         ({FIRST: 75, SECOND: 75, THIRD: 75}, FIRST),
+        ({FIRST: 77, SECOND: 77, THIRD: 1}, THIRD),
     ],
     ids=lambda value: str(value),
 )
@@ -115,6 +117,24 @@ def test_the_last_line_of_the_log_is_part_of_the_cause():
     world.settle()
     assert world.condition("Failed")["reason"] == "FailureRule"
     assert world.condition("Failed")["message"].endswith("rank 2 (cuda:Tesla P100): bf16 is not supported")
+
+
+def test_the_launchers_document_names_rank_and_words_of_the_cause():
+    world = running()
+    world.end(THIRD, names.EXIT_BAD_INPUT, message=rank_failure_line(2, 2, "error: heads: 5"))
+    world.settle()
+    words = (
+        f"rank 2 (pod {THIRD} on node node-1) ended: Error, exit code 2: rank 2 ended with exit code 2: error: heads: 5"
+    )
+    assert world.condition("Failed")["message"] == words
+
+
+@pytest.mark.parametrize("last", ["{", '{"kind": "RankFailure"}', "heterotp launcher: rank 9 ended with exit code 7"])
+def test_a_last_line_that_is_no_document_is_shown_as_it_is(last):
+    world = running()
+    world.end(THIRD, 1, message=f"before\n{last}\n")
+    world.settle()
+    assert world.condition("Restarting")["message"].endswith(f"Error, exit code 1: {last}")
 
 
 def test_bad_input_of_an_own_command_is_an_exit_code_like_others():

@@ -13,6 +13,7 @@ from heterotp_operator.reconcile.actions import (
     DeletePod,
     DryRunPod,
 )
+from heterotp_operator.reconcile.observed import Refusal
 from support.reconcile_world import Killed, Settings, World, manifest, with_policy
 
 
@@ -126,7 +127,10 @@ def test_an_own_command_must_be_there():
 
 
 def test_a_template_that_the_server_refuses_fails_with_its_words():
-    world = World(manifest(), refuse={"b": (422, 'spec.containers[0].imagePullPolicy: Unsupported value: "Sometimes"')})
+    world = World(
+        manifest(),
+        refuse={"b": Refusal(422, "Invalid", 'spec.containers[0].imagePullPolicy: Unsupported value: "Sometimes"')},
+    )
     world.settle()
     failed = world.condition("Failed")
     assert (failed["reason"], world.pods, world.objects) == ("InvalidPodTemplate", {}, {})
@@ -138,16 +142,29 @@ def test_a_template_that_the_server_refuses_fails_with_its_words():
     ("refuse", "reason", "words"),
     [
         (
-            {"PodGroup": (404, "the server could not find the requested resource")},
+            {"PodGroup": Refusal(404, "NotFound", "the server could not find the requested resource")},
             "GangSchedulerMissing",
             "gang.provider",
         ),
-        ({"Service": (409, 'services "job-ranks" already exists and is not owned by this job')}, "NameTaken", "rename"),
-        ({"a": (409, 'pods "job-a-0-1" already exists and is not owned by this job')}, "NameTaken", "rename"),
-        ({"ConfigMap": (422, "too long")}, "Invalid", "ConfigMap: too long"),
-        ({"a": (400, 'admission webhook "team.example" denied the request: no')}, "Invalid", "denied the request"),
+        (
+            {
+                "Service": Refusal(
+                    409, "AlreadyExists", 'services "job-ranks" already exists and is not owned by this job'
+                )
+            },
+            "NameTaken",
+            "rename",
+        ),
+        (
+            {"a": Refusal(409, "AlreadyExists", 'pods "job-a-0-1" already exists and is not owned by this job')},
+            "NameTaken",
+            "rename",
+        ),
+        ({"ConfigMap": Refusal(422, "Invalid", "too long")}, "Invalid", "ConfigMap: too long"),
+        ({"a": Refusal(400, "", "denied by the team's rules")}, "Invalid", "denied by"),
+        ({"a": Refusal(422, "TeamRules", "no GPU left")}, "Invalid", "no GPU left"),
     ],
-    ids=["scheduler", "service", "pod", "configmap", "webhook"],
+    ids=["scheduler", "service", "pod", "configmap", "webhook", "webhook with a reason"],
 )
 def test_a_child_that_cannot_be_made_is_said_once_and_tried_again(refuse, reason, words):
     world = World(manifest(runPolicy={"gang": {"provider": "volcano"}}), refuse=refuse)
@@ -164,7 +181,7 @@ def test_a_child_that_cannot_be_made_is_said_once_and_tried_again(refuse, reason
 
 
 def test_a_quota_is_waited_for_and_then_the_job_starts():
-    world = World(manifest(), refuse={"a": (403, "exceeded quota")})
+    world = World(manifest(), refuse={"a": Refusal(403, "Forbidden", "exceeded quota")})
     decision = world.reconcile()
     assert (world.status["waitingFor"], world.phase, world.pods) == ("Quota", "Pending", {})
     assert (world.condition("Created")["status"], world.condition("Created")["message"]) == (
@@ -175,6 +192,53 @@ def test_a_quota_is_waited_for_and_then_the_job_starts():
     world.refuse.clear()
     world.settle()
     assert (len(world.pods), world.phase, world.status["waitingFor"]) == (3, "Starting", "")
+
+
+def test_a_refusal_in_other_words_is_no_event():
+    world = World(manifest(), refuse={"a": Refusal(403, "Forbidden", "exceeded quota: used 7")})
+    world.reconcile()
+    world.refuse["a"] = Refusal(403, "Forbidden", "exceeded quota: used 8")
+    world.reconcile()
+    world.reconcile()
+    assert world.condition("Created")["message"] == "a: exceeded quota: used 8"
+    assert [event.reason for event in world.events] == ["Forbidden"]
+
+
+def reword(world):
+    """Give every condition another message, as another version of the operator would."""
+    for condition in world.status["conditions"]:
+        condition["message"] = "in other words"
+
+
+@pytest.mark.parametrize("version", ["this operator", "an older operator"])
+@pytest.mark.parametrize("lost", [None, "job-b-1-1"], ids=["healthy", "a pod is gone"])
+def test_messages_may_be_reworded_under_a_live_job(version, lost):
+    world = World(manifest()).started()
+    assert world.status["completedAttempt"] == 1
+    world.events.clear()
+    reword(world)
+    if version == "an older operator":
+        del world.status["completedAttempt"]
+    if lost is None:
+        world.settle()
+        assert (world.events, world.status["attempt"], world.phase) == ([], 1, "Running")
+        assert world.status["completedAttempt"] == 1
+        return
+    del world.pods[lost]
+    world.settle()
+    assert world.condition("Restarting")["reason"] == "PodLost"
+    assert (world.born[lost], world.status["attempt"]) == (1, 2)
+    assert world.status["completedAttempt"] == 1
+
+
+def test_an_older_operator_killed_before_the_first_pod_of_an_attempt_lost_no_pod():
+    world = World(manifest()).started()
+    del world.status["completedAttempt"]
+    world.pods.clear()
+    world.job["status"]["attempt"] = 2
+    world.settle()
+    assert (sorted(world.pods), world.status["attempt"]) == (["job-a-0-2", "job-b-0-2", "job-b-1-2"], 2)
+    assert (world.status["completedAttempt"], world.status["restarts"]) == (2, 0)
 
 
 # -- restarts -------------------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ def test_environment_of_each_pod():
         assert HeteroTPJobSpec.model_validate_json(values[Env.SPEC]).process_count == 4
         assert json.loads(values[Env.DEVICE]) == {"type": "auto"}
     assert [Env.CONTROL_DIR in env(pod) for pod in pods] == [True, False, False]
-    assert [env(pod).get(Env.LAST_WORDS) for pod in pods] == ["/dev/termination-log", None, None]
+    assert [env(pod).get(Env.LAST_WORDS) for pod in pods] == ["/dev/termination-log"] * 3
 
 
 def test_ports():

@@ -7,7 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from heterotp_api.names import EXIT_PEER_LOST, Env
+from heterotp_api.last_words import rank_failure
+from heterotp_api.names import EXIT_NAME_UNRESOLVED, EXIT_PEER_LOST, Env
 from heterotp_trainer.launch.launcher import ALLOCATOR, rank_environments, root_cause
 
 
@@ -18,6 +19,7 @@ from heterotp_trainer.launch.launcher import ALLOCATOR, rank_environments, root_
         ([0, 1], ("b", 1)),
         ([EXIT_PEER_LOST, 3, EXIT_PEER_LOST], ("b", 3)),
         ([EXIT_PEER_LOST, EXIT_PEER_LOST], ("a", EXIT_PEER_LOST)),
+        ([EXIT_NAME_UNRESOLVED, EXIT_PEER_LOST, 4], ("c", 4)),
         ([-9, EXIT_PEER_LOST], ("a", 137)),
         ([143, 1], ("a", 143)),
     ],
@@ -44,8 +46,8 @@ def test_a_bad_variable_is_named():
         rank_environments({Env.PROCESSES: "many"})
 
 
-def start(code, processes=2, stderr=None):
-    environ = {**os.environ, Env.FIRST_RANK: "4", Env.PROCESSES: str(processes)}
+def start(code, processes=2, stderr=None, **variables):
+    environ = {**os.environ, Env.FIRST_RANK: "4", Env.PROCESSES: str(processes), **variables}
     command = [sys.executable, "-m", "heterotp_trainer.launch", "--", sys.executable, "-c", code]
     return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=stderr, text=True)
 
@@ -74,6 +76,25 @@ def test_a_failure_is_the_pods_and_its_last_line_says_whose():
     assert launcher.returncode == 7
     last = "heterotp launcher: rank 5 ended with exit code 7: ValueError: what went wrong"
     assert output.splitlines()[-1] == last
+
+
+def test_a_failure_is_left_as_a_document_after_what_rank_0_left(tmp_path):
+    left = tmp_path / "termination-log"
+    left.write_text('{"of": "rank 0"}')
+    with start(FAILS % EXIT_PEER_LOST, stderr=subprocess.STDOUT, **{Env.LAST_WORDS: str(left)}) as launcher:
+        launcher.communicate(timeout=60)
+    text = left.read_text()
+    failure = rank_failure(text)
+    assert (failure.rank, failure.exit_code, failure.message) == (5, 7, "ValueError: what went wrong")
+    assert text.splitlines()[0] == '{"of": "rank 0"}'
+
+
+def test_a_stop_is_no_failure_and_a_file_that_cannot_be_written_changes_no_exit_code(tmp_path):
+    left = tmp_path / "termination-log"
+    for code, path in ((143, left), (3, tmp_path / "missing" / "log")):
+        with start(f"raise SystemExit({code})", stderr=subprocess.STDOUT, **{Env.LAST_WORDS: str(path)}) as launcher:
+            launcher.communicate(timeout=60)
+        assert (launcher.returncode, path.exists()) == (code, False)
 
 
 WAITS = """

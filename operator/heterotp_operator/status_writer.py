@@ -1,0 +1,39 @@
+"""Writes the status of our kinds by server-side apply; the attempt's counters have a field manager of their own."""
+
+from typing import Protocol
+
+from heterotp_operator.cluster import ATTEMPT_MANAGER, STATUS_MANAGER, NotFound
+from heterotp_operator.reconcile.actions import COUNTERS
+from heterotp_operator.store import Json
+
+
+class StatusClient(Protocol):
+    """What writing a status needs of the cluster."""
+
+    async def apply(self, body: Json, manager: str, subresource: str = "") -> Json:
+        """Server-side apply."""
+
+
+async def write_status(client: StatusClient, live: Json, status: Json) -> Json | None:
+    """Apply the whole status of a live object except the counters; return the answer, None when the object is gone.
+
+    Raises ApiError.
+    """
+    ours = {name: value for name, value in status.items() if name not in COUNTERS}
+    try:
+        return await client.apply(_body(live, ours), STATUS_MANAGER, "status")
+    except NotFound:
+        return None  # its watch event does the rest
+
+
+async def write_counters(client: StatusClient, live: Json, attempt: int, restarts: int, resource_version: str) -> Json:
+    """Apply the counters of a job; raises Conflict when the job is not at this resourceVersion any more."""
+    counters = dict(zip(COUNTERS, (attempt, restarts), strict=True))
+    return await client.apply(_body(live, counters, resource_version), ATTEMPT_MANAGER, "status")
+
+
+def _body(live: Json, status: Json, resource_version: str | None = None) -> Json:
+    metadata = {key: live["metadata"][key] for key in ("name", "namespace", "uid")}
+    if resource_version is not None:
+        metadata["resourceVersion"] = resource_version
+    return {"apiVersion": live["apiVersion"], "kind": live["kind"], "metadata": metadata, "status": status}
