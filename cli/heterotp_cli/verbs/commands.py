@@ -67,8 +67,8 @@ def _top(surface: Surface) -> click.Command:
             raise BadInput(f"--all-namespaces: with {surface.argument} '{name}': give one of them")
         target = surface.open(name, **where)
         if name is None:
-            nobody = f"there is no {surface.thing} {target.where()}"
-            show_jobs(target.jobs, watch, output == "json", bool(where.get("everywhere")), nobody)
+            empty_text = f"there is no {surface.thing} {target.where()}"
+            show_jobs(target.jobs, watch, output == "json", bool(where.get("everywhere")), empty_text)
         else:
             show_job(target.look, watch, output == "json")
 
@@ -131,16 +131,16 @@ def _inject(surface: Surface) -> click.Command:
         nodes: tuple[str, ...] = (),
         **where: Any,
     ) -> None:
-        from heterotp_cli.verbs import change_requests as orders
+        from heterotp_cli.verbs import change_requests
 
-        aimed = orders.aim(ranks, groups, nodes)
+        selector = change_requests.rank_selector(ranks, groups, nodes)
         if off:
             _refuse_beside("--off", {"--chi": chi, "--for": length, "--mode": mode})
-            _settle(surface.open(name, **where).take_back(aimed), no_wait)
+            _settle(surface.open(name, **where).remove_injections(selector), no_wait)
             return
-        how = orders.slow(chi, length, mode)
-        orders.injection("job", "default", aimed, how)  # wrong options are said before anybody is asked
-        _settle(surface.open(name, **where).inject(aimed, how), no_wait)
+        how = change_requests.slowdown_request(chi, length, mode)
+        change_requests.injection("job", "default", selector, how)  # wrong options are said before anybody is asked
+        _settle(surface.open(name, **where).inject(selector, how), no_wait)
 
     return inject
 
@@ -168,7 +168,7 @@ def _policy(surface: Surface) -> click.Command:
         no_wait: bool,
         **where: Any,
     ) -> None:
-        from heterotp_cli.verbs import change_requests as orders
+        from heterotp_cli.verbs import change_requests
 
         if default:
             given = {"--strategy": strategy, "--max-pruned-share": max_pruned_share, "--set": sets or None}
@@ -177,7 +177,9 @@ def _policy(surface: Surface) -> click.Command:
             return
         if strategy is None:
             raise BadInput("--strategy: is required, e.g. --strategy SEMI; --default takes a policy back")
-        orders.wish(strategy, max_pruned_share, sets, None)  # wrong options are said before anybody is asked
+        change_requests.policy_request(
+            strategy, max_pruned_share, sets, None
+        )  # wrong options are said before anybody is asked
         _settle(surface.open(name, **where).set_policy(strategy, max_pruned_share, sets), no_wait)
 
     return policy
@@ -197,14 +199,14 @@ def _settle(change: "Change", no_wait: bool) -> None:
     """Say what was changed and how to take it back; wait until it holds."""
     from heterotp_cli.verbs.target import await_change
 
-    click.echo(change.said)
-    if change.take_back:
-        click.echo(f"take it back: {change.take_back}")
+    click.echo(change.description)
+    if change.undo_command:
+        click.echo(f"take it back: {change.undo_command}")
     if no_wait:
         return
-    standing, passed = await_change(change, time.monotonic, time.sleep)
-    if standing.verdict == "refused":
-        raise Failed(f"refused: {standing.text}")
-    if standing.verdict == "pending":
-        raise Failed(f"not in force after {passed:.0f} s: {standing.text}")
-    click.echo(standing.text if standing.verdict == "later" else f"in force on all ranks after {passed:.1f} s")
+    status, passed = await_change(change, time.monotonic, time.sleep)
+    if status.verdict == "refused":
+        raise Failed(f"refused: {status.text}")
+    if status.verdict == "pending":
+        raise Failed(f"not in force after {passed:.0f} s: {status.text}")
+    click.echo(status.text if status.verdict == "later" else f"in force on all ranks after {passed:.1f} s")

@@ -1,12 +1,14 @@
-"""`explain`: what slows a job now, what was done about it, and what it would cost to do nothing. Pure.
+"""The paragraph of `explain`: what slows a job, what balancing does, what it would cost to do nothing. Pure.
 
-Every sentence is a function from the view to text, empty where it has nothing to say.
+Every sentence is a function from the view to text; the text is empty where the sentence does not apply.
 """
 
 from collections.abc import Sequence
 
+from heterotp_api.formatting import listed, ranks_listed
+
 from heterotp_cli.rows import percent, seconds
-from heterotp_cli.verbs.formatting import duration, listed, ranks_text, ratio, seconds_since, times
+from heterotp_cli.verbs.formatting import duration, ratio, seconds_since, times
 from heterotp_cli.verbs.view import JobView, RankView
 
 WAITS = {
@@ -18,7 +20,7 @@ WAITS = {
     "Policy": "for the BalancingPolicy that its policyRef names",
     "Rendezvous": "for all ranks to meet",
     "Checkpoint": "for a checkpoint to be written",
-    "Unreachable": "for rank 0 to answer: what follows is what it said last",
+    "Unreachable": "for rank 0 to answer: what follows is its last report",
     "PodsTerminating": "for pods of an earlier attempt to end",
 }
 STATES = {
@@ -34,13 +36,13 @@ STATES = {
     "unfinished": "was killed{at}, and goes on from its last checkpoint with `heterotp run --resume`",
 }
 ACTING = ("ZERO", "MIG", "SEMI", "RESHARD", "AUTO")  # strategies that take work from a straggler, or move it
-SLOW = 1.1  # times as long as a normal rank's: what counts of a rank whose units have moved away
-NAMED = 3  # ranks whose numbers are said one by one
-CLOSE = 0.10  # of a promise: measured this near to it is as predicted
+SLOW = 1.1  # chi from which a rank whose units have moved away is mentioned
+MOST_LISTED = 3  # ranks whose numbers are shown
+CLOSE = 0.10  # share of a prediction: measured this near to it is as predicted
 
 
 def explain(view: JobView, now: float, change: str) -> str:
-    """Return one paragraph; `change` is what to type to give the job a policy, without its options."""
+    """Return one paragraph at time `now`; `change` is the command that sets the job's policy, without its options."""
     sentences = _running(view, now, change) if view.running else _not_running(view)
     sentences += [_generation(view), _refusal(view), *_advice(view)]
     return " ".join(_sentence(each) for each in sentences if each)
@@ -71,20 +73,20 @@ def _running(view: JobView, now: float, change: str) -> list[str]:
     if view.iteration_seconds is None:
         return [first, f"{view.name} runs, but no iteration was timed yet: ask again after the first ones"]
     slow = [rank for rank in view.by_slowdown if rank.straggler]
-    relieved = [rank for rank in view.by_slowdown if rank.relieved]
+    reduced = [rank for rank in view.by_slowdown if rank.has_reduced_work]
     on_purpose = _on_purpose(view, slow)
-    if not slow and not relieved:
+    if not slow and not reduced:
         moved = _moved(view)
         return [first, _nothing_slow(view), *on_purpose, *(moved or [_saved(view)])]
-    done = _done(view, relieved) if relieved else _left_alone(view, slow, change)
-    return [first, _who(view, slow, now), *on_purpose, *done]
+    done = _balancing(view, reduced) if reduced else _left_alone(view, slow, change)
+    return [first, _stragglers(view, slow, now), *on_purpose, *done]
 
 
-# -- who ------------------------------------------------------------------------------------------------------
+# -- stragglers -----------------------------------------------------------------------------------------------
 
 
 def _nothing_slow(view: JobView) -> str:
-    """Say that no rank counts as slow, and how far from the best the iteration is."""
+    """State that no rank is a straggler, and how far the iteration time is from the fluid limit."""
     took = seconds(view.iteration_seconds)
     ranks = f"none of its {view.rank_count} ranks" if view.rank_count else "no rank"
     if view.limit_iteration_seconds:
@@ -94,7 +96,7 @@ def _nothing_slow(view: JobView) -> str:
     return f"Nothing slows {view.name}: {ranks} is a straggler. An iteration takes {took}"
 
 
-def _who(view: JobView, slow: Sequence[RankView], now: float) -> str:
+def _stragglers(view: JobView, slow: Sequence[RankView], now: float) -> str:
     if not slow:
         return f"No rank of {view.name} is a straggler"
     most = slow[0].slowdown
@@ -103,12 +105,10 @@ def _who(view: JobView, slow: Sequence[RankView], now: float) -> str:
     where = "" if several else _where(slow[0])
     since = None if several else seconds_since(slow[0].straggling_since, now)
     lasting = f", for {duration(since)} now" if since is not None else ""
-    who = ranks_text([rank.rank for rank in slow])
-    whose = "their matrix products take" if several else "its matrix products take"
-    return (
-        f"{who[0].upper()}{who[1:]}{where} slow{'' if several else 's'} {view.name}: {whose} {longer} those of a "
-        f"normal rank{lasting}"
-    )
+    ranks = ranks_listed([rank.rank for rank in slow])
+    subject, verb = f"{ranks[0].upper()}{ranks[1:]}{where}", "slow" if several else "slows"
+    products = "their matrix products take" if several else "its matrix products take"
+    return f"{subject} {verb} {view.name}: {products} {longer} those of a normal rank{lasting}"
 
 
 def _where(rank: RankView) -> str:
@@ -117,94 +117,90 @@ def _where(rank: RankView) -> str:
 
 
 def _on_purpose(view: JobView, slow: Sequence[RankView]) -> list[str]:
-    """Say who is slowed by injections, and whether the effect is there."""
+    """State which ranks injections slow, and whether the effect is measured."""
     asked = [rank for rank in view.by_slowdown if rank.injected]
     if not asked:
         return []
-    clear = len(asked) == 1 and asked == slow  # whom the sentence before named
-    named = [_effect(rank, "" if clear else f" on rank {rank.rank}") for rank in asked[:NAMED]]
-    more = f"; and {len(asked) - NAMED} more" if len(asked) > NAMED else ""
+    clear = len(asked) == 1 and asked == slow  # the sentence before has named this rank
+    effects = [_effect(rank, "" if clear else f" on rank {rank.rank}") for rank in asked]
+    effects_text = listed(effects, MOST_LISTED)
     if slow and {rank.rank for rank in slow} <= {rank.rank for rank in asked}:
-        return [f"That is on purpose: injections ask for {'; '.join(named)}{more}"]
-    return [f"On purpose, injections ask for {'; '.join(named)}{more}"]
+        return [f"That is on purpose: injections ask for {effects_text}"]
+    return [f"On purpose, injections ask for {effects_text}"]
 
 
-def _effect(rank: RankView, whose: str) -> str:
-    effect = f"and {ratio(rank.measured_slowdown)} is measured" if rank.measured_slowdown else "not measured yet"
-    problem = f" ({rank.injection_problem})" if rank.injection_problem else ""
-    return f"{ratio(rank.injected_slowdown)}{whose}, {effect}{problem}"
+def _effect(rank: RankView, place: str) -> str:
+    effect = f"{ratio(rank.measured_slowdown)} measured" if rank.measured_slowdown else "not measured yet"
+    problem = f": {rank.injection_problem}" if rank.injection_problem else ""
+    return f"{ratio(rank.injected_slowdown)}{place} ({effect}{problem})"
 
 
 def _moved(view: JobView) -> list[str]:
-    """Say that units of slow ranks have moved away, and what it would be without."""
+    """State that units of slow ranks have moved away, and the iteration time without that."""
     slow = [(rank, rank.slowdown) for rank in view.by_slowdown if rank.slowdown is not None and rank.slowdown >= SLOW]
     if not view.moves or not slow:
         return []
-    named = [
+    owners = [
         f"rank {rank.rank}{_where(rank)}, {times(chi)} as slow as a normal one, owns {percent(rank.share)}"
-        for rank, chi in slow[:NAMED]
+        for rank, chi in slow
     ]
-    more = f", and {len(slow) - NAMED} more" if len(slow) > NAMED else ""
-    who = f"{listed(named)}{more} of the work, so that nobody waits"
-    return [f"{who[0].upper()}{who[1:]}: {view.strategy or 'balancing'} has moved units", _without_it(view)]
+    text = f"{listed(owners, MOST_LISTED)} of the work, so that no rank waits"
+    return [f"{text[0].upper()}{text[1:]}: {view.strategy or 'balancing'} has moved units", _without_it(view)]
 
 
-# -- what was done --------------------------------------------------------------------------------------------
+# -- balancing -----------------------------------------------------------------------------------------------
 
 
 def _left_alone(view: JobView, slow: Sequence[RankView], change: str) -> list[str]:
-    """Say that nothing is taken from stragglers, what that costs, and what to do."""
-    whom = "them" if len(slow) > 1 else "it"
+    """State that no work is taken from stragglers, what that costs, and what to do."""
+    ranks = "them" if len(slow) > 1 else "it"
     why = f": {view.reason}" if view.reason and view.strategy != "None" else ""
     strategy = f" (strategy {view.strategy})" if view.strategy else ""
     hint = "" if view.strategy in ACTING else f"To balance it: `{change} --strategy SEMI`"
-    return [f"Nothing is taken from {whom}{strategy}{why}", _cost_of_waiting(view), hint]
+    return [f"Nothing is taken from {ranks}{strategy}{why}", _cost_of_waiting(view), hint]
 
 
 def _cost_of_waiting(view: JobView) -> str:
     took, limit = view.iteration_seconds, view.limit_iteration_seconds
     if not took or not limit:
         return f"An iteration takes {seconds(took)}"
-    words = f"An iteration takes {seconds(took)} where {seconds(limit)} would do at the fluid limit"
-    words += f": {times(took / limit)} as long"
-    return words + _until_the_end(view, took - limit, "; to do nothing costs")
+    text = f"An iteration takes {seconds(took)} where {seconds(limit)} would do at the fluid limit"
+    text += f": {times(took / limit)} as long"
+    return text + _until_the_end(view, took - limit, "; to do nothing costs")
 
 
-def _until_the_end(view: JobView, more: float, words: str) -> str:
-    """Return what so many seconds an iteration come to over the iterations to come; empty where that is little."""
+def _until_the_end(view: JobView, more: float, text: str) -> str:
+    """Return `text` with `more` seconds an iteration over the remaining iterations; empty below one second."""
     if view.total_iterations is None or view.iteration is None:
         return ""
     left = view.total_iterations - view.iteration
-    return (
-        f"{words} {duration(more * left)} over the {left} iterations to come" if left > 0 and more * left >= 1 else ""
-    )
+    return f"{text} {duration(more * left)} over the {left} iterations to come" if left > 0 and more * left >= 1 else ""
 
 
-def _done(view: JobView, relieved: Sequence[RankView]) -> list[str]:
-    """Say what was taken from whom, what came of it, and what it would be without."""
-    taken = "; ".join(_taken(rank) for rank in relieved[:NAMED])
-    more = f"; and from {len(relieved) - NAMED} more" if len(relieved) > NAMED else ""
+def _balancing(view: JobView, reduced: Sequence[RankView]) -> list[str]:
+    """State what work was taken from which ranks, the effect, and the iteration time without it."""
+    taken = listed([_taken(rank) for rank in reduced], MOST_LISTED)
     strategy = view.strategy or "Balancing"
-    return [f"{strategy} {taken}{more}", _came_of_it(view), _without_it(view)]
+    return [f"{strategy} takes columns from {taken}", _effect_on_time(view), _without_it(view)]
 
 
 def _taken(rank: RankView) -> str:
     parts = []
     if rank.pruned_ratio:
-        parts.append(f"deletes {percent(rank.pruned_ratio)}")
+        parts.append(f"{percent(rank.pruned_ratio)} deleted")
     if rank.migrated_ratio:
-        parts.append(f"lets other ranks compute {percent(rank.migrated_ratio)}")
-    return f"{listed(parts)} of rank {rank.rank}'s columns"
+        parts.append(f"{percent(rank.migrated_ratio)} computed by other ranks")
+    return f"rank {rank.rank} ({', '.join(parts)})"
 
 
-def _came_of_it(view: JobView) -> str:
-    took, promised = view.iteration_seconds, view.predicted_iteration_seconds
-    words = f"An iteration takes {seconds(took)} now"
-    if not took or not promised:
-        return words
-    if abs(took - promised) <= CLOSE * promised:
-        return f"{words}, as predicted ({seconds(promised)})"
-    return f"{words}, where {seconds(promised)} was predicted"
+def _effect_on_time(view: JobView) -> str:
+    took, predicted = view.iteration_seconds, view.predicted_iteration_seconds
+    text = f"An iteration takes {seconds(took)} now"
+    if not took or not predicted:
+        return text
+    if abs(took - predicted) <= CLOSE * predicted:
+        return f"{text}, as predicted ({seconds(predicted)})"
+    return f"{text}, where {seconds(predicted)} was predicted"
 
 
 def _without_it(view: JobView) -> str:
@@ -214,12 +210,12 @@ def _without_it(view: JobView) -> str:
         return saved
     if untouched <= took:
         return f"Without it an iteration would take {seconds(untouched)}: it costs more than it saves now"
-    words = f"Without it an iteration would take {seconds(untouched)}, {times(untouched / took)} as long"
-    words += _until_the_end(view, untouched - took, ", and doing nothing would cost")
-    return words + (f"; {saved}" if saved else "")
+    text = f"Without it an iteration would take {seconds(untouched)}, {times(untouched / took)} as long"
+    text += _until_the_end(view, untouched - took, ", and doing nothing would cost")
+    return text + (f"; {saved}" if saved else "")
 
 
-# -- what does not hold ---------------------------------------------------------------------------------------
+# -- changes and advice ---------------------------------------------------------------------------------------
 
 
 def _generation(view: JobView) -> str:
