@@ -5,14 +5,13 @@ No operator runs: the tests write the statuses themselves, or play the operator 
 
 import json
 import os
-import subprocess
-import sys
 import threading
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 import yaml
+from support.cli_process import run_cli
 from support.cli_views import INJECTED, REDUCED_WORK, SLOW, balancing, job_status, rank
 from support.gang import Gang, groups_of, job
 from support.kube import Kube, KubeError, make_namespace
@@ -31,9 +30,8 @@ def call(kubeconfig):
     """A function that runs the plugin as a process, and returns exit code, output and the lines of errors."""
 
     def run(*arguments, **env):
-        command = [sys.executable, "-m", "heterotp_cli.plugin", *arguments]
         env = {**os.environ, "KUBECONFIG": str(kubeconfig), **env}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env)
+        done = run_cli(*arguments, module="heterotp_cli.plugin", env=env)
         return done.returncode, done.stdout, done.stderr.splitlines()
 
     return run
@@ -91,7 +89,7 @@ def operator(kubeconfig, refuse=""):
     ready = threading.Event()
     thread = threading.Thread(target=play)
     thread.start()
-    assert ready.wait(30)
+    assert ready.wait(240)
     try:
         yield
     finally:

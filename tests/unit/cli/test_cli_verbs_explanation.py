@@ -2,7 +2,7 @@
 
 import pytest
 from heterotp_api.trainer_status import TrainerRank
-from heterotp_cli.verbs.explain import WAITS, explain
+from heterotp_cli.verbs.explanation import WAITS, explain
 from heterotp_cli.verbs.view import Advice, JobView, of_job, of_run
 from support.cli_views import (
     INJECTED,
