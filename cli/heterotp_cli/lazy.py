@@ -2,39 +2,48 @@
 
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from heterotp_cli.errors import EXIT_BAD_INPUT, EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, BadInput, Failed
+from heterotp_cli.registry import Verb
+from heterotp_cli.verbs.program import Program
 
-Table = Mapping[str, tuple[str, str]]  # name -> (module:attribute, what --help says)
+NO_COMMAND: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())  # click 8.1 prints the help itself
 
 
 class LazyGroup(click.Group):
-    """A group that lists its commands from a table, and imports one when it is called."""
+    """A group that lists its commands from the registry, and imports a command when it is called."""
 
-    def __init__(self, *args: Any, table: Table, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, verbs: Sequence[Verb], program: Program, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._table = table
+        self._verbs, self._program = {verb.name: verb for verb in verbs}, program
+
+    @property
+    def help_lines(self) -> list[tuple[str, str]]:
+        """Name and one line of help of every command."""
+        return [(verb.name, verb.help.format(thing=self._program.thing)) for verb in self._verbs.values()]
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order of the table."""
-        return list(self._table)
+        """Return the names in the order of the registry."""
+        return list(self._verbs)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command's module and return the command."""
-        if cmd_name not in self._table:
+        """Import the module of a verb and return its command."""
+        verb = self._verbs.get(cmd_name)
+        if verb is None:
             return None
-        module, _, attribute = self._table[cmd_name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        module = importlib.import_module(f"heterotp_cli.{verb.module}")
+        command: click.Command = module.build(self._program) if verb.on_jobs else module.command
+        command.name = verb.name
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the table's own help lines."""
+        """Write the help lines of the registry."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in self._table.items()])
+            formatter.write_dl(self.help_lines)
 
 
 def enter(group: click.Group, prog_name: str) -> None:
@@ -50,6 +59,9 @@ def _code(group: click.Group, prog_name: str) -> int:
         return EXIT_BAD_INPUT if isinstance(error, BadInput) else EXIT_FAILED
     except click.Abort:
         return EXIT_INTERRUPTED
+    except NO_COMMAND as error:  # its message is the help of the group
+        click.echo(error.format_message(), err=True)
+        return EXIT_BAD_INPUT
     except click.UsageError as error:
         click.echo(usage_line(error, prog_name), err=True)
         return EXIT_BAD_INPUT
@@ -57,10 +69,7 @@ def _code(group: click.Group, prog_name: str) -> int:
 
 
 def usage_line(error: click.UsageError, prog_name: str) -> str:
-    """Return one line for options and arguments that do not fit, or the help where nothing was given at all."""
+    """Return one line for options and arguments that are not valid."""
     path = error.ctx.command_path if error.ctx is not None else prog_name
-    message = error.format_message()
-    if error.ctx is not None and message == error.ctx.get_help():  # click's way to say that no command was given
-        return message
-    words = " ".join(message.split()).rstrip(".")
-    return f"{path}: {words[:1].lower()}{words[1:]} (see {path} --help)"
+    message = " ".join(error.format_message().split()).rstrip(".")
+    return f"{path}: {message[:1].lower()}{message[1:]} (see {path} --help)"

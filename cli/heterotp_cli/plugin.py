@@ -6,26 +6,16 @@
 import click
 
 from heterotp_cli.lazy import LazyGroup, enter
-from heterotp_cli.verbs.cluster_options import WHERE
+from heterotp_cli.registry import JOB_VERBS
+from heterotp_cli.verbs.kubectl_commands import CLUSTER
 
-COMMANDS = {
-    "top": ("heterotp_cli.verbs.kubectl_commands:top", "Show who slows a job, rank by rank; -w follows it."),
-    "explain": (
-        "heterotp_cli.verbs.kubectl_commands:explain",
-        "Say in one paragraph what slows a job and what was done.",
-    ),
-    "describe-ranks": ("heterotp_cli.verbs.kubectl_commands:describe_ranks", "Show all that is known of every rank."),
-    "inject": ("heterotp_cli.verbs.kubectl_commands:inject", "Slow ranks on purpose."),
-    "policy": ("heterotp_cli.verbs.kubectl_commands:policy", "Change how a running job balances."),
-}
+SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
-@click.group(
-    cls=LazyGroup, table=COMMANDS, params=list(WHERE), context_settings={"help_option_names": ["-h", "--help"]}
-)
+@click.group(cls=LazyGroup, verbs=JOB_VERBS, program=CLUSTER, params=list(CLUSTER.options), context_settings=SETTINGS)
 @click.version_option(package_name="heterotp")
-def group(**where: str | None) -> None:
-    """See and steer HeteroTPJobs: who slows them, what balancing does about it."""
+def group(**options: str | None) -> None:
+    """Show which ranks slow the HeteroTPJobs of a cluster and what balancing does; inject slow-downs, set policies."""
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from heterotp_api.job import HeteroTPJob, HeteroTPJobSpec
 from heterotp_api.load import ManifestError, load_manifest
 from heterotp_api.names import EXIT_BAD_INPUT as TRAINER_BAD_INPUT
 from heterotp_api.ranks import rank_table
+from heterotp_api.report import RunState
 from heterotp_api.template import template_error
 from heterotp_api.trainer_status import TrainerStatus
 
@@ -140,7 +141,9 @@ def run_attempt(manifest: Path, chosen: Chosen, attempt: int, place: Path, gpus:
         sys.exit(EXIT_INTERRUPTED)
 
 
-def finish(job: HeteroTPJob, attempt: int, state: str, status: TrainerStatus | None, place: Path) -> dict[str, object]:
+def finish(
+    job: HeteroTPJob, attempt: int, state: RunState, status: TrainerStatus | None, place: Path
+) -> dict[str, object]:
     """Complete report.json and return it."""
     written = directory.read_json(place / directory.REPORT)
     name, places = job.metadata.name, rank_table(job.spec)

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import FrameType
 
 from heterotp_api.names import EXIT_STOPPED, VICTIM_EXITS
+from heterotp_api.report import RunState
 from heterotp_api.trainer_status import TrainerStatus
 
 from heterotp_cli.follow import read_status
@@ -26,7 +27,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Outcome:
     """How an attempt ended: exit codes (None: had to be killed) and the pod that brought the gang down."""
 
-    state: str  # succeeded, stopped or failed
+    state: RunState  # succeeded, stopped or failed
     codes: tuple[int | None, ...]
     blamed: int | None
     status: TrainerStatus | None
@@ -61,7 +62,7 @@ def train(commands: Sequence[PodCommand], workdir: Path, attempt: int, view: Vie
     return Outcome(state, tuple(codes), root_cause(codes), status, time.monotonic() - started)
 
 
-def state_of(codes: Sequence[int | None], interrupts: int) -> str:
+def state_of(codes: Sequence[int | None], interrupts: int) -> RunState:
     """Return how the attempt ended, from the launchers' exit codes and the user's interrupts."""
     if all(code == 0 for code in codes):
         return "succeeded"

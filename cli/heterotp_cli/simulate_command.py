@@ -117,16 +117,17 @@ def parse_chis(given: Sequence[str], ranks: int) -> list[float]:
 
 
 def chis_text(chis: Sequence[float]) -> str:
-    """Return who is how slow, in words."""
+    """Return which ranks are slowed by which factor."""
+    from heterotp_api.formatting import listed
+
     slow = [f"rank {rank} {chi:g}x" for rank, chi in enumerate(chis) if chi > 1]
-    more = f" and {len(slow) - 4} more" if len(slow) > 4 else ""
-    return f"{', '.join(slow[:4])}{more} slower" if slow else "nobody slow"
+    return f"{listed(slow, 4)} slower" if slow else "no rank slow"
 
 
 def prospect_lines(title: str, chis: Sequence[float], found: "Prospect") -> list[str]:
     """Return the table of all strategies."""
     head = f"{title}: {chis_text(chis)} (simulated, nothing was run)"
-    times = f"nobody slow {found.homogeneous:.3g} s, nothing done {found.untouched:.3g} s, limit {found.limit:.3g} s"
+    times = f"no rank slow {found.homogeneous:.3g} s, nothing done {found.untouched:.3g} s, limit {found.limit:.3g} s"
     columns = f"{'strategy':<9}{'seconds':>9}{'x limit':>9}{'deleted':>9}{'settled':>9}{'moving':>11}{'paid back':>11}"
     rows = [_row(each, found.limit) for each in found.outcomes]
     reasons = [f"{each.name}: {each.reason}" for each in found.outcomes if each.moved]

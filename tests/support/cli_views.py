@@ -6,7 +6,7 @@ REASON = "rank 2 is 4.0x slower: rank 2 40% pruned, 34% migrated; 0.871 s -> 0.3
 SINCE = "2026-01-01T00:00:00Z"
 NOW = 1767225600.0 + 740  # twelve minutes later
 TIMES = {"computeSeconds": 0.241, "matmulSeconds": 0.223, "waitSeconds": 0.0524}
-RELIEVED = {"prunedRatio": 0.401, "migratedRatio": 0.336}
+REDUCED_WORK = {"prunedRatio": 0.401, "migratedRatio": 0.336}
 INJECTED = {"injectedSlowdown": 4.0, "measuredSlowdown": 3.9}
 SLOW = {"slowdown": 4.01, "straggler": True, "stragglingSince": SINCE}
 EMULATED = {"type": "emulated", "teraflops": 0.02}
@@ -37,12 +37,12 @@ def balancing(**more):
 
 def job_status(*ranks, balancing=None, training=None, **more):
     """Return the status of a running job of four ranks, of which these are not as the others."""
-    told = {each["rank"]: each for each in ranks}
+    reported = {each["rank"]: each for each in ranks}
     return {
         "phase": "Running",
         "attempt": 1,
         "observedGeneration": 1,
-        "ranks": [told.get(number, rank(number)) for number in range(4)],
+        "ranks": [reported.get(number, rank(number)) for number in range(4)],
         "training": {
             "epoch": 1,
             "iteration": 70,
@@ -68,14 +68,14 @@ def job_body(status=None, **metadata):
     }
 
 
-def relieved():
-    """Return a job whose rank 2 is slow on purpose, and relieved by SEMI."""
-    return job_body(job_status(rank(2, **SLOW, **RELIEVED, **INJECTED), balancing=balancing()))
+def balanced_job():
+    """Return a job whose rank 2 is slow on purpose, and whose work SEMI reduces."""
+    return job_body(job_status(rank(2, **SLOW, **REDUCED_WORK, **INJECTED), balancing=balancing()))
 
 
 def run_status(*ranks, **changes):
     """Return what rank 0 of a local run writes."""
-    told = {each.rank: each for each in ranks}
+    reported = {each.rank: each for each in ranks}
     fields = {
         "job": "demo",
         "attempt": 1,
@@ -87,7 +87,9 @@ def run_status(*ranks, **changes):
         "control_generation": 1,
         "applied_generation": 1,
         "strategy": "AUTO",
-        "ranks": tuple(told.get(number, TrainerRank(rank=number, tp_rank=number, device="cpu")) for number in range(4)),
+        "ranks": tuple(
+            reported.get(number, TrainerRank(rank=number, tp_rank=number, device="cpu")) for number in range(4)
+        ),
         **changes,
     }
     return TrainerStatus(**fields)

@@ -1,10 +1,11 @@
-"""Every command of `heterotp` and `kubectl heterotp`, from click."""
+"""Every command of `heterotp` and `kubectl heterotp`, from the registry of verbs and from click."""
 
 import inspect
 from collections.abc import Iterator
 
 import click
 from heterotp_cli import main, plugin
+from heterotp_cli.lazy import LazyGroup
 
 from reference.markdown import code, document, plain, table
 
@@ -33,6 +34,7 @@ def _sections(name: str, command: click.Command, parent: click.Context | None) -
         f"{level} {context.command_path}",
         f"```text\n{usage}\n```",
         plain(inspect.cleandoc(command.help or "")),
+        _commands(command),
         _options(context),
     ]
     yield "\n\n".join(filter(None, parts))
@@ -41,6 +43,12 @@ def _sections(name: str, command: click.Command, parent: click.Context | None) -
             below = command.get_command(context, each)
             assert below is not None
             yield from _sections(each, below, context)
+
+
+def _commands(command: click.Command) -> str:
+    """Return the table of a program's verbs, from their registry."""
+    lines = command.help_lines if isinstance(command, LazyGroup) else ()
+    return table(("command", "what it does"), [(code(name), plain(text)) for name, text in lines]) if lines else ""
 
 
 def _options(context: click.Context) -> str:

@@ -136,5 +136,5 @@ def _costs(body: dict[str, Any]) -> Costs:
         body["item_bytes"],
         body["allocation"],
         Line(**body["extraction"]),
-        UnitMoveCost(**body["moving"]),
+        UnitMoveCost(**body["unit_move"]),
     )

@@ -1,4 +1,4 @@
-"""What `inject` and `policy` ask for: from options to names, objects and settings, or what is wrong with them. Pure."""
+"""What `inject` and `policy` request: from options to names, objects and settings; names a wrong option. Pure."""
 
 import hashlib
 import math
@@ -9,21 +9,22 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, get_args
 
 import yaml
+from heterotp_api.formatting import listed, ranks_listed
 from heterotp_api.injection import StragglerInjection, Targets
 from heterotp_api.load import ManifestError, first_error, parse_object
 from heterotp_api.names import API_VERSION
 from heterotp_api.policy import BalancingSettings, Strategy, policy_problem
 from heterotp_api.ranks import RankPlace
-from heterotp_api.targets import resolve
+from heterotp_api.targets import TargetError, resolve
 from pydantic import ValidationError
 
 from heterotp_cli.errors import BadInput
-from heterotp_cli.verbs.formatting import duration, parse_duration, ranks_text
+from heterotp_cli.verbs.formatting import duration, parse_duration
 
 CREATED_BY = {"app.kubernetes.io/created-by": "kubectl-heterotp"}
-MOST_NAME = 253
+MOST_NAME = 253  # characters of an object's name
 STRATEGY, LIMIT = "strategy", "maxPrunedShare"
-# how people gave what an error names; longer paths first
+# the option that sets a field of a StragglerInjection
 OPTIONS = {
     "spec.targets.ranks": "--rank",
     "spec.targets.workerGroups": "--group",
@@ -35,8 +36,8 @@ OPTIONS = {
 
 
 @dataclass(frozen=True)
-class Aim:
-    """Whom an injection strikes: one of the three."""
+class RankSelector:
+    """The ranks that an injection slows, given in one of three ways; an empty selector gives none."""
 
     ranks: tuple[int, ...] = ()
     groups: tuple[str, ...] = ()
@@ -48,84 +49,83 @@ class Aim:
     def targets(self) -> dict[str, Any]:
         """Return the targets of a StragglerInjection."""
         given = {"ranks": list(self.ranks), "workerGroups": list(self.groups), "nodes": list(self.nodes)}
-        return {kind: which for kind, which in given.items() if which}
+        return {kind: names for kind, names in given.items() if names}
 
     def options(self) -> str:
-        """Return the options that name it again."""
+        """Return the options that make this selector."""
         given = [("--rank", self.ranks), ("--group", self.groups), ("--node", self.nodes)]
         return " ".join(f"{option} {value}" for option, values in given for value in values)
 
-    def words(self) -> str:
-        """Return it as people say it."""
+    def description(self) -> str:
+        """Return the ranks as part of a sentence."""
         if self.ranks:
-            return ranks_text(self.ranks)
-        kind, which = ("group", self.groups) if self.groups else ("node", self.nodes)
-        return f"{kind}{'s' if len(which) > 1 else ''} {', '.join(which)}"
+            return ranks_listed(self.ranks)
+        kind, names = ("group", self.groups) if self.groups else ("node", self.nodes)
+        return f"{kind}{'s' if len(names) > 1 else ''} {listed(names)}"
 
 
-def aim(ranks: Sequence[int], groups: Sequence[str], nodes: Sequence[str]) -> Aim:
-    """Return whom the options name, each once and in order, so that the same ones make the same name."""
-    found = Aim(*(tuple(sorted(set(given))) for given in (ranks, groups, nodes)))  # type: ignore[arg-type,type-var]
+def rank_selector(ranks: Sequence[int], groups: Sequence[str], nodes: Sequence[str]) -> RankSelector:
+    """Return the selector of the options' values, sorted and without repeats: equal ranks make equal names.
+
+    Raises BadInput where more than one kind is given.
+    """
+    found = RankSelector(*(tuple(sorted(set(given))) for given in (ranks, groups, nodes)))  # type: ignore[arg-type,type-var]
     if sum(map(bool, (found.ranks, found.groups, found.nodes))) > 1:
         raise BadInput(f"{found.options()}: give one kind of --rank, --group and --node")
     return found
 
 
-def injection_name(job: str, aimed: Aim) -> str:
-    """Return the name that these targets of this job always have, one that an API server takes."""
-    kind, which = next(
-        (kind, which)
-        for kind, which in (("rank", aimed.ranks), ("group", aimed.groups), ("node", aimed.nodes))
-        if which
-    )
-    words = "-".join([job, kind + ("s" if len(which) > 1 else ""), *map(str, which)])
-    name = re.sub(r"[^a-z0-9.-]", "-", words.lower()).strip("-.")
+def injection_name(job: str, selector: RankSelector) -> str:
+    """Return the object name of an injection: the same for the same job and ranks, and valid for an API server."""
+    kinds = (("rank", selector.ranks), ("group", selector.groups), ("node", selector.nodes))
+    kind, names = next((kind, names) for kind, names in kinds if names)
+    full = "-".join([job, kind + ("s" if len(names) > 1 else ""), *map(str, names)])
+    name = re.sub(r"[^a-z0-9.-]", "-", full.lower()).strip("-.")
     if len(name) <= MOST_NAME:
         return name
-    mark = hashlib.blake2b(words.encode(), digest_size=4).hexdigest()
-    return f"{name[: MOST_NAME - 1 - len(mark)].rstrip('-.')}-{mark}"
+    digest = hashlib.blake2b(full.encode(), digest_size=4).hexdigest()
+    return f"{name[: MOST_NAME - 1 - len(digest)].rstrip('-.')}-{digest}"
 
 
 @dataclass(frozen=True)
-class Slow:
-    """How much slower, for how long (None: until it is taken back) and by what means (None: by device)."""
+class SlowdownRequest:
+    """A slow-down by the factor chi, for some seconds (None: until it is removed), in a mode (None: by device)."""
 
     chi: float
     seconds: float | None = None
     mode: str | None = None
 
-    def words(self) -> str:
-        """Return it as people say it."""
-        how = f" (mode {self.mode})" if self.mode else ""
+    def description(self) -> str:
+        """Return the slow-down as part of a sentence."""
+        mode = f" (mode {self.mode})" if self.mode else ""
         until = f"for {duration(self.seconds)}" if self.seconds is not None else "until it is taken back"
-        return f"{self.chi:g}x{how}, {until}"
+        return f"{self.chi:g}x{mode}, {until}"
 
 
-def slow(chi: float | None, length: str | None, mode: str | None) -> Slow:
-    """Return what the options ask for."""
+def slowdown_request(chi: float | None, length: str | None, mode: str | None) -> SlowdownRequest:
+    """Return the slow-down of the options' values; raise BadInput for a missing chi or a malformed length."""
     if chi is None:
         raise BadInput("--chi: is required, e.g. --chi 4 for four times slower; --off takes an injection back")
     try:
         seconds = parse_duration(length) if length is not None else None
     except ValueError as error:
         raise BadInput(f"--for: '{length}' {error}") from None
-    return Slow(chi, seconds, mode)
+    return SlowdownRequest(chi, seconds, mode)
 
 
-def injection(job: str, namespace: str, aimed: Aim, how: Slow) -> StragglerInjection:
-    """Return the object to send; raise BadInput naming the option where the models refuse it."""
-    if not aimed:
+def injection(job: str, namespace: str, selector: RankSelector, slowdown: SlowdownRequest) -> StragglerInjection:
+    """Return the object to create; raise BadInput naming the option whose value the models refuse."""
+    if not selector:
         raise BadInput("--rank: is required, e.g. --rank 3 or --group NAME")
-    spec: dict[str, Any] = {"jobRef": {"name": job}, "targets": aimed.targets(), "slowdown": how.chi}
-    if how.mode is not None:
-        spec["mode"] = how.mode
-    if how.seconds is not None:
-        spec["stop"] = {"seconds": how.seconds}
-    metadata = {"name": injection_name(job, aimed), "namespace": namespace, "labels": CREATED_BY}
+    spec: dict[str, Any] = {"jobRef": {"name": job}, "targets": selector.targets(), "slowdown": slowdown.chi}
+    if slowdown.mode is not None:
+        spec["mode"] = slowdown.mode
+    if slowdown.seconds is not None:
+        spec["stop"] = {"seconds": slowdown.seconds}
+    metadata = {"name": injection_name(job, selector), "namespace": namespace, "labels": CREATED_BY}
+    body = {"apiVersion": API_VERSION, "kind": "StragglerInjection", "metadata": metadata, "spec": spec}
     try:
-        made = parse_object(
-            {"apiVersion": API_VERSION, "kind": "StragglerInjection", "metadata": metadata, "spec": spec}
-        )
+        made = parse_object(body)
     except ManifestError as error:
         _refuse(error.field, error.value, error.message)
     assert isinstance(made, StragglerInjection)
@@ -137,42 +137,42 @@ def _refuse(field: str, value: object, message: str) -> NoReturn:
     raise BadInput(f"{option}:{'' if value is None else f' {value!r}'} {message}")
 
 
-def struck(targets: Targets, places: Sequence[RankPlace], nodes: Mapping[int, str] | None) -> list[int]:
-    """Return the ranks that targets name in a job; raise BadInput naming the option for what the job does not have."""
+def target_ranks(targets: Targets, places: Sequence[RankPlace], nodes: Mapping[int, str] | None) -> list[int]:
+    """Return the ranks of the targets; raise BadInput naming the option for what the job does not have."""
     try:
         return resolve(targets, places, nodes)
-    except ValueError as error:
-        field, _, words = str(error).partition(": ")
-        raise BadInput(f"{OPTIONS.get(field, field)}: {words}") from None
+    except TargetError as error:
+        raise BadInput(f"{OPTIONS.get(error.field, error.field)}: {error.problem}") from None
 
 
-def nothing_made(aimed: Aim) -> str:
-    """Return what to say where there is nothing to take back."""
-    return (
-        f"--off: no injection{f' of {aimed.words()}' if aimed else ''} was made by this command: nothing to take back"
-    )
+def no_injection_text(selector: RankSelector) -> str:
+    """Return the error where `--off` finds no injection to remove."""
+    ranks = f" of {selector.description()}" if selector else ""
+    return f"--off: no injection{ranks} was made by this command: nothing to take back"
 
 
 # -- policy ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Wish:
-    """A policy as it was asked for: what was given, to be sent, and the whole settings that it makes."""
+class PolicyRequest:
+    """A requested policy: the fields that were given, and the whole settings that they make."""
 
     given: dict[str, Any]
     settings: BalancingSettings
 
-    def words(self) -> str:
-        """Return it as people say it."""
-        more = [f"{path} {_shown(value)}" for path, value in _leaves(self.given) if path != STRATEGY]
+    def description(self) -> str:
+        """Return the strategy and the other fields that were given."""
+        more = [f"{path} {_yaml_text(value)}" for path, value in _leaves(self.given) if path != STRATEGY]
         return f"{self.settings.strategy}{' (' + ', '.join(more) + ')' if more else ''}"
 
 
-def wish(strategy: str, max_pruned_share: float | None, sets: Sequence[str], ranks: int | None) -> Wish:
-    """Return the policy that the options ask for; raise BadInput naming the option where a job cannot have it.
+def policy_request(
+    strategy: str, max_pruned_share: float | None, sets: Sequence[str], ranks: int | None
+) -> PolicyRequest:
+    """Return the policy of the options' values; raise BadInput naming the option that a job cannot have.
 
-    ranks: how many the job has, None where that is not known.
+    ranks: number of ranks of the job, None where it is not known.
     """
     given: dict[str, Any] = {STRATEGY: _strategy(strategy)}
     if max_pruned_share is not None:
@@ -187,18 +187,18 @@ def wish(strategy: str, max_pruned_share: float | None, sets: Sequence[str], ran
     problem = policy_problem(settings, ranks) if ranks is not None else None
     if problem is not None:
         raise BadInput(f"--set {problem}")
-    return Wish(given, settings)
+    return PolicyRequest(given, settings)
 
 
 def options_of(settings: BalancingSettings) -> str:
-    """Return the options that ask for these settings again."""
+    """Return the options of `policy` that request these settings."""
     given = settings.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
-    sets = [shlex.quote(f"{path}={_shown(value)}") for path, value in _leaves(given) if path != STRATEGY]
+    sets = [shlex.quote(f"{path}={_yaml_text(value)}") for path, value in _leaves(given) if path != STRATEGY]
     return " ".join([f"--strategy {settings.strategy}", *(f"--set {each}" for each in sets)])
 
 
 def _strategy(text: str) -> str:
-    """Return the strategy's own spelling, so that --strategy semi will do."""
+    """Return the strategy in the API's spelling, so that `--strategy semi` is accepted."""
     return next((name for name in get_args(Strategy) if name.lower() == text.lower()), text)
 
 
@@ -211,7 +211,7 @@ def _policy_option(field: str, sets: Sequence[str]) -> str:
 
 
 def _set(given: dict[str, Any], assignment: str) -> None:
-    """Put one KEY=VALUE where its dots lead."""
+    """Put the value of one KEY=VALUE at its dotted path."""
     path, equals, text = assignment.partition("=")
     parts = path.split(".")
     if not equals or not all(parts):
@@ -229,7 +229,7 @@ def _set(given: dict[str, Any], assignment: str) -> None:
 
 
 def _value(path: str, text: str) -> Any:
-    """Return what YAML makes of a text; 1e-3 is a number, as it is to kubectl."""
+    """Return the YAML value of a text; 1e-3 is a number, as for kubectl."""
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError:
@@ -242,6 +242,7 @@ def _value(path: str, text: str) -> Any:
 
 
 def _leaves(given: Mapping[str, Any], above: str = "") -> list[tuple[str, Any]]:
+    """Return dotted path and value of every value that is no mapping."""
     found: list[tuple[str, Any]] = []
     for key, value in given.items():
         path = f"{above}{key}"
@@ -249,5 +250,5 @@ def _leaves(given: Mapping[str, Any], above: str = "") -> list[tuple[str, Any]]:
     return found
 
 
-def _shown(value: Any) -> str:
+def _yaml_text(value: Any) -> str:
     return yaml.safe_dump(value, default_flow_style=True).removesuffix("...\n").strip()

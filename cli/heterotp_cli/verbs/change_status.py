@@ -1,80 +1,86 @@
-"""How a change stands, read off the objects of a cluster or a run's status. Pure."""
+"""How far a change has come, decided from the objects of a cluster or from a run's status. Pure.
 
-from heterotp_cli.verbs.target import STALE_SECONDS, Standing
+`before` and `now` are the job as it was before the change and as it is; `passed` is the seconds since the change.
+"""
+
+from heterotp_cli.verbs.target import STALE_SECONDS, ChangeStatus
 from heterotp_cli.verbs.view import JobView
 
-HOLDS = ("Injecting", "Finished", "Paused")  # phases of an injection that the ranks know of
+APPLIED_PHASES = ("Injecting", "Finished", "Paused")  # phases of an injection that the ranks have applied
+NOT_TAKEN_UP = "the operator has not taken it up: does it run?"
 
 
-def refusal(before: JobView, now: JobView, passed: float) -> Standing | None:
-    """Return that the change was refused; words that stood there before need time to go."""
+def refusal(before: JobView, now: JobView, passed: float) -> ChangeStatus | None:
+    """Return that the change was refused; a text that is as it was before counts only after STALE_SECONDS."""
     if now.refused and (now.refused != before.refused or passed >= STALE_SECONDS):
-        return Standing("refused", now.refused)
+        return ChangeStatus("refused", now.refused)
     return None
 
 
-def not_yet(now: JobView) -> Standing | None:
-    """Return that a job does not run, and so holds a change later or never."""
+def not_running(now: JobView) -> ChangeStatus | None:
+    """Return the status of a change of a job that does not run: applied later or never; None while it runs."""
     if now.running:
         return None
     if now.ended:
-        return Standing("refused", f"the job has ended ({now.state})")
-    return Standing("later", f"holds as soon as the job runs; it is {now.state or 'not seen by the operator'} now")
+        return ChangeStatus("refused", f"the job has ended ({now.state})")
+    state = now.state or "not seen by the operator"
+    return ChangeStatus("later", f"takes effect as soon as the job runs; it is {state} now")
 
 
-def spread(now: JobView, wanted: int, whose: str) -> Standing:
-    """Return whether all ranks follow a generation of the control document."""
+def rollout(now: JobView, wanted: int, source: str) -> ChangeStatus:
+    """Return whether all ranks follow generation `wanted` of the control document; source: e.g. `the file holds`."""
     applied = now.applied_generation or 0
     if applied >= wanted:
-        return Standing("in force")
-    return Standing("pending", f"{whose} generation {wanted} of the control document, the ranks follow {applied}")
+        return ChangeStatus("in force")
+    return ChangeStatus("pending", f"{source} generation {wanted} of the control document, the ranks follow {applied}")
 
 
-def policy_of_job(before: JobView, now: JobView, seen: int, wanted: int, passed: float) -> Standing:
-    """Return how a policy stands: `wanted` is the job's own generation with it, `seen` the one the operator saw."""
-    early = not_yet(now) or (refusal(before, now, passed) if seen >= wanted else None)
+def job_policy_status(before: JobView, now: JobView, seen: int, wanted: int, passed: float) -> ChangeStatus:
+    """Return the status of a job's new policy.
+
+    `wanted` is the metadata.generation of the job with the policy, `seen` the one that the operator observed.
+    """
+    early = not_running(now) or (refusal(before, now, passed) if seen >= wanted else None)
     if early is not None:
         return early
     if seen < wanted:
-        return Standing("pending", UNSEEN)
-    return spread(now, now.generation or 0, "the operator published")
+        return ChangeStatus("pending", NOT_TAKEN_UP)
+    return rollout(now, now.generation or 0, "the operator published")
 
 
-UNSEEN = "the operator has not taken it up: does it run?"
-
-
-def injection_of_job(before: JobView, now: JobView, phase: str, message: str, passed: float) -> Standing:
-    """Return how an injection stands, by its own status where the operator wrote one."""
+def job_injection_status(before: JobView, now: JobView, phase: str, message: str, passed: float) -> ChangeStatus:
+    """Return the status of a job's new injection; phase, message: of the StragglerInjection's own status, or ""."""
     if phase == "Failed":
-        return Standing("refused", message or "the injection has failed")
-    if (early := not_yet(now)) is not None:
+        return ChangeStatus("refused", message or "the injection has failed")
+    if (early := not_running(now)) is not None:
         return early
-    if phase in HOLDS:
-        return Standing("in force")
+    if phase in APPLIED_PHASES:
+        return ChangeStatus("in force")
     behind = (now.generation or 0) > (now.applied_generation or 0)  # else the job's problem is not the document
     if behind and (refused := refusal(before, now, passed)) is not None:
         return refused
     if phase:
-        return Standing("pending", message or f"the injection is {phase}")
-    return Standing("pending", UNSEEN)
+        return ChangeStatus("pending", message or f"the injection is {phase}")
+    return ChangeStatus("pending", NOT_TAKEN_UP)
 
 
-def never_held(passed: float) -> Standing:
-    """Return how it stands that an injection is gone that no rank knew of."""
-    return Standing("later", "no rank knew of it yet")
+def never_applied_status(passed: float) -> ChangeStatus:
+    """Return the status of the removal of an injection that no rank had applied."""
+    return ChangeStatus("later", "no rank had applied it yet")
 
 
-def taken_back_of_job(before: JobView, now: JobView) -> Standing:
-    """Return whether the ranks follow a document without what was taken back."""
+def job_removal_status(before: JobView, now: JobView) -> ChangeStatus:
+    """Return whether the ranks follow a control document without the removed injections."""
     if not now.running:
-        return Standing("later", f"no rank follows it: the job is {now.state or 'new'}")
+        return ChangeStatus("later", f"no rank follows it: the job is {now.state or 'new'}")
     wanted = (before.generation or 0) + 1
     if (now.generation or 0) < wanted:
-        return Standing("pending", UNSEEN)
-    return spread(now, now.generation or 0, "the operator published")
+        return ChangeStatus("pending", NOT_TAKEN_UP)
+    return rollout(now, now.generation or 0, "the operator published")
 
 
-def of_run(before: JobView, now: JobView, wanted: int, passed: float) -> Standing:
-    """Return how a change of a run's control document stands."""
-    early = not_yet(now) if not (now.running or now.state == "starting") else refusal(before, now, passed)
-    return early or spread(now, wanted, "the file holds")
+def run_change_status(before: JobView, now: JobView, wanted: int, passed: float) -> ChangeStatus:
+    """Return whether the ranks of a local run follow generation `wanted` of the control document."""
+    starts = now.running or now.state == "starting"
+    early = refusal(before, now, passed) if starts else not_running(now)
+    return early or rollout(now, wanted, "the file holds")

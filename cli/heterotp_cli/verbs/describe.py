@@ -1,18 +1,19 @@
-"""`describe-ranks`: all that is known of every rank, as text or JSON. Pure."""
+"""All known values of every rank, as text or JSON. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from heterotp_api.formatting import listed
 from pydantic.alias_generators import to_camel
 
 from heterotp_cli.rows import percent, seconds
-from heterotp_cli.verbs.formatting import duration, listed, ratio, seconds_since
+from heterotp_cli.verbs.formatting import duration, ratio, seconds_since
 from heterotp_cli.verbs.view import JobView, RankView
 
 
 def describe(view: JobView, now: float) -> list[str]:
-    """Return one block per rank, in order; only what is known is said."""
+    """Return the lines of one block per rank, in rank order; values that are not known are left out."""
     found: list[str] = []
     for rank in sorted(view.ranks, key=lambda rank: rank.rank):
         facts = _facts(rank)
@@ -21,7 +22,7 @@ def describe(view: JobView, now: float) -> list[str]:
         found.append("")
     total = view.rank_count or len(view.ranks)
     if not view.ranks:
-        return [f"{view.name}: no rank has told anything yet; it is {view.state or 'new'}"]
+        return [f"{view.name}: no rank has reported yet; it is {view.state or 'new'}"]
     return [*found, f"{len(view.ranks)} of {total} ranks"] if len(view.ranks) < total else found[:-1]
 
 
@@ -41,7 +42,7 @@ def _facts(rank: RankView) -> list[tuple[str, str]]:
         ("share", _share(rank)),
         ("times", _times(rank)),
         ("speed", _speed(rank)),
-        ("relieved", _relieved(rank)),
+        ("balancing", _balancing(rank)),
         ("injected", _injected(rank)),
     ]
 
@@ -67,7 +68,7 @@ def _speed(rank: RankView) -> str:
     return "; ".join(parts)
 
 
-def _relieved(rank: RankView) -> str:
+def _balancing(rank: RankView) -> str:
     parts = []
     if rank.pruned_ratio:
         parts.append(f"{percent(rank.pruned_ratio)} of its columns pruned")

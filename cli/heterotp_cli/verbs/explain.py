@@ -1,239 +1,26 @@
-"""`explain`: what slows a job now, what was done about it, and what it would cost to do nothing. Pure.
+"""`explain`: one paragraph on what slows a job."""
 
-Every sentence is a function from the view to text, empty where it has nothing to say.
-"""
+import time
+from typing import Any
 
-from collections.abc import Sequence
+import click
 
-from heterotp_cli.rows import percent, seconds
-from heterotp_cli.verbs.formatting import duration, listed, ranks_text, ratio, seconds_since, times
-from heterotp_cli.verbs.view import JobView, RankView
-
-WAITS = {
-    "Unschedulable": "for nodes on which its pods fit",
-    "ImagePull": "for an image that cannot be pulled",
-    "DNS": "for the name of its gang to appear in the DNS",
-    "Quota": "for quota, or for a queue that admits it",
-    "Creation": "for the API server to take its pods",
-    "Policy": "for the BalancingPolicy that its policyRef names",
-    "Rendezvous": "for all ranks to meet",
-    "Checkpoint": "for a checkpoint to be written",
-    "Unreachable": "for rank 0 to answer: what follows is what it said last",
-    "PodsTerminating": "for pods of an earlier attempt to end",
-}
-STATES = {
-    "": "is new: the operator has not taken it up yet",
-    "pending": "is Pending: its pods are not there yet",
-    "starting": "is starting: its ranks do not train yet",
-    "restarting": "restarts from its last checkpoint",
-    "suspended": "is Suspended: it has no pods, and goes on from its checkpoint when runPolicy.suspend is false",
-    "stopping": "is stopping",
-    "succeeded": "has succeeded{at}",
-    "failed": "has failed{at}",
-    "stopped": "was stopped{at}, and goes on from its checkpoint with `heterotp run --resume`",
-    "unfinished": "was killed{at}, and goes on from its last checkpoint with `heterotp run --resume`",
-}
-ACTING = ("ZERO", "MIG", "SEMI", "RESHARD", "AUTO")  # strategies that take work from a straggler, or move it
-SLOW = 1.1  # times as long as a normal rank's: what counts of a rank whose units have moved away
-NAMED = 3  # ranks whose numbers are said one by one
-CLOSE = 0.10  # of a promise: measured this near to it is as predicted
+from heterotp_cli.verbs.program import Program, job_command
 
 
-def explain(view: JobView, now: float, change: str) -> str:
-    """Return one paragraph; `change` is what to type to give the job a policy, without its options."""
-    sentences = _running(view, now, change) if view.running else _not_running(view)
-    sentences += [_generation(view), _refusal(view), *_advice(view)]
-    return " ".join(_sentence(each) for each in sentences if each)
-
-
-def _sentence(text: str) -> str:
-    return text if text[-1] in ".!?" else f"{text}."
-
-
-def _not_running(view: JobView) -> list[str]:
-    at = f" at iteration {view.iteration}" if view.iteration else ""
-    how = STATES.get(view.state.lower(), f"is {view.state}").format(at=at)
-    waits = f"; it waits {_waits(view)}" if view.waiting_for else ""
-    message = f": {view.message}" if view.message else ""
-    return [f"{view.name} {how}{waits}{message}", _saved(view) if view.ended else ""]
-
-
-def _saved(view: JobView) -> str:
-    return f"Balancing saved {duration(view.saved_seconds)} in this run" if view.saved_seconds else ""
-
-
-def _waits(view: JobView) -> str:
-    return f"{WAITS.get(view.waiting_for, 'for')} ({view.waiting_for})"
-
-
-def _running(view: JobView, now: float, change: str) -> list[str]:
-    first = f"{view.name} waits {_waits(view)}" if view.waiting_for else ""
-    if view.iteration_seconds is None:
-        return [first, f"{view.name} runs, but no iteration was timed yet: ask again after the first ones"]
-    slow = [rank for rank in view.by_slowdown if rank.straggler]
-    relieved = [rank for rank in view.by_slowdown if rank.relieved]
-    on_purpose = _on_purpose(view, slow)
-    if not slow and not relieved:
-        moved = _moved(view)
-        return [first, _nothing_slow(view), *on_purpose, *(moved or [_saved(view)])]
-    done = _done(view, relieved) if relieved else _left_alone(view, slow, change)
-    return [first, _who(view, slow, now), *on_purpose, *done]
-
-
-# -- who ------------------------------------------------------------------------------------------------------
-
-
-def _nothing_slow(view: JobView) -> str:
-    """Say that no rank counts as slow, and how far from the best the iteration is."""
-    took = seconds(view.iteration_seconds)
-    ranks = f"none of its {view.rank_count} ranks" if view.rank_count else "no rank"
-    if view.limit_iteration_seconds:
-        above = (view.iteration_seconds or 0.0) / view.limit_iteration_seconds
-        limit = f"the fluid limit is {seconds(view.limit_iteration_seconds)}"
-        took += f", {above:.2f} times as long as it would if the work could be split without remainder ({limit})"
-    return f"Nothing slows {view.name}: {ranks} is a straggler. An iteration takes {took}"
-
-
-def _who(view: JobView, slow: Sequence[RankView], now: float) -> str:
-    if not slow:
-        return f"No rank of {view.name} is a straggler"
-    most = slow[0].slowdown
-    several = len(slow) > 1
-    longer = f"{'up to ' if several else ''}{times(most)} as long as" if most is not None else "longer than"
-    where = "" if several else _where(slow[0])
-    since = None if several else seconds_since(slow[0].straggling_since, now)
-    lasting = f", for {duration(since)} now" if since is not None else ""
-    who = ranks_text([rank.rank for rank in slow])
-    whose = "their matrix products take" if several else "its matrix products take"
-    return (
-        f"{who[0].upper()}{who[1:]}{where} slow{'' if several else 's'} {view.name}: {whose} {longer} those of a "
-        f"normal rank{lasting}"
+def build(program: Program) -> click.Command:
+    """Return the command for a program."""
+    help_text = (
+        f"Explain in one paragraph what slows a {program.thing} now, what was done, and what it would cost to do "
+        "nothing."
     )
 
+    @job_command(program, help_text)
+    def explain(name: str, **options: Any) -> None:
+        from heterotp_cli.verbs.explanation import explain as paragraph
+        from heterotp_cli.verbs.show import wrapped
 
-def _where(rank: RankView) -> str:
-    known = [f"{kind} {name}" for kind, name in (("group", rank.group), ("node", rank.node)) if name]
-    return f" ({', '.join(known)})" if known else ""
+        target = program.open(name, **options)
+        click.echo(wrapped(paragraph(target.look(), time.time(), target.command("policy"))))
 
-
-def _on_purpose(view: JobView, slow: Sequence[RankView]) -> list[str]:
-    """Say who is slowed by injections, and whether the effect is there."""
-    asked = [rank for rank in view.by_slowdown if rank.injected]
-    if not asked:
-        return []
-    clear = len(asked) == 1 and asked == slow  # whom the sentence before named
-    named = [_effect(rank, "" if clear else f" on rank {rank.rank}") for rank in asked[:NAMED]]
-    more = f"; and {len(asked) - NAMED} more" if len(asked) > NAMED else ""
-    if slow and {rank.rank for rank in slow} <= {rank.rank for rank in asked}:
-        return [f"That is on purpose: injections ask for {'; '.join(named)}{more}"]
-    return [f"On purpose, injections ask for {'; '.join(named)}{more}"]
-
-
-def _effect(rank: RankView, whose: str) -> str:
-    effect = f"and {ratio(rank.measured_slowdown)} is measured" if rank.measured_slowdown else "not measured yet"
-    problem = f" ({rank.injection_problem})" if rank.injection_problem else ""
-    return f"{ratio(rank.injected_slowdown)}{whose}, {effect}{problem}"
-
-
-def _moved(view: JobView) -> list[str]:
-    """Say that units of slow ranks have moved away, and what it would be without."""
-    slow = [(rank, rank.slowdown) for rank in view.by_slowdown if rank.slowdown is not None and rank.slowdown >= SLOW]
-    if not view.moves or not slow:
-        return []
-    named = [
-        f"rank {rank.rank}{_where(rank)}, {times(chi)} as slow as a normal one, owns {percent(rank.share)}"
-        for rank, chi in slow[:NAMED]
-    ]
-    more = f", and {len(slow) - NAMED} more" if len(slow) > NAMED else ""
-    who = f"{listed(named)}{more} of the work, so that nobody waits"
-    return [f"{who[0].upper()}{who[1:]}: {view.strategy or 'balancing'} has moved units", _without_it(view)]
-
-
-# -- what was done --------------------------------------------------------------------------------------------
-
-
-def _left_alone(view: JobView, slow: Sequence[RankView], change: str) -> list[str]:
-    """Say that nothing is taken from stragglers, what that costs, and what to do."""
-    whom = "them" if len(slow) > 1 else "it"
-    why = f": {view.reason}" if view.reason and view.strategy != "None" else ""
-    strategy = f" (strategy {view.strategy})" if view.strategy else ""
-    hint = "" if view.strategy in ACTING else f"To balance it: `{change} --strategy SEMI`"
-    return [f"Nothing is taken from {whom}{strategy}{why}", _cost_of_waiting(view), hint]
-
-
-def _cost_of_waiting(view: JobView) -> str:
-    took, limit = view.iteration_seconds, view.limit_iteration_seconds
-    if not took or not limit:
-        return f"An iteration takes {seconds(took)}"
-    words = f"An iteration takes {seconds(took)} where {seconds(limit)} would do at the fluid limit"
-    words += f": {times(took / limit)} as long"
-    return words + _until_the_end(view, took - limit, "; to do nothing costs")
-
-
-def _until_the_end(view: JobView, more: float, words: str) -> str:
-    """Return what so many seconds an iteration come to over the iterations to come; empty where that is little."""
-    if view.total_iterations is None or view.iteration is None:
-        return ""
-    left = view.total_iterations - view.iteration
-    return (
-        f"{words} {duration(more * left)} over the {left} iterations to come" if left > 0 and more * left >= 1 else ""
-    )
-
-
-def _done(view: JobView, relieved: Sequence[RankView]) -> list[str]:
-    """Say what was taken from whom, what came of it, and what it would be without."""
-    taken = "; ".join(_taken(rank) for rank in relieved[:NAMED])
-    more = f"; and from {len(relieved) - NAMED} more" if len(relieved) > NAMED else ""
-    strategy = view.strategy or "Balancing"
-    return [f"{strategy} {taken}{more}", _came_of_it(view), _without_it(view)]
-
-
-def _taken(rank: RankView) -> str:
-    parts = []
-    if rank.pruned_ratio:
-        parts.append(f"deletes {percent(rank.pruned_ratio)}")
-    if rank.migrated_ratio:
-        parts.append(f"lets other ranks compute {percent(rank.migrated_ratio)}")
-    return f"{listed(parts)} of rank {rank.rank}'s columns"
-
-
-def _came_of_it(view: JobView) -> str:
-    took, promised = view.iteration_seconds, view.predicted_iteration_seconds
-    words = f"An iteration takes {seconds(took)} now"
-    if not took or not promised:
-        return words
-    if abs(took - promised) <= CLOSE * promised:
-        return f"{words}, as predicted ({seconds(promised)})"
-    return f"{words}, where {seconds(promised)} was predicted"
-
-
-def _without_it(view: JobView) -> str:
-    took, untouched = view.iteration_seconds, view.untouched_iteration_seconds
-    saved = f"{duration(view.saved_seconds)} saved so far" if view.saved_seconds else ""
-    if not took or not untouched:
-        return saved
-    if untouched <= took:
-        return f"Without it an iteration would take {seconds(untouched)}: it costs more than it saves now"
-    words = f"Without it an iteration would take {seconds(untouched)}, {times(untouched / took)} as long"
-    words += _until_the_end(view, untouched - took, ", and doing nothing would cost")
-    return words + (f"; {saved}" if saved else "")
-
-
-# -- what does not hold ---------------------------------------------------------------------------------------
-
-
-def _generation(view: JobView) -> str:
-    published, applied = view.generation or 0, view.applied_generation or 0
-    if view.refused or not view.running or published <= applied:
-        return ""
-    which = f"Generation {published} of the control document is published, {applied} is in force"
-    return f"{which}: the last change does not hold yet"
-
-
-def _refusal(view: JobView) -> str:
-    return f"The last change was refused: {view.refused}" if view.refused and not view.ended else ""
-
-
-def _advice(view: JobView) -> list[str]:
-    messages = [each.message for each in view.advice if each.condition == "ReplacementAdvised"]
-    return [f"The operator advises a replacement: {message}" for message in messages if not view.ended]
+    return explain

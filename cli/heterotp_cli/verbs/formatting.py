@@ -1,18 +1,16 @@
-"""How the verbs say durations, ratios and ranks, and how they read durations. All pure."""
+"""Durations and ratios as text, and durations from text. All pure."""
 
 import re
-from collections.abc import Sequence
 from datetime import datetime
 
 ABSENT = "-"
-NAMED = 6  # ranks that a sentence names one by one
 UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)([dhms])")
 _WHOLE = re.compile(rf"(?:{_PART.pattern})+")
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds of 10m, 90s, 1h30m or plain seconds; raise ValueError saying what would be right."""
+    """Return the seconds of 10m, 90s, 1h30m or plain seconds; raise ValueError with the valid forms."""
     right = "must be longer than 0, e.g. 10m, 90s, 1h30m or plain seconds"
     text = text.strip()
     if re.fullmatch(r"\d+(\.\d+)?", text):
@@ -27,7 +25,7 @@ def parse_duration(text: str) -> float:
 
 
 def duration(value: float | None) -> str:
-    """Return a length of time as people say it: 4.2 s, 45 s, 12 min, 1 h 5 min, 3 d 2 h."""
+    """Return a length of time in seconds as text: 4.2 s, 45 s, 12 min, 1 h 5 min, 3 d 2 h."""
     if value is None:
         return ABSENT
     if value < 9.95:
@@ -58,20 +56,8 @@ def times(value: float) -> str:
     return f"{value:.1f} times" if value < 100 else f"{value:.0f} times"
 
 
-def listed(items: Sequence[str]) -> str:
-    """Return `a`, `a and b`, `a, b and c`."""
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
-
-
-def ranks_text(ranks: Sequence[int]) -> str:
-    """Return `rank 3`, `ranks 1 and 3`, or the first few and how many more."""
-    if len(ranks) > NAMED:
-        return f"ranks {', '.join(map(str, ranks[:NAMED]))} and {len(ranks) - NAMED} more"
-    return f"rank{'s' if len(ranks) > 1 else ''} {listed([str(rank) for rank in ranks])}"
-
-
 def seconds_since(stamp: str | None, now: float) -> float | None:
-    """Return the seconds since a time as Kubernetes writes it; None where there is none."""
+    """Return the seconds since an RFC 3339 time, as Kubernetes writes it; None where there is none."""
     if not stamp:
         return None
     try:

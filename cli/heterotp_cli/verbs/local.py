@@ -1,4 +1,4 @@
-"""The verbs on a run directory: status.json tells, control.json is edited."""
+"""The verbs on a run directory: read status.json; edit control.json."""
 
 import fcntl
 import os
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from heterotp_api.control import LOSSLESS_AUTO, ControlDocument, ControlInjection, control_injection
+from heterotp_api.formatting import listed
 from heterotp_api.load import first_error
 from heterotp_api.names import CONTROL_FILE
 from heterotp_api.policy import BalancingSettings
@@ -20,20 +21,21 @@ from pydantic import ValidationError
 from heterotp_cli import workdir
 from heterotp_cli.errors import BadInput, Failed
 from heterotp_cli.follow import read_status
-from heterotp_cli.verbs import change_requests as orders
-from heterotp_cli.verbs import change_status as standing
-from heterotp_cli.verbs.change_requests import Aim, Slow
-from heterotp_cli.verbs.target import Change, Standing
+from heterotp_cli.verbs import change_requests, change_status
+from heterotp_cli.verbs.change_requests import RankSelector, SlowdownRequest
+from heterotp_cli.verbs.target import Change, ChangeStatus
 from heterotp_cli.verbs.view import JobView, of_run, places_of
 
-RUNS = Path("runs")  # where `heterotp run` puts them
-MARK = "inject/"  # how the uid of an injection begins that the command line made
-NAMED = 5
-Edit = Callable[[ControlDocument, int], dict[str, Any]]  # from the document and its next generation to what changes
+RUNS = Path("runs")  # where `heterotp run` makes run directories
+UID_PREFIX = "inject/"  # of the uid of injections that the command line made
+MOST_LISTED = 5  # runs in an error message
+Edit = Callable[
+    [ControlDocument, int], dict[str, Any]
+]  # from the document and its next generation to the changed fields
 
 
 def open_run(name: str | None) -> "LocalTarget":
-    """Return the target of a run directory, or of ./runs where none is named; a job's name means ./runs/NAME."""
+    """Return the target of a run directory, of ./runs/NAME for the name of a job, or of ./runs for None."""
     if name is None:
         return LocalTarget(None, "")
     place = Path(name)
@@ -41,7 +43,7 @@ def open_run(name: str | None) -> "LocalTarget":
         place = RUNS / name
     if not name or workdir.read_json(place / workdir.RUN) is None:
         why = "holds no run" if place.is_dir() and name else "there is no such directory"
-        raise BadInput(f"RUN_DIR: '{name}': {why}: name the directory of a `heterotp run`{_there_are()}")
+        raise BadInput(f"RUN_DIR: '{name}': {why}: name the directory of a `heterotp run`{_existing_runs()}")
     return LocalTarget(place, name)
 
 
@@ -50,21 +52,20 @@ def run_directories() -> list[Path]:
     return sorted(path.parent for path in RUNS.glob(f"*/{workdir.RUN}"))
 
 
-def _there_are() -> str:
+def _existing_runs() -> str:
     found = [str(path) for path in run_directories()]
-    more = ", ..." if len(found) > NAMED else ""
-    return f"; there are {', '.join(found[:NAMED])}{more}" if found else ""
+    return f"; there are {listed(found, MOST_LISTED)}" if found else ""
 
 
 @dataclass(frozen=True)
 class LocalTarget:
-    """One run directory; `name` is what the user called it."""
+    """One run directory; `name` is the argument that the user gave."""
 
     place: Path | None
     name: str
 
     def look(self) -> JobView:
-        """Return the run as its last status tells."""
+        """Return the run by its last status."""
         return look(self._directory)
 
     def jobs(self) -> list[JobView]:
@@ -79,63 +80,64 @@ class LocalTarget:
         """Return what to type for another verb on this run."""
         return f"heterotp {verb} {shlex.quote(self.name)}"
 
-    def inject(self, aimed: Aim, how: Slow) -> Change:
-        """List an injection in the control document, in the place of one with the same targets."""
+    def inject(self, selector: RankSelector, slowdown: SlowdownRequest) -> Change:
+        """Add an injection to the control document, in place of one with the same ranks."""
         view = self._live()
-        made = orders.injection(view.name, "default", aimed, how)
-        if aimed.groups and not _groups(self._directory):
-            raise BadInput(
-                f"--group: '{aimed.groups[0]}': the run does not say its groups, an older version made it: use --rank"
-            )
-        ranks = orders.struck(made.spec.targets, self._places(view), None)
+        made = change_requests.injection(view.name, "default", selector, slowdown)
+        if selector.groups and not _groups(self._directory):
+            missing = "run.json lists no groups, an older version wrote it: use --rank"
+            raise BadInput(f"--group: '{selector.groups[0]}': {missing}")
+        ranks = change_requests.target_ranks(made.spec.targets, self._places(view), None)
         name = made.metadata.name
 
-        def listed(document: ControlDocument, generation: int) -> dict[str, Any]:
-            uid = f"{MARK}{name}/{generation}"  # a new one each time: its age begins anew
+        def with_it(document: ControlDocument, generation: int) -> dict[str, Any]:
+            uid = f"{UID_PREFIX}{name}/{generation}"  # new each time, so that its age starts at 0
             others = [each for each in document.injections if not _ours(each, name)]
             return {"injections": [*others, control_injection(name, uid, made.spec, ranks)]}
 
-        old, stands = self._publish(view, listed)
+        old, status = self._publish(view, with_it)
         replaced = "; replaces the one that was there" if _all_ours(old, name) else ""
-        said = f"injection {name} slows {aimed.words()} of {view.name} {how.words()}{replaced}"
-        return Change(said, f"{self.command('inject')} {aimed.options()} --off", stands)
+        description = (
+            f"injection {name} slows {selector.description()} of {view.name} {slowdown.description()}{replaced}"
+        )
+        return Change(description, f"{self.command('inject')} {selector.options()} --off", status)
 
-    def take_back(self, aimed: Aim) -> Change:
-        """Take injections out of the control document that this command listed there."""
+    def remove_injections(self, selector: RankSelector) -> Change:
+        """Remove injections that this command line added to the control document."""
         view = self._live()
-        name = orders.injection_name(view.name, aimed) if aimed else None
+        name = change_requests.injection_name(view.name, selector) if selector else None
 
         def without(document: ControlDocument, generation: int) -> dict[str, Any]:
             if not _all_ours(document, name):
-                raise BadInput(orders.nothing_made(aimed))
+                raise BadInput(change_requests.no_injection_text(selector))
             return {"injections": [each for each in document.injections if not _ours(each, name)]}
 
-        old, stands = self._publish(view, without)
-        return Change(f"injection {', '.join(_all_ours(old, name))} of {view.name}: taken back", "", stands)
+        old, status = self._publish(view, without)
+        return Change(f"injection {listed(_all_ours(old, name))} of {view.name}: taken back", "", status)
 
     def set_policy(self, strategy: str, max_pruned_share: float | None, sets: tuple[str, ...]) -> Change:
         """Put a policy into the control document."""
         view = self._live()
-        wished = orders.wish(strategy, max_pruned_share, sets, len(self._places(view)))
-        return self._balance(view, wished.settings, wished.words())
+        request = change_requests.policy_request(strategy, max_pruned_share, sets, len(self._places(view)))
+        return self._balance(view, request.settings, request.description())
 
     def set_default(self) -> Change:
         """Put AUTO without loss into the control document."""
         return self._balance(self._live(), LOSSLESS_AUTO, "AUTO without loss")
 
-    def _balance(self, view: JobView, settings: BalancingSettings, words: str) -> Change:
-        old, stands = self._publish(view, lambda document, generation: {"balancing": settings})
-        before = "--default" if old.balancing == LOSSLESS_AUTO else orders.options_of(old.balancing)
-        take_back = f"{self.command('policy')} {before}" if old.balancing != settings else ""
-        return Change(f"{view.name}: policy {words}; replaces {old.balancing.strategy}", take_back, stands)
+    def _balance(self, view: JobView, settings: BalancingSettings, policy: str) -> Change:
+        old, status = self._publish(view, lambda document, generation: {"balancing": settings})
+        before = "--default" if old.balancing == LOSSLESS_AUTO else change_requests.options_of(old.balancing)
+        undo_command = f"{self.command('policy')} {before}" if old.balancing != settings else ""
+        return Change(f"{view.name}: policy {policy}; replaces {old.balancing.strategy}", undo_command, status)
 
     @property
     def _directory(self) -> Path:
-        assert self.place is not None  # verbs on one run are not offered without it
+        assert self.place is not None  # a verb on one run requires its directory
         return self.place
 
     def _live(self) -> JobView:
-        """Return the run; raise BadInput where nobody would read what it is told."""
+        """Return the run; raise BadInput where it has ended, and so reads no control document."""
         view = self.look()
         if view.ended:
             raise BadInput(f"RUN_DIR: '{self.name}': no run is alive there ({view.state}): start one with heterotp run")
@@ -146,26 +148,26 @@ class LocalTarget:
         if groups:
             return places_of(groups)
         if not view.ranks:
-            raise Failed(f"{self.name}: the run has not told its ranks yet: try again in a moment")
+            raise Failed(f"{self.name}: rank 0 has not reported the ranks yet: try again in a moment")
         return places_of([{"name": "", "processesPerPod": len(view.ranks)}])
 
-    def _publish(self, before: JobView, change: Edit) -> tuple[ControlDocument, Callable[[float], Standing]]:
-        """Change the control document under its next generation; return the old one, and how to ask how that stands."""
+    def _publish(self, before: JobView, change: Edit) -> tuple[ControlDocument, Callable[[float], ChangeStatus]]:
+        """Change the control document and raise its generation; return the old one, and the function for the status."""
         with _locked(self._directory):
             old = _document(self._directory / CONTROL_FILE)
-            # above all that rank 0 has seen, too: somebody may have put an older file back
+            # above what rank 0 has read, too: an older file may have been restored
             generation = 1 + max(old.generation, before.generation or 0, before.applied_generation or 0)
             fields = {name: getattr(old, name) for name in ControlDocument.model_fields}
             new = _next({**fields, **change(old, generation), "generation": generation}, self._directory)
             workdir.write_json(self._directory / CONTROL_FILE, new.dump())
-        return old, partial(_stands, self._directory, before, generation)
+        return old, partial(_change_status, self._directory, before, generation)
 
 
 def look(place: Path) -> JobView:
-    """Return the run in a directory; one that holds no status yet is named after run.json."""
+    """Return the run in a directory; without a status it shows only what run.json holds."""
     run = workdir.read_json(place / workdir.RUN) or {}
     attempt = int(run.get("attempt") or 0)
-    live = workdir.alive(place)  # before the status: what is read after the end is the end
+    live = workdir.alive(place)  # read before the status, so that after the end the last status is read
     status = read_status(place, attempt)
     state = _state(live, status.state if status is not None else None, workdir.read_json(place / workdir.REPORT))
     if status is None:
@@ -173,13 +175,13 @@ def look(place: Path) -> JobView:
     return of_run(status, _groups(place), state)
 
 
-def _state(live: bool, said: str | None, report: dict[str, Any] | None) -> str:
-    """Return how a run stands: the last status of one that was killed says that it runs."""
+def _state(live: bool, reported: str | None, report: dict[str, Any] | None) -> str:
+    """Return the state of a run; the last status of a killed run still reports `running`."""
     if live:
-        return said or "starting"
+        return reported or "starting"
     if report is not None and report.get("state"):
         return str(report["state"])
-    return said if said in ("succeeded", "failed") else workdir.UNFINISHED
+    return reported if reported in ("succeeded", "failed") else workdir.UNFINISHED
 
 
 def _groups(place: Path) -> list[dict[str, Any]]:
@@ -187,13 +189,13 @@ def _groups(place: Path) -> list[dict[str, Any]]:
     return list((workdir.read_json(place / workdir.RUN) or {}).get("workerGroups") or ())
 
 
-def _stands(place: Path, before: JobView, generation: int, passed: float) -> Standing:
-    return standing.of_run(before, look(place), generation, passed)
+def _change_status(place: Path, before: JobView, generation: int, passed: float) -> ChangeStatus:
+    return change_status.run_change_status(before, look(place), generation, passed)
 
 
 def _ours(injection: ControlInjection, name: str | None) -> bool:
-    """Return whether this command line made an injection, of a name where one is asked for."""
-    return injection.uid.startswith(MARK) and name in (None, injection.name)
+    """Return whether this command line made an injection; name: and whether it has that name."""
+    return injection.uid.startswith(UID_PREFIX) and name in (None, injection.name)
 
 
 def _all_ours(document: ControlDocument, name: str | None) -> list[str]:
@@ -201,7 +203,7 @@ def _all_ours(document: ControlDocument, name: str | None) -> list[str]:
 
 
 def _document(path: Path) -> ControlDocument:
-    """Return the control document; raise BadInput where somebody's edit made it unusable."""
+    """Return the control document; raise BadInput where it is not valid, Failed where it cannot be read."""
     try:
         return ControlDocument.model_validate_json(path.read_bytes())
     except OSError as error:
@@ -213,7 +215,7 @@ def _document(path: Path) -> ControlDocument:
 
 
 def _next(fields: dict[str, Any], place: Path) -> ControlDocument:
-    """Return the next document; raise BadInput where it cannot hold any more."""
+    """Return the next document; raise BadInput where it would not be valid, e.g. with too many injections."""
     try:
         return ControlDocument(**fields)
     except ValidationError as error:
@@ -223,7 +225,7 @@ def _next(fields: dict[str, Any], place: Path) -> ControlDocument:
 
 @contextmanager
 def _locked(place: Path) -> Iterator[None]:
-    """Keep out another command that edits; the lock is the directory's own, and leaves no file."""
+    """Hold a lock on the directory itself, so that no other command edits and no lock file remains."""
     handle = os.open(place, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)

@@ -1,8 +1,8 @@
-"""The verbs on run directories: `heterotp top runs/demo`, ..."""
+"""`heterotp` as a program with verbs on jobs: a job is a run directory."""
 
 from typing import TYPE_CHECKING
 
-from heterotp_cli.verbs.commands import Surface, build
+from heterotp_cli.verbs.program import Program
 
 if TYPE_CHECKING:
     from heterotp_cli.verbs.target import Target
@@ -14,5 +14,4 @@ def _open(name: str | None) -> "Target":
     return open_run(name)
 
 
-COMMANDS = build(Surface("RUN_DIR", "run", (), _open, nodes=False))
-top, explain, describe_ranks, inject, policy = COMMANDS.values()
+LOCAL = Program("RUN_DIR", "run", (), _open, on_cluster=False)

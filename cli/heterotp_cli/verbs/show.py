@@ -23,11 +23,11 @@ def show_job(look: Callable[[], JobView], watch: bool, as_json: bool) -> None:
     _show(look, table.render, lambda view: view.ended, watch, as_json)
 
 
-def show_jobs(look: Callable[[], list[JobView]], watch: bool, as_json: bool, namespaces: bool, nobody: str) -> None:
+def show_jobs(look: Callable[[], list[JobView]], watch: bool, as_json: bool, namespaces: bool, empty_text: str) -> None:
     """Show one line per job, once or until Ctrl-C."""
 
     def draw(views: Sequence[JobView], width: int, height: int | None, note: str) -> RenderableType:
-        return table.overview(views, width, namespaces, nobody, note)
+        return table.overview(views, width, namespaces, empty_text, note)
 
     _show(look, draw, lambda views: False, watch, as_json)
 

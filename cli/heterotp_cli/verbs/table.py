@@ -189,9 +189,9 @@ def _cell(rank: RankView, name: str, text: str) -> Text:
 # -- all jobs -------------------------------------------------------------------------------------------------
 
 
-def overview(views: Sequence[JobView], width: int, namespaces: bool, nobody: str, note: str = "") -> RenderableType:
-    """Return one line per job; `nobody` is what to say where there is none."""
-    notes = [Text(text, style="dim") for text in (nobody if not views else "", note) if text]
+def overview(views: Sequence[JobView], width: int, namespaces: bool, empty_text: str, note: str = "") -> RenderableType:
+    """Return one line per job; `empty_text` is what to say where there is none."""
+    notes = [Text(text, style="dim") for text in (empty_text if not views else "", note) if text]
     if not views:
         return Group(*notes)
     optional = {"namespace": namespaces, "policy": any(view.policy for view in views)}

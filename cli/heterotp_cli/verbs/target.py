@@ -1,20 +1,20 @@
-"""What the verbs act on: a job of a cluster or a run directory, and how a change of it stands."""
+"""What the verbs act on: a job of a cluster or a run directory, and the status of a change of it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from heterotp_cli.verbs.change_requests import Aim, Slow
+from heterotp_cli.verbs.change_requests import RankSelector, SlowdownRequest
 from heterotp_cli.verbs.view import JobView
 
 WAIT_SECONDS, POLL_SECONDS = 15.0, 0.25
-# a refusal in the words of an earlier one is that of the earlier one, until a poll and a write have passed
+# a refusal with the text of an earlier one is taken for the earlier one until a poll and a write have passed
 STALE_SECONDS = 6.0
 
 
 @dataclass(frozen=True)
-class Standing:
-    """How a change stands; `later` means that it holds as soon as the job runs."""
+class ChangeStatus:
+    """How far a change has come; `later` means that it takes effect as soon as the job runs."""
 
     verdict: Literal["in force", "pending", "later", "refused"]
     text: str = ""
@@ -22,14 +22,14 @@ class Standing:
 
 @dataclass(frozen=True)
 class Change:
-    """A change that was made: what to say of it, how to take it back (empty: nothing), and how it stands.
+    """A change that was made, the command that undoes it (empty: nothing to undo), and a function for its status.
 
-    `stands` looks, `seconds` after the change, and is asked until it is no longer pending.
+    `status` takes the seconds since the change, and is called until the change is no longer pending.
     """
 
-    said: str
-    take_back: str
-    stands: Callable[[float], Standing]
+    description: str
+    undo_command: str
+    status: Callable[[float], ChangeStatus]
 
 
 class Target(Protocol):
@@ -47,25 +47,27 @@ class Target(Protocol):
     def command(self, verb: str) -> str:
         """Return what to type for another verb on this job."""
 
-    def inject(self, aimed: Aim, how: Slow) -> Change:
+    def inject(self, selector: RankSelector, slowdown: SlowdownRequest) -> Change:
         """Slow ranks down."""
 
-    def take_back(self, aimed: Aim) -> Change:
-        """Take back what `inject` made for these targets; for an empty aim, all it made for the job."""
+    def remove_injections(self, selector: RankSelector) -> Change:
+        """Remove what `inject` made for these ranks; for an empty selector, all that it made for the job."""
 
     def set_policy(self, strategy: str, max_pruned_share: float | None, sets: tuple[str, ...]) -> Change:
         """Change how the job balances."""
 
     def set_default(self) -> Change:
-        """Give the job the policy that it has when nobody says anything."""
+        """Give the job the policy that applies without any setting of its own."""
 
 
-def await_change(change: Change, clock: Callable[[], float], sleep: Callable[[float], None]) -> tuple[Standing, float]:
-    """Return how a change stands once that is settled, or after the longest wait, and the seconds that took."""
+def await_change(
+    change: Change, clock: Callable[[], float], sleep: Callable[[float], None]
+) -> tuple[ChangeStatus, float]:
+    """Return the status of a change once it is settled, or after WAIT_SECONDS, and the seconds that this took."""
     begun = clock()
     while True:
         passed = clock() - begun
-        standing = change.stands(passed)
-        if standing.verdict != "pending" or passed >= WAIT_SECONDS:
-            return standing, clock() - begun
+        status = change.status(passed)
+        if status.verdict != "pending" or passed >= WAIT_SECONDS:
+            return status, clock() - begun
         sleep(POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""What the verbs show of a job, wherever it runs: one shape for a HeteroTPJob and for a run directory. All pure."""
+"""What the verbs show of a job: one data class for a HeteroTPJob and for a run directory. All pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -11,7 +11,7 @@ from pydantic.alias_generators import to_camel
 
 from heterotp_cli.workdir import UNFINISHED
 
-TELLING = ("Straggling", "ReplacementAdvised")  # conditions whose message is worth a line while they hold
+SHOWN_CONDITIONS = ("Straggling", "ReplacementAdvised")  # whose message is shown while they are True
 ENDED = ("succeeded", "failed", "stopped", UNFINISHED)
 Body = Mapping[str, Any]
 Picked = TypeVar("Picked")
@@ -19,7 +19,7 @@ Picked = TypeVar("Picked")
 
 @dataclass(frozen=True)
 class RankView:
-    """One rank; None is what is not known. Field names are those of the API, in which `slowdown` is chi."""
+    """One rank; None where a value is not known. Names are those of the API, where `slowdown` is chi."""
 
     rank: int
     group: str | None = None
@@ -44,19 +44,19 @@ class RankView:
     injection_problem: str = ""
 
     @property
-    def relieved(self) -> bool:
-        """Whether any of its work is deleted or done by others."""
+    def has_reduced_work(self) -> bool:
+        """Whether part of its work is pruned or migrated to other ranks."""
         return bool(self.pruned_ratio or self.migrated_ratio)
 
     @property
     def injected(self) -> bool:
-        """Whether it is slowed on purpose."""
+        """Whether an injection slows it."""
         return (self.injected_slowdown or 1.0) > 1.0
 
 
 @dataclass(frozen=True)
 class Advice:
-    """A condition that holds, in the operator's words."""
+    """A condition of the job that is True, with the operator's message."""
 
     condition: str
     message: str
@@ -64,7 +64,7 @@ class Advice:
 
 @dataclass(frozen=True)
 class JobView:
-    """One job; None is what is not known. `state` is the phase of a HeteroTPJob, else the state of the run."""
+    """One job; None where a value is not known. `state` is the phase of a HeteroTPJob, or the state of a run."""
 
     name: str
     namespace: str | None = None
@@ -102,17 +102,17 @@ class JobView:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing will change any more."""
+        """Whether it has ended and changes no more."""
         return self.state.lower() in ENDED
 
     @property
     def by_slowdown(self) -> tuple[RankView, ...]:
-        """The ranks, the slowest first; what looks alike stays in order, so that a watched table does not jump."""
+        """The ranks, the slowest first; equal rounded chi in rank order, so that a watched table is stable."""
         return tuple(sorted(self.ranks, key=lambda rank: (-round(rank.slowdown or 0.0, 1), rank.rank)))
 
 
 def places_of(groups: Sequence[Body]) -> tuple[RankPlace, ...]:
-    """Return all ranks of worker groups in order; asks of a group only what numbers and names its ranks."""
+    """Return all ranks of worker groups in order; reads only pods, processes, name and device of a group."""
     places: list[RankPlace] = []
     for number, group in enumerate(groups):
         given = group.get("device") or {}
@@ -125,23 +125,22 @@ def places_of(groups: Sequence[Body]) -> tuple[RankPlace, ...]:
 
 
 def of_job(body: Body) -> JobView:
-    """Return the view of a HeteroTPJob as the API server holds it: its schema has judged the types, not what is there.
-
-    Raises nothing for what is absent.
-    """
+    """Return the view of a HeteroTPJob from the API server, whose schema has checked types; any field may be absent."""
     metadata, spec, status = body["metadata"], body.get("spec") or {}, body.get("status") or {}
-    told = {part: status.get(part) or {} for part in ("training", "balancing")}
+    reported = {part: status.get(part) or {} for part in ("training", "balancing")}
     places = places_of(spec.get("workerGroups") or ())
     conditions = {c["type"]: c for c in status.get("conditions") or () if c.get("status") == "True"}
-    found = _picked(JobView, told["training"]) | _picked(JobView, told["balancing"]) | _picked(JobView, status)
+    found = _picked(JobView, reported["training"]) | _picked(JobView, reported["balancing"]) | _picked(JobView, status)
     found |= {
         "name": metadata["name"],
         "namespace": metadata.get("namespace"),
         "state": status.get("phase") or "",
         "message": (conditions.get("Failed") or {}).get("message") or "",
         "rank_count": spec.get("tensorParallelDegree"),
-        "refused": told["balancing"].get("problem") or "",
-        "advice": tuple(Advice(kind, conditions[kind].get("message") or "") for kind in TELLING if kind in conditions),
+        "refused": reported["balancing"].get("problem") or "",
+        "advice": tuple(
+            Advice(kind, conditions[kind].get("message") or "") for kind in SHOWN_CONDITIONS if kind in conditions
+        ),
         "ranks": tuple(_rank(_picked(RankView, rank), places) for rank in status.get("ranks") or ()),
         "emulated": any(place.device.type == "emulated" for place in places),
     }
@@ -149,7 +148,7 @@ def of_job(body: Body) -> JobView:
 
 
 def of_run(status: TrainerStatus, groups: Sequence[Body], state: str) -> JobView:
-    """Return the view of a run directory; `state` is how the run stands, which its last status may not know."""
+    """Return the view of a run directory; `state` is the state of the run, which may differ from the last status's."""
     places = places_of(groups)
     found = _of_model(JobView, status) | {
         "name": status.job,
@@ -163,7 +162,7 @@ def of_run(status: TrainerStatus, groups: Sequence[Body], state: str) -> JobView
 
 
 def _rank(found: dict[str, Any], places: Sequence[RankPlace]) -> RankView:
-    """Return one rank, completed by where it lives."""
+    """Return one rank, completed by its group and device."""
     number = found["rank"]
     device = str(found.get("device") or "").removeprefix("cuda:") or None
     if number < len(places):
@@ -175,11 +174,11 @@ def _rank(found: dict[str, Any], places: Sequence[RankPlace]) -> RankView:
 
 
 def _picked(kind: type[Picked], body: Body) -> dict[str, Any]:
-    """Return those fields of a dataclass that a body in camelCase gives."""
+    """Return the fields of a dataclass that a body with camelCase keys holds."""
     given = {field.name: body.get(to_camel(field.name)) for field in fields(kind)}  # type: ignore[arg-type]
     return {name: value for name, value in given.items() if value is not None}
 
 
 def _of_model(kind: type[Picked], model: Any) -> dict[str, Any]:
-    """Return those fields of a dataclass that a model has, too."""
+    """Return the fields of a dataclass that a model also has."""
     return {f.name: getattr(model, f.name) for f in fields(kind) if hasattr(model, f.name)}  # type: ignore[arg-type]

@@ -51,6 +51,7 @@ def finish(process):
         out, err = process.communicate(timeout=DEADLINE_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
+        process.communicate()  # closes the pipes
         raise
     return process.returncode, out, err
 
@@ -85,7 +86,7 @@ def processes_of(workdir):
 
 
 def gone(workdir):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + DEADLINE_SECONDS
     while processes_of(workdir):
         if time.monotonic() > deadline:
             return False

@@ -5,7 +5,7 @@ from heterotp_api.injection import Targets
 from heterotp_api.load import parse_object
 from heterotp_api.policy import BalancingSettings, policy_problem
 from heterotp_api.ranks import rank_table
-from heterotp_api.targets import resolve
+from heterotp_api.targets import TargetError, resolve
 from support.manifest_table import manifest
 
 PLACES = rank_table(parse_object(manifest({"patch": {}})).spec)  # ranks 0 .. 2 are fast, rank 3 is slow
@@ -56,9 +56,11 @@ def test_a_draw_is_of_distinct_ranks_and_its_seed_decides_it():
     ids=["rank", "group", "count", "node", "nodes unknown"],
 )
 def test_what_the_job_does_not_have(targets, nodes, words):
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(TargetError) as error:
         ranks_of(targets, nodes)
     assert str(error.value) == words
+    assert f"{error.value.field}: {error.value.problem}" == words
+    assert error.value.field in ("spec.targets." + name for name in ("ranks", "workerGroups", "count", "nodes"))
 
 
 @pytest.mark.parametrize(

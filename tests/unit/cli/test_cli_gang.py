@@ -66,7 +66,7 @@ def pod(code, *, first=0, processes=1):
     return PodCommand(place, (sys.executable, "-c", code), dict(os.environ))
 
 
-def until(condition, seconds=20.0):
+def until(condition, seconds=240.0):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -87,8 +87,10 @@ def test_kill_takes_the_children_of_launchers_that_are_already_gone(tmp_path):
         "print(f'[rank 0] {child.pid}', flush=True)"
     )
     gang = Gang([pod(code)], tmp_path, 1)
-    until(lambda: not gang.alive)
-    gang.kill()
+    try:
+        until(lambda: not gang.alive)
+    finally:
+        gang.kill()
     child = int(rank_log(tmp_path, 0).read_text().split()[-1])
     until(lambda: is_gone(child))
     assert gang.exit_codes() == [0]
@@ -97,8 +99,10 @@ def test_kill_takes_the_children_of_launchers_that_are_already_gone(tmp_path):
 def test_terminate_reaches_the_launcher(tmp_path):
     gang = Gang([pod("import time; print('up', flush=True); time.sleep(600)")], tmp_path, 1)
     gang.terminate()
-    until(lambda: not gang.alive)
-    gang.kill()
+    try:
+        until(lambda: not gang.alive)
+    finally:
+        gang.kill()
     assert gang.exit_codes() == [143]
 
 

@@ -8,20 +8,21 @@ import sys
 import pytest
 from click.testing import CliRunner
 from heterotp_cli.errors import Failed
-from heterotp_cli.plugin import COMMANDS, group
+from heterotp_cli.plugin import group
+from heterotp_cli.registry import JOB_VERBS
 from heterotp_cli.verbs.follow import PATIENCE_SECONDS, follow
 from heterotp_cli.workdir import lock, prepare
+from support.cli_process import cli_process, run_cli
 
-HEAVY = ("torch", "pydantic", "matplotlib", "rich", "numpy", "yaml", "kubernetes", "heterotp_api")
+HEAVY = ("torch", "pydantic", "matplotlib", "rich", "numpy", "yaml", "kubernetes")
 
 
-def call(*arguments, module="heterotp_cli.plugin", **more):
-    command = [sys.executable, "-m", module, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, **more)
+def call(*arguments):
+    return run_cli(*arguments, module="heterotp_cli.plugin")
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], *([name, "--help"] for name in COMMANDS)], ids=lambda words: words[0]
+    "arguments", [["--help"], *([verb.name, "--help"] for verb in JOB_VERBS)], ids=lambda given: given[0]
 )
 def test_help_imports_nothing_heavy(arguments):
     code = (
@@ -41,7 +42,7 @@ def test_the_help_shows_what_to_type():
     assert (done.returncode, done.stderr.splitlines()[0]) == (2, "Usage: kubectl heterotp [OPTIONS] COMMAND [ARGS]...")
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", [verb.name for verb in JOB_VERBS])
 def test_every_verb_finds_its_cluster(name):
     output = CliRunner().invoke(group, [name, "--help"]).output
     assert all(option in output for option in ("--namespace", "--context", "--kubeconfig", "JOB"))
@@ -83,11 +84,10 @@ def test_ctrl_c_while_following_is_130_without_a_word(tmp_path):
     (tmp_path / "demo").mkdir()
     with lock(tmp_path / "demo"):
         prepare(tmp_path / "demo", "demo", 1, {})
-        command = [sys.executable, "-m", "heterotp_cli", "top", "demo", "-w"]
-        process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert process.stdout.readline() == "demo · starting · attempt 1\n"
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        with cli_process("top", "demo", "-w", cwd=tmp_path) as process:
+            assert process.stdout.readline() == "demo · starting · attempt 1\n"
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate()
     assert (process.returncode, out, err.strip()) == (130, "", "")
 
 
@@ -97,7 +97,7 @@ def test_a_reader_that_goes_away_is_no_traceback(tmp_path):
     reader, writer = os.pipe()
     os.close(reader)
     command = [sys.executable, "-m", "heterotp_cli", "top", "demo"]
-    done = subprocess.run(command, cwd=tmp_path, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60)
+    done = subprocess.run(command, cwd=tmp_path, stdout=writer, stderr=subprocess.PIPE, text=True)
     os.close(writer)
     assert "Traceback" not in done.stderr
 

@@ -1,17 +1,22 @@
 """History, the completed report, and the picture."""
 
 import json
+from pathlib import Path
 
 import pytest
 from heterotp_api.load import parse_object
 from heterotp_api.ranks import rank_table
-from heterotp_api.summary import summary
+from heterotp_api.report import RankReport, RunReport, run_report
+from heterotp_api.summary import TimeSummary, summary
 from heterotp_api.trainer_status import TrainerRank, TrainerStatus
 from heterotp_cli.follow import History, read_history, read_status
 from heterotp_cli.picture import bins, draw, evaluations, rank_title, slowest, steady
-from heterotp_cli.report import KEYS, RANK_KEYS, completed, measured_seconds, summary_lines
+from heterotp_cli.report import completed, measured_seconds, summary_lines
 from support.manifest_table import TABLE, manifest
 
+ROOT = Path(__file__).parents[3]
+KEYS = list(RunReport(job="", state="failed", attempt=1).document())
+RANK_KEYS = list(RankReport(rank=0, group="").model_dump(by_alias=True))
 PLACES = rank_table(parse_object(manifest(TABLE["good"][0])).spec)
 
 
@@ -43,18 +48,18 @@ def test_statistics_take_the_measured_iterations_of_the_attempt():
 
 
 def test_summary_is_by_nearest_rank():
-    assert summary([0.4, 0.1, 0.2, 0.3]) == {"min": 0.1, "median": 0.25, "p95": 0.4, "max": 0.4}
-    assert summary(list(range(1, 21)))["p95"] == 19
-    assert summary([]) == {"min": None, "median": None, "p95": None, "max": None}
+    assert summary([0.4, 0.1, 0.2, 0.3]) == TimeSummary(min=0.1, median=0.25, p95=0.4, max=0.4)
+    assert summary(list(range(1, 21))).p95 == 19
+    assert summary([]) == TimeSummary()
 
 
 def test_a_run_that_died_gets_a_report_with_all_keys(tmp_path):
     history = history_file(tmp_path, entry(1), entry(2, loss=0.5))
     report = completed(None, "failed", "demo", 3, None, history, PLACES)
-    assert set(report) == set(KEYS)
+    assert list(report) == KEYS
     assert (report["state"], report["iterations"], report["trainLoss"], report["attempt"]) == ("failed", 2, 0.5, 3)
     assert [rank["group"] for rank in report["ranks"]] == ["fast"] * 3 + ["slow"]
-    assert all(set(rank) == set(RANK_KEYS) for rank in report["ranks"])
+    assert all(list(rank) == RANK_KEYS for rank in report["ranks"])
     assert (report["decisionId"], report["reason"], report["predictedIterationSeconds"]) == (0, "", None)
 
 
@@ -79,6 +84,22 @@ def test_the_last_status_fills_in_what_was_decided():
     lines = summary_lines(report, 1.0)
     assert lines[-2].endswith("limit -, predicted 75 ms")
     assert lines[-1] == "  balancing      ZERO, decision 2: rank 3 is slow"
+
+
+def test_rank_0_and_the_command_line_write_the_same_keys():
+    ranks = tuple(TrainerRank(rank=n, tp_rank=n, device="cpu") for n in range(4))
+    status = TrainerStatus(job="demo", attempt=1, state="failed", started_at=0.0, ranks=ranks)
+    own = completed(None, "failed", "demo", 1, status, History(), PLACES)
+    written = run_report(status, ["fast"] * 3 + ["slow"], summary([])).document()  # as the trainer's RunStatus.report
+    assert list(written) == list(own) == KEYS
+    assert [list(rank) for rank in written["ranks"]] == [list(rank) for rank in own["ranks"]] == [RANK_KEYS] * 4
+    assert list(written["iterationSeconds"]) == list(own["iterationSeconds"]) == ["min", "median", "p95", "max"]
+
+
+@pytest.mark.parametrize("key", [*KEYS, *RANK_KEYS, *TimeSummary.model_fields])
+def test_every_key_is_documented(key):
+    page = (ROOT / "docs" / "report.md").read_text()
+    assert f"`{key}`" in page or f"`{key}[]`" in page
 
 
 def test_what_rank_0_wrote_wins_but_for_how_it_ended():

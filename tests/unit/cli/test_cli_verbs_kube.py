@@ -5,7 +5,7 @@ import re
 
 import pytest
 from heterotp_cli.errors import BadInput, Failed
-from heterotp_cli.verbs.change_requests import Aim, Slow
+from heterotp_cli.verbs.change_requests import RankSelector, SlowdownRequest
 from heterotp_cli.verbs.cluster import ClusterTarget, open_job
 from heterotp_cli.verbs.kube import Kube, Missing, failure, unreachable
 from kubernetes import config
@@ -156,20 +156,22 @@ def test_an_injection_of_somebody_else_is_left_alone():
     seen = target()
     seen.kube.made["demo-rank-3"] = {"metadata": {"name": "demo-rank-3"}, "spec": {"jobRef": {"name": "demo"}}}
     with pytest.raises(BadInput, match=r"^--rank 3: StragglerInjection 'demo-rank-3' was not made by this command"):
-        seen.inject(Aim((3,)), Slow(4.0))
+        seen.inject(RankSelector((3,)), SlowdownRequest(4.0))
 
 
 def test_nodes_are_checked_only_where_all_are_known():
     with pytest.raises(BadInput, match=r"^--node: n9: no rank of the job runs there$"):
-        target().inject(Aim(nodes=("n9",)), Slow(4.0))
+        target().inject(RankSelector(nodes=("n9",)), SlowdownRequest(4.0))
     unbound = job_body(job_status(rank(3, node=None)))
     assert (
-        target(unbound).inject(Aim(nodes=("n9",)), Slow(4.0)).said.startswith("StragglerInjection demo-node-n9 slows")
+        target(unbound)
+        .inject(RankSelector(nodes=("n9",)), SlowdownRequest(4.0))
+        .description.startswith("StragglerInjection demo-node-n9 slows")
     )
 
 
 @pytest.mark.parametrize(
-    ("balancing", "policy", "replaced", "take_back"),
+    ("balancing", "policy", "replaced", "undo_command"),
     [
         ({}, "default", "the default policy", "kubectl heterotp policy demo -n team --default"),
         ({}, "team", "BalancingPolicy team, which selects the job", "kubectl heterotp policy demo -n team --default"),
@@ -191,37 +193,37 @@ def test_nodes_are_checked_only_where_all_are_known():
     ],
     ids=["default", "selected", "reference", "inline", "of a newer version", "the same"],
 )
-def test_what_a_policy_replaces_and_how_to_have_it_again(balancing, policy, replaced, take_back):
+def test_what_a_policy_replaces_and_how_to_have_it_again(balancing, policy, replaced, undo_command):
     job = job_body(job_status(balancing={"policy": policy}))
     job["spec"]["balancing"] = balancing
     change = target(job, ("-n team",)).set_policy("mig", None, ())
-    assert change.said == f"HeteroTPJob demo: policy MIG; replaces {replaced}"
-    assert change.take_back == take_back
+    assert change.description == f"HeteroTPJob demo: policy MIG; replaces {replaced}"
+    assert change.undo_command == undo_command
 
 
 def test_a_job_that_has_ended_is_not_changed():
-    for change in (lambda t: t.inject(Aim((3,)), Slow(4.0)), lambda t: t.set_default()):
+    for change in (lambda t: t.inject(RankSelector((3,)), SlowdownRequest(4.0)), lambda t: t.set_default()):
         with pytest.raises(BadInput, match=r"^JOB: 'demo': it has Succeeded: nothing changes any more$"):
             change(target(job_body(job_status(phase="Succeeded"))))
 
 
 def test_what_no_rank_knew_of_needs_no_waiting():
     seen = target()
-    seen.inject(Aim((3,)), Slow(4.0))
-    assert seen.take_back(Aim()).stands(0.0).text == "no rank knew of it yet"
+    seen.inject(RankSelector((3,)), SlowdownRequest(4.0))
+    assert seen.remove_injections(RankSelector()).status(0.0).text == "no rank had applied it yet"
     assert seen.kube.made == {}
 
 
 def test_injections_of_another_job_stay():
     seen = target()
-    seen.inject(Aim((3,)), Slow(4.0))
+    seen.inject(RankSelector((3,)), SlowdownRequest(4.0))
     seen.kube.made["other-rank-3"] = {"metadata": {"name": "other-rank-3"}, "spec": {"jobRef": {"name": "other"}}}
-    assert seen.take_back(Aim()).said == "StragglerInjection demo-rank-3: taken back"
+    assert seen.remove_injections(RankSelector()).description == "StragglerInjection demo-rank-3: taken back"
     assert list(seen.kube.made) == ["other-rank-3"]
 
 
 def test_an_injection_that_somebody_deletes_meanwhile_is_said():
     seen = target()
-    change = seen.inject(Aim((3,)), Slow(4.0))
+    change = seen.inject(RankSelector((3,)), SlowdownRequest(4.0))
     seen.kube.made.clear()
-    assert change.stands(0.0).text == "StragglerInjection demo-rank-3 was deleted"
+    assert change.status(0.0).text == "StragglerInjection demo-rank-3 was deleted"

@@ -12,13 +12,13 @@ from rich.console import Console
 from support.cli_views import (
     INJECTED,
     NOW,
-    RELIEVED,
+    REDUCED_WORK,
     SLOW,
+    balanced_job,
     balancing,
     job_body,
     job_status,
     rank,
-    relieved,
     run_status,
 )
 
@@ -60,25 +60,25 @@ def shown(view, width=120, height=None, note=""):
 
 
 def test_a_wide_terminal():
-    assert shown(of_job(relieved())) == WIDE
+    assert shown(of_job(balanced_job())) == WIDE
 
 
 def test_a_narrow_terminal_keeps_every_number():
-    assert shown(of_job(relieved()), 80) == NARROW
+    assert shown(of_job(balanced_job()), 80) == NARROW
 
 
 def test_a_pipe_gets_everything_uncut():
-    told = job_status(
+    reported = job_status(
         rank(0, node="ip-10-0-7-23.eu-central-1.compute.internal"), balancing=balancing(reason="long " * 99)
     )
-    text = plain(render(of_job(job_body(told)), 10**9))
+    text = plain(render(of_job(job_body(reported)), 10**9))
     assert "ip-10-0-7-23.eu-central-1.compute.internal" in text
     assert text.splitlines()[-1] == f"decision: {'long ' * 99}".rstrip()
 
 
 def test_where_room_is_short_names_give_way():
-    told = job_status(*(rank(n, node=f"ip-10-0-{n}-23.eu-central-1.compute.internal") for n in range(4)))
-    text = shown(of_job(job_body(told)), 80)
+    reported = job_status(*(rank(n, node=f"ip-10-0-{n}-23.eu-central-1.compute.internal") for n in range(4)))
+    text = shown(of_job(job_body(reported)), 80)
     assert max(map(len, text.splitlines())) <= 80
     assert all(f"…-10-0-{n}-23" in text or f"0-{n}-23 " in text for n in range(4))
 
@@ -92,7 +92,7 @@ def test_a_name_is_cut_where_names_are_alike(width, text):
 
 
 def test_ranks_that_find_no_room_are_counted():
-    text = shown(of_job(relieved()), 80, height=1)  # fewer than four are never shown
+    text = shown(of_job(balanced_job()), 80, height=1)  # fewer than four are never shown
     assert text.count("fast") + text.count("slow ") == 4
     many = job_body(job_status(ranks=[rank(n, slowdown=1 + n / 10) for n in range(40)]))
     many["spec"]["tensorParallelDegree"] = 128
@@ -139,7 +139,7 @@ def coloured(view):
 
 def test_stragglers_are_red_and_a_rank_that_waits_much_is_amber():
     red, amber = "\x1b[1;38;2;200;69;47m", "\x1b[38;2;232;163;61m"
-    lines = coloured(of_job(relieved())).splitlines()
+    lines = coloured(of_job(balanced_job())).splitlines()
     assert [red in line for line in lines[4:10]] == [False, True, False, False, False, False]
     assert amber not in "".join(lines[6:9])
     waiting = coloured(of_job(job_body(job_status(rank(1, waitSeconds=0.6)))))
@@ -147,7 +147,7 @@ def test_stragglers_are_red_and_a_rank_that_waits_much_is_amber():
 
 
 def test_all_jobs_by_namespace_and_name():
-    views = [of_job(job_body({"phase": "Pending"}, name="vit", namespace="b")), of_job(relieved())]
+    views = [of_job(job_body({"phase": "Pending"}, name="vit", namespace="b")), of_job(balanced_job())]
     assert plain(overview(views[::-1], 100, False, ""), 100) == OVERVIEW
     everywhere = plain(overview(views, 100, True, ""), 100).splitlines()
     assert [line.split()[:2] for line in everywhere] == [["namespace", "name"], ["b", "vit"], ["default", "demo"]]
@@ -160,8 +160,8 @@ def test_no_job_is_said():
 
 
 def test_ranks_are_described_one_by_one():
-    told = job_status(rank(2, **SLOW, **RELIEVED, **INJECTED), ranks=None)
-    body = job_body({**told, "ranks": [rank(2, **SLOW, **RELIEVED, **INJECTED), rank(0, injectedSlowdown=2.0)]})
+    reported = job_status(rank(2, **SLOW, **REDUCED_WORK, **INJECTED), ranks=None)
+    body = job_body({**reported, "ranks": [rank(2, **SLOW, **REDUCED_WORK, **INJECTED), rank(0, injectedSlowdown=2.0)]})
     assert (
         "\n".join(describe(of_job(body), NOW))
         == """\
@@ -183,7 +183,7 @@ rank 2 · straggler for 12 min
   share      25.0 % of the work
   times      compute 241 ms, matmul 223 ms, wait 52 ms an iteration
   speed      1.00 of the fastest rank's; chi 4.0x
-  relieved   40.1 % of its columns pruned, 33.6 % computed by others
+  balancing  40.1 % of its columns pruned, 33.6 % computed by others
   injected   4.0x asked, 3.9x measured
 
 2 of 4 ranks"""
@@ -191,4 +191,4 @@ rank 2 · straggler for 12 min
 
 
 def test_a_job_without_ranks_has_none_to_describe():
-    assert describe(of_job(job_body()), NOW) == ["demo: no rank has told anything yet; it is new"]
+    assert describe(of_job(job_body()), NOW) == ["demo: no rank has reported yet; it is new"]

@@ -5,11 +5,11 @@ import json
 from heterotp_api.trainer_status import TrainerRank
 from heterotp_cli.verbs.describe import as_json
 from heterotp_cli.verbs.view import Advice, JobView, RankView, of_job, of_run, places_of
-from support.cli_views import EMULATED, REASON, SINCE, balancing, job_body, job_status, rank, relieved, run_status
+from support.cli_views import EMULATED, REASON, SINCE, balanced_job, balancing, job_body, job_status, rank, run_status
 
 
 def test_a_job_is_seen_with_its_ranks():
-    view = of_job(relieved())
+    view = of_job(balanced_job())
     assert (view.name, view.namespace, view.state, view.attempt, view.rank_count) == (
         "demo",
         "default",
@@ -73,12 +73,12 @@ def test_conditions_that_hold_are_told():
     def condition(kind, status, message):
         return {"type": kind, "status": status, "reason": "R", "message": message}
 
-    told = [
+    reported = [
         condition("Straggling", "True", "rank 2 is slow"),
         condition("ReplacementAdvised", "False", "drain it"),
         condition("Running", "True", "all ranks train"),
     ]
-    view = of_job(job_body(job_status(conditions=told)))
+    view = of_job(job_body(job_status(conditions=reported)))
     assert view.advice == (Advice("Straggling", "rank 2 is slow"),)
     assert view.message == ""
     ended = of_job(job_body(job_status(phase="Failed", conditions=[condition("Failed", "True", "it broke")])))
@@ -86,12 +86,12 @@ def test_conditions_that_hold_are_told():
 
 
 def test_the_slowest_come_first_and_unknown_ones_last():
-    told = job_status(rank(1, slowdown=None), rank(3, slowdown=1.51), rank(2, slowdown=1.5))
-    assert [each.rank for each in of_job(job_body(told)).by_slowdown] == [2, 3, 0, 1]
+    reported = job_status(rank(1, slowdown=None), rank(3, slowdown=1.51), rank(2, slowdown=1.5))
+    assert [each.rank for each in of_job(job_body(reported)).by_slowdown] == [2, 3, 0, 1]
 
 
 def test_a_run_is_seen_like_a_job():
-    told = TrainerRank(
+    reported = TrainerRank(
         rank=3,
         tp_rank=3,
         device="cuda:NVIDIA H100",
@@ -100,7 +100,7 @@ def test_a_run_is_seen_like_a_job():
         injected_slowdown=4.0,
         injection_problem="no clock",
     )
-    status = run_status(told, reason="why", control_error="control.json: is not JSON", saved_seconds=2.5)
+    status = run_status(reported, reason="why", control_error="control.json: is not JSON", saved_seconds=2.5)
     groups = [{"name": "fast", "processesPerPod": 3, "device": EMULATED}, {"name": "slow"}]
     view = of_run(status, groups, "running")
     assert (view.name, view.state, view.rank_count, view.reason) == ("demo", "running", 4, "why")
@@ -112,7 +112,7 @@ def test_a_run_is_seen_like_a_job():
     )
     seen = view.ranks[3]
     assert (seen.group, seen.device, seen.slowdown, seen.columns_in) == ("slow", "NVIDIA H100", 4.0, 7)
-    assert (seen.injected, seen.relieved, seen.injection_problem) == (True, False, "no clock")
+    assert (seen.injected, seen.has_reduced_work, seen.injection_problem) == (True, False, "no clock")
     assert view.ranks[0].device == "emulated 0.02 TFLOPS"
 
 
@@ -133,7 +133,7 @@ def test_places_are_numbered_group_by_group():
 
 
 def test_json_has_the_names_of_the_api_and_null_for_what_is_not_known():
-    told = json.loads(json.dumps(as_json(of_job(relieved()))))
-    assert (told["name"], told["appliedGeneration"], told["message"]) == ("demo", 3, "")
-    assert (told["ranks"][2]["injectedSlowdown"], told["ranks"][2]["columnsIn"]) == (4.0, None)
+    reported = json.loads(json.dumps(as_json(of_job(balanced_job()))))
+    assert (reported["name"], reported["appliedGeneration"], reported["message"]) == ("demo", 3, "")
+    assert (reported["ranks"][2]["injectedSlowdown"], reported["ranks"][2]["columnsIn"]) == (4.0, None)
     assert [each["name"] for each in as_json([JobView("a"), JobView("b")])] == ["a", "b"]

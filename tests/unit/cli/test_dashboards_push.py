@@ -30,7 +30,7 @@ class Server:
 
     def call(self, method, path, **body):
         headers = {"Authorization": f"Bearer {self._token}"}
-        return requests.request(method, f"{self.url}/api{path}", json=body or None, headers=headers, timeout=30)
+        return requests.request(method, f"{self.url}/api{path}", json=body or None, headers=headers, timeout=240)
 
     def board(self, uid):
         return self.call("GET", f"/dashboards/uid/{uid}").json()

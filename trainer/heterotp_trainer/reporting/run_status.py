@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from heterotp_api.report import run_report
 from heterotp_api.summary import summary
 from heterotp_api.trainer_status import TrainerRank, TrainerState, TrainerStatus
 
@@ -312,29 +313,5 @@ class RunStatus:
         }
 
     def report(self) -> dict[str, Any]:
-        """Return report.json: stable keys, documented in docs/report.md."""
-        status = self.status()
-        keys = ("share", "computeSeconds", "matmulSeconds", "unitSeconds", "fixedSeconds", "waitSeconds")
-        balance = ("relativeSpeed", "prunedRatio", "migratedRatio", "injectedSlowdown", "measuredSlowdown")
-        ranks = [rank.model_dump(by_alias=True) for rank in status.ranks]
-        return {
-            "job": self.job,
-            "state": status.state,
-            "attempt": self.attempt,
-            "iterations": status.iteration,
-            "epochs": status.epoch,
-            "trainLoss": status.loss,
-            "testAccuracy": status.accuracy,
-            "iterationSeconds": summary(self.step_seconds),
-            "limitIterationSeconds": status.limit_iteration_seconds,
-            "predictedIterationSeconds": status.predicted_iteration_seconds,
-            "strategy": status.strategy,
-            "decisionId": status.decision_id,
-            "reason": status.reason,
-            "emulated": self.emulated,
-            "ranks": [
-                {"rank": rank["rank"], "group": self.groups[rank["rank"]]}
-                | {key: rank[key] for key in (*keys, *balance)}
-                for rank in ranks
-            ],
-        }
+        """Return report.json, whose keys docs/report.md documents."""
+        return run_report(self.status(), self.groups, summary(self.step_seconds)).document()

@@ -7,7 +7,7 @@ import signal
 import pytest
 from heterotp_api.names import EXIT_STOPPED
 from heterotp_api.trainer_status import TrainerStatus
-from heterotp_cli.verbs.explain import explain
+from heterotp_cli.verbs.explanation import explain
 from heterotp_cli.verbs.view import of_run
 from support.balancing_gang import CHI4, LONG, body, sabotaged, tell
 from support.launched import Launched

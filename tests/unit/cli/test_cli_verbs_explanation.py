@@ -2,26 +2,37 @@
 
 import pytest
 from heterotp_api.trainer_status import TrainerRank
-from heterotp_cli.verbs.explain import WAITS, explain
+from heterotp_cli.verbs.explanation import WAITS, explain
 from heterotp_cli.verbs.view import Advice, JobView, of_job, of_run
-from support.cli_views import INJECTED, NOW, RELIEVED, SLOW, balancing, job_body, job_status, rank, relieved, run_status
+from support.cli_views import (
+    INJECTED,
+    NOW,
+    REDUCED_WORK,
+    SLOW,
+    balanced_job,
+    balancing,
+    job_body,
+    job_status,
+    rank,
+    run_status,
+)
 
 NOTHING = {"predictedIterationSeconds": None, "untouchedIterationSeconds": None, "savedSeconds": None, "reason": None}
 
 
-def said(view):
+def paragraph(view):
     return explain(view, NOW, "kubectl heterotp policy demo")
 
 
 def of_status(*ranks, **more):
-    return said(of_job(job_body(job_status(*ranks, **more))))
+    return paragraph(of_job(job_body(job_status(*ranks, **more))))
 
 
 def test_a_straggler_that_a_policy_relieves():
-    assert said(of_job(relieved())) == (
+    assert paragraph(of_job(balanced_job())) == (
         "Rank 2 (group fast, node node-2) slows demo: its matrix products take 4.0 times as long as those of a normal "
-        "rank, for 12 min now. That is on purpose: injections ask for 4.0x, and 3.9x is measured. SEMI deletes 40.1 % "
-        "and lets other ranks compute 33.6 % of rank 2's columns. An iteration takes 349 ms now, as predicted "
+        "rank, for 12 min now. That is on purpose: injections ask for 4.0x (3.9x measured). SEMI takes columns "
+        "from rank 2 (40.1 % deleted, 33.6 % computed by other ranks). An iteration takes 349 ms now, as predicted "
         "(351 ms). Without it an iteration would take 871 ms, 2.5 times as long, and doing nothing would cost 68 s "
         "over the 130 iterations to come; 12 min saved so far."
     )
@@ -72,30 +83,30 @@ def test_that_no_policy_is_in_force_is_said_once():
 
 
 def test_several_stragglers():
-    slow = [rank(n, **{**SLOW, "slowdown": 2.0 + n}, **RELIEVED) for n in range(4)]
+    slow = [rank(n, **{**SLOW, "slowdown": 2.0 + n}, **REDUCED_WORK) for n in range(4)]
     slow[0] = rank(0, **SLOW, prunedRatio=0.5)
     slow[1] = rank(1, **{**SLOW, "slowdown": 2.0}, migratedRatio=0.25)
     text = of_status(*slow, balancing=balancing())
     assert text.startswith(
         "Ranks 3, 0, 2 and 1 slow demo: their matrix products take up to 5.0 times as long as those of a normal rank. "
-        "SEMI deletes 40.1 % and lets other ranks compute 33.6 % of rank 3's columns; deletes 50.0 % of rank 0's "
-        "columns; deletes 40.1 % and lets other ranks compute 33.6 % of rank 2's columns; and from 1 more. "
+        "SEMI takes columns from rank 3 (40.1 % deleted, 33.6 % computed by other ranks), rank 0 (50.0 % deleted), "
+        "rank 2 (40.1 % deleted, 33.6 % computed by other ranks) and 1 more. "
     )
 
 
 @pytest.mark.parametrize(
     ("ranks", "words"),
     [
-        ([rank(2, injectedSlowdown=2.0)], "On purpose, injections ask for 2.0x on rank 2, not measured yet."),
-        ([rank(2, **SLOW, injectedSlowdown=2.0)], "That is on purpose: injections ask for 2.0x, not measured yet."),
+        ([rank(2, injectedSlowdown=2.0)], "On purpose, injections ask for 2.0x on rank 2 (not measured yet)."),
+        ([rank(2, **SLOW, injectedSlowdown=2.0)], "That is on purpose: injections ask for 2.0x (not measured yet)."),
         (
             [rank(3, **SLOW), rank(2, **INJECTED)],
-            "On purpose, injections ask for 4.0x on rank 2, and 3.9x is measured.",
+            "On purpose, injections ask for 4.0x on rank 2 (3.9x measured).",
         ),
         (
             [rank(n, **SLOW, **INJECTED) for n in range(4)],
-            "That is on purpose: injections ask for 4.0x on rank 0, and 3.9x is measured; 4.0x on rank 1, and 3.9x is "
-            "measured; 4.0x on rank 2, and 3.9x is measured; and 1 more.",
+            "That is on purpose: injections ask for 4.0x on rank 0 (3.9x measured), 4.0x on rank 1 (3.9x "
+            "measured), 4.0x on rank 2 (3.9x measured) and 1 more.",
         ),
     ],
     ids=["not slow yet", "not measured yet", "another rank", "many"],
@@ -105,11 +116,11 @@ def test_who_is_slowed_on_purpose(ranks, words):
 
 
 def test_a_device_that_cannot_follow_an_injection():
-    told = TrainerRank(
+    reported = TrainerRank(
         rank=1, tp_rank=1, device="cpu", injected_slowdown=4.0, measured_slowdown=1.5, injection_problem="too short"
     )
-    assert "injections ask for 4.0x on rank 1, and 1.5x is measured (too short)." in said(
-        of_run(run_status(told), [], "running")
+    assert "injections ask for 4.0x on rank 1 (1.5x measured: too short)." in paragraph(
+        of_run(run_status(reported), [], "running")
     )
 
 
@@ -128,17 +139,17 @@ def test_a_device_that_cannot_follow_an_injection():
     ids=str,
 )
 def test_what_came_of_it(changes, words):
-    assert words in of_status(rank(2, **SLOW, **RELIEVED), balancing=balancing(**changes))
+    assert words in of_status(rank(2, **SLOW, **REDUCED_WORK), balancing=balancing(**changes))
 
 
 def test_work_taken_from_a_rank_that_is_not_slow():
     assert of_status(rank(2, prunedRatio=0.5), balancing=balancing()).startswith(
-        "No rank of demo is a straggler. SEMI deletes 50.0 % of rank 2's columns. "
+        "No rank of demo is a straggler. SEMI takes columns from rank 2 (50.0 % deleted). "
     )
 
 
 def test_without_an_end_no_remaining_cost_is_said():
-    text = of_status(rank(2, **SLOW, **RELIEVED), balancing=balancing(), training={"totalIterations": None})
+    text = of_status(rank(2, **SLOW, **REDUCED_WORK), balancing=balancing(), training={"totalIterations": None})
     assert text.endswith("871 ms, 2.5 times as long; 12 min saved so far.")
 
 
@@ -157,7 +168,7 @@ def test_without_an_end_no_remaining_cost_is_said():
     ids=["not yet", "refused"],
 )
 def test_a_change_that_does_not_hold(changes, words):
-    text = of_status(rank(2, **SLOW, **RELIEVED), balancing=balancing(**changes))
+    text = of_status(rank(2, **SLOW, **REDUCED_WORK), balancing=balancing(**changes))
     assert text.endswith(words)
     assert ("is published" in text) == (words.startswith("Generation"))
 
@@ -208,7 +219,7 @@ def test_advice_of_the_operator():
     ids=lambda value: value.state if isinstance(value, JobView) else "",
 )
 def test_a_job_that_does_not_train(view, text):
-    assert said(view) == text
+    assert paragraph(view) == text
 
 
 def test_a_job_that_trains_and_waits():

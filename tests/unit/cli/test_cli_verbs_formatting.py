@@ -1,7 +1,7 @@
-"""Durations, ratios and ranks as people write and read them."""
+"""Durations and ratios as people write and read them."""
 
 import pytest
-from heterotp_cli.verbs.formatting import duration, listed, parse_duration, ranks_text, ratio, seconds_since, times
+from heterotp_cli.verbs.formatting import duration, parse_duration, ratio, seconds_since, times
 
 
 @pytest.mark.parametrize(
@@ -35,34 +35,17 @@ def test_what_is_no_duration_is_refused(text):
         (266400, "3 d 2 h"),
     ],
 )
-def test_durations_are_said(seconds, text):
+def test_durations_as_text(seconds, text):
     assert duration(seconds) == text
 
 
 @pytest.mark.parametrize(("value", "text"), [(None, "-"), (4.04, "4.0x"), (250, "250x"), (1000, "1000x")])
-def test_ratios_are_said(value, text):
+def test_ratios_as_text(value, text):
     assert ratio(value) == text
 
 
-def test_times_are_said():
+def test_times_as_text():
     assert (times(2.34), times(250.2)) == ("2.3 times", "250 times")
-
-
-def test_lists_are_said():
-    assert (listed(["a"]), listed(["a", "b"]), listed(["a", "b", "c"])) == ("a", "a and b", "a, b and c")
-
-
-@pytest.mark.parametrize(
-    ("ranks", "text"),
-    [
-        ([3], "rank 3"),
-        ([1, 3], "ranks 1 and 3"),
-        (range(6), "ranks 0, 1, 2, 3, 4 and 5"),
-        (range(9), "ranks 0, 1, 2, 3, 4, 5 and 3 more"),
-    ],
-)
-def test_ranks_are_named_one_by_one_as_long_as_they_are_few(ranks, text):
-    assert ranks_text(list(ranks)) == text
 
 
 def test_seconds_since_a_time_of_the_api():

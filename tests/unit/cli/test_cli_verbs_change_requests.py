@@ -5,7 +5,7 @@ import shlex
 import pytest
 from heterotp_api.policy import BalancingSettings
 from heterotp_cli.errors import BadInput
-from heterotp_cli.verbs import change_requests as orders
+from heterotp_cli.verbs import change_requests
 from heterotp_cli.verbs.view import places_of
 
 PLACES = places_of([{"name": "fast", "processesPerPod": 3}, {"name": "slow"}])
@@ -22,22 +22,27 @@ PLACES = places_of([{"name": "fast", "processesPerPod": 3}, {"name": "slow"}])
     ],
 )
 def test_the_same_targets_have_the_same_name(given, name):
-    assert orders.injection_name("demo", orders.aim(*given)) == name
+    assert change_requests.injection_name("demo", change_requests.rank_selector(*given)) == name
 
 
 def test_a_long_name_is_cut_and_stays_its_own():
-    names = [orders.injection_name("demo", orders.aim(range(count), [], [])) for count in (200, 201)]
+    names = [
+        change_requests.injection_name("demo", change_requests.rank_selector(range(count), [], []))
+        for count in (200, 201)
+    ]
     assert [len(name) <= 253 for name in names] == [True, True]
     assert names[0] != names[1]
 
 
 def test_one_kind_of_target():
     with pytest.raises(BadInput, match=r"^--rank 3 --group slow: give one kind of --rank, --group and --node$"):
-        orders.aim([3], ["slow"], [])
+        change_requests.rank_selector([3], ["slow"], [])
 
 
 def test_an_injection_says_what_was_asked_and_no_more():
-    made = orders.injection("demo", "team", orders.aim([3], [], []), orders.slow(4.0, "10m", "spin"))
+    made = change_requests.injection(
+        "demo", "team", change_requests.rank_selector([3], [], []), change_requests.slowdown_request(4.0, "10m", "spin")
+    )
     assert made.dump()["metadata"] == {
         "name": "demo-rank-3",
         "namespace": "team",
@@ -73,7 +78,12 @@ def test_an_injection_says_what_was_asked_and_no_more():
 )
 def test_a_wrong_option_is_one_line(ranks, chi, length, mode, line):
     with pytest.raises(BadInput) as error:
-        orders.injection("demo", "default", orders.aim(ranks, [], []), orders.slow(chi, length, mode))
+        change_requests.injection(
+            "demo",
+            "default",
+            change_requests.rank_selector(ranks, [], []),
+            change_requests.slowdown_request(chi, length, mode),
+        )
     assert str(error.value) == line
 
 
@@ -86,27 +96,38 @@ def test_a_wrong_option_is_one_line(ranks, chi, length, mode, line):
     ],
 )
 def test_a_target_that_the_job_does_not_have(given, line):
-    made = orders.injection("demo", "default", orders.aim(*given), orders.slow(4.0, None, None))
+    made = change_requests.injection(
+        "demo", "default", change_requests.rank_selector(*given), change_requests.slowdown_request(4.0, None, None)
+    )
     with pytest.raises(BadInput) as error:
-        orders.struck(made.spec.targets, PLACES, {0: "n0"})
+        change_requests.target_ranks(made.spec.targets, PLACES, {0: "n0"})
     assert str(error.value) == line
 
 
 def test_targets_of_the_job_are_its_ranks():
-    made = orders.injection("demo", "default", orders.aim([], ["fast"], []), orders.slow(4.0, None, None))
-    assert orders.struck(made.spec.targets, PLACES, None) == [0, 1, 2]
+    made = change_requests.injection(
+        "demo",
+        "default",
+        change_requests.rank_selector([], ["fast"], []),
+        change_requests.slowdown_request(4.0, None, None),
+    )
+    assert change_requests.target_ranks(made.spec.targets, PLACES, None) == [0, 1, 2]
 
 
 def test_a_policy_says_what_was_asked_and_no_more():
-    wished = orders.wish("semi", 0.1, ("semi.timeTolerance=1e-3", "window=7", "semi.zero.selection=Rd"), 4)
-    assert wished.given == {
+    request = change_requests.policy_request(
+        "semi", 0.1, ("semi.timeTolerance=1e-3", "window=7", "semi.zero.selection=Rd"), 4
+    )
+    assert request.given == {
         "strategy": "SEMI",
         "maxPrunedShare": 0.1,
         "semi": {"timeTolerance": 0.001, "zero": {"selection": "Rd"}},
         "window": 7,
     }
-    assert wished.words() == "SEMI (maxPrunedShare 0.1, semi.timeTolerance 0.001, semi.zero.selection Rd, window 7)"
-    assert orders.wish("none", None, (), 4).words() == "None"
+    assert (
+        request.description() == "SEMI (maxPrunedShare 0.1, semi.timeTolerance 0.001, semi.zero.selection Rd, window 7)"
+    )
+    assert change_requests.policy_request("none", None, (), 4).description() == "None"
 
 
 @pytest.mark.parametrize(
@@ -155,7 +176,7 @@ def test_a_policy_says_what_was_asked_and_no_more():
 )
 def test_a_wrong_policy_is_one_line(strategy, share, sets, line):
     with pytest.raises(BadInput) as error:
-        orders.wish(strategy, share, sets, 4)
+        change_requests.policy_request(strategy, share, sets, 4)
     assert str(error.value) == line
 
 
@@ -172,7 +193,7 @@ def test_a_wrong_policy_is_one_line(strategy, share, sets, line):
     ],
 )
 def test_settings_can_be_asked_for_again(settings, options):
-    assert orders.options_of(BalancingSettings.model_validate(settings)) == options
+    assert change_requests.options_of(BalancingSettings.model_validate(settings)) == options
     words = shlex.split(options)
-    again = orders.wish(words[1], None, tuple(words[3::2]), 4)
+    again = change_requests.policy_request(words[1], None, tuple(words[3::2]), 4)
     assert again.settings == BalancingSettings.model_validate(settings)
