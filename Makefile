@@ -30,9 +30,8 @@ demo: setup ## train a ViT on real digits over four unequal ranks, here
 test: setup ## every test, on a real API server and a real kind cluster that it starts and stops itself
 	@tools/test.sh
 
-test-fast: setup ## what needs no cluster: unit and distributed tests
-	@tools/prometheus.sh
-	@$(PY) -m pytest -q tests/unit tests/distributed
+test-fast: setup ## unit and distributed tests: what needs no cluster; the chart's only where helm is built
+	@tools/test.sh fast
 
 check: setup ## format, lint, types, import rules, generated files
 	@tools/check.sh
