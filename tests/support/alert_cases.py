@@ -277,7 +277,9 @@ OPERATORS = {
     ),
     "one in ten reconciles fails": AlertCase(ERRORS, handled(0.1), {14: [], 17: [Firing(KIND.labels, "10%")]}),
     "one in fifty reconciles fails": AlertCase(ERRORS, handled(0.02), {40: []}),
-    "reconciles beyond the last bucket": AlertCase(SLOW, handled(0, slow=True), {14: [], 17: [Firing(KIND.labels, "10s")]}),
+    "reconciles beyond the last bucket": AlertCase(
+        SLOW, handled(0, slow=True), {14: [], 17: [Firing(KIND.labels, "10s")]}
+    ),
     "quick reconciles": AlertCase(SLOW, handled(0), {40: []}),
 }
 
