@@ -24,7 +24,7 @@ stage() { # NAME COMMAND...: run it, note its time, remember and return its fail
 }
 
 report() { # the time of each stage and what failed; ends the script
-  printf '%s' "$times"
+  printf '%s' "$times" | tee ${STAGE_TIMES:+"$STAGE_TIMES"}
   [ -z "$failed" ] || { echo "failed: ${failed#; }" >&2; exit 1; }
   exit 0
 }
