@@ -10,9 +10,8 @@ from pathlib import Path
 
 from heterotp_api.names import Env
 from support.forking import forkable, rank_of
+from support.patience import PATIENCE_SECONDS
 from support.rank_server import rank_server
-
-DEADLINE_SECONDS = 90
 
 
 def free_port(count=1):
@@ -89,7 +88,7 @@ class Launched:
     def wait(self):
         """Return the exit code; nothing of the gang is left."""
         try:
-            return self.process.wait(DEADLINE_SECONDS)
+            return self.process.wait(PATIENCE_SECONDS)
         finally:
             self.kill()
 
@@ -128,13 +127,13 @@ class Launched:
 
     def until(self, what, holds):
         """Wait until a condition holds; the log goes into the failure."""
-        deadline = time.monotonic() + DEADLINE_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline:
             if value := holds():
                 return value
             assert self.process.poll() is None, f"the gang ended before: {what}\n{self.text()}"
             time.sleep(0.05)
-        raise AssertionError(f"not within {DEADLINE_SECONDS} s: {what}\n{self.text()}")
+        raise AssertionError(f"not within {PATIENCE_SECONDS} s: {what}\n{self.text()}")
 
     def reach(self, iteration):
         """Wait until an iteration is in the history."""

@@ -106,7 +106,7 @@ def test_a_dead_rank_ends_the_gang_and_leaves_nothing(launch):
 
 
 def test_a_hanging_rank_ends_the_gang_within_the_timeout(launch):
-    run = launch(spec(2, iterations=LONG, collectiveTimeoutSeconds=3))
+    run = launch(spec(2, iterations=LONG, collectiveTimeoutSeconds=6))
     run.reach(3)
     os.kill(run.ranks()[1], signal.SIGSTOP)
     assert run.wait() != 0
