@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 CRDS := charts/heterotp/templates/crds
 CLUSTER := tools/cluster
 
-.PHONY: help setup demo test test-fast check format generate docs lock cluster-up cluster-down cluster-load images
+.PHONY: help setup demo test test-fast test-bare check format generate docs lock cluster-up cluster-down cluster-load images
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -30,9 +30,11 @@ demo: setup ## train a ViT on real digits over four unequal ranks, here
 test: setup ## every test, on a real API server and a real kind cluster that it starts and stops itself
 	@tools/test.sh
 
-test-fast: setup ## what needs no cluster: unit and distributed tests
-	@tools/prometheus.sh
-	@$(PY) -m pytest -q tests/unit tests/distributed
+test-fast: setup ## unit and distributed tests: what needs no cluster; the chart's only where helm is built
+	@tools/test.sh fast
+
+test-bare: ## `make demo` and `make test` in a fresh clone with empty caches, with the time of each step
+	@tools/test-bare.sh
 
 check: setup ## format, lint, types, import rules, generated files
 	@tools/check.sh

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,27 +9,24 @@ from typing import Any
 
 import pytest
 from support.launched import Launched
+from support.patience import PATIENCE_SECONDS
 from support.places import RANK_SCRIPTS
+from support.rank_server import Forked, rank_server
 
-DEADLINE_SECONDS = 120.0
 POLL_SECONDS = 0.05
 
 Gang = Callable[[str, int], list[dict[str, Any]]]
 
 
-def _start(script: str, rank: int, ranks: int, folder: Path) -> subprocess.Popen[bytes]:
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "OMP_NUM_THREADS": "1"}
-    log = (folder / f"rank{rank}.log").open("wb")
-    command = [sys.executable, str(RANK_SCRIPTS / script), str(rank), str(ranks), str(folder)]
-    try:
-        return subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT)
-    finally:
-        log.close()
+def _start(script: str, rank: int, ranks: int, folder: Path) -> Forked:
+    arguments = [str(RANK_SCRIPTS / script), str(rank), str(ranks), str(folder)]
+    with (folder / f"rank{rank}.log").open("wb") as log:
+        return rank_server().start(arguments, os.environ, log.fileno())
 
 
-def _wait(processes: list[subprocess.Popen[bytes]]) -> str:
-    """Return "" when all ranks ended well, else what went wrong; whoever still runs is killed."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
+def _wait(processes: list[Forked]) -> str:
+    """Return "" when all ranks ended well, else what went wrong; ranks that still run are killed."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
     try:
         while True:
             codes = [process.poll() for process in processes]
@@ -41,7 +36,7 @@ def _wait(processes: list[subprocess.Popen[bytes]]) -> str:
             if None not in codes:
                 return ""
             if time.monotonic() > deadline:
-                return f"not done after {DEADLINE_SECONDS} s: ranks {[r for r, c in enumerate(codes) if c is None]}"
+                return f"not done after {PATIENCE_SECONDS} s: ranks {[r for r, c in enumerate(codes) if c is None]}"
             time.sleep(POLL_SECONDS)
     finally:
         for process in processes:

@@ -11,6 +11,7 @@ import pytest
 from support.cluster_job import Space, logs
 from support.guardian import Guardian
 from support.kube import MERGE, Kube, until
+from support.patience import PATIENCE_SECONDS
 from support.places import BIN, ROOT
 
 SYSTEM = "heterotp-system"
@@ -80,21 +81,21 @@ class Release:
         self.helm(
             *("upgrade", "--install", RELEASE, str(ROOT / "charts" / "heterotp"), "--create-namespace"),
             *("--set", "image.tag=dev,trainerImage.tag=dev", "--set-json", f"extraEnv={json.dumps(extra)}"),
-            *("--wait", "--timeout", "120s"),
+            *("--wait", "--timeout", f"{PATIENCE_SECONDS:.0f}s"),
         )
-        until("an operator leads", self.leader, 60, 0.2)
+        until("an operator leads", self.leader, every=0.2)
 
     def scale(self, replicas):
         """Run so many operators, and wait until they do."""
         path = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/{RELEASE}-operator"
         self.kube.request("PATCH", path, {"spec": {"replicas": replicas}}, MERGE)
-        until(lambda: f"{replicas} operators: {list(self.pods())}", lambda: len(self.pods()) == replicas, 60, 0.2)
+        until(lambda: f"{replicas} operators: {list(self.pods())}", lambda: len(self.pods()) == replicas, every=0.2)
         if replicas:
-            until("an operator leads", self.leader, 60, 0.2)
+            until("an operator leads", self.leader, every=0.2)
 
     def uninstall(self):
-        self.helm("uninstall", RELEASE, "--wait", "--timeout", "60s")
-        until(lambda: f"no operator pods: {list(self.pods())}", lambda: not self.pods(), 30, 0.2)
+        self.helm("uninstall", RELEASE, "--wait", "--timeout", f"{PATIENCE_SECONDS:.0f}s")
+        until(lambda: f"no operator pods: {list(self.pods())}", lambda: not self.pods(), every=0.2)
 
     def pods(self):
         return {pod["metadata"]["name"]: pod for pod in self.kube.list("pods", SYSTEM, OPERATORS)}

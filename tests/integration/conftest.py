@@ -13,6 +13,7 @@ import pytest
 from heterotp_api.crd import crds
 from support.guardian import Guardian
 from support.kube import Kube, KubeError, make_namespace, until
+from support.patience import PATIENCE_SECONDS
 from support.places import ROOT, RUN
 from support.proxy import Proxy
 
@@ -171,12 +172,12 @@ class OperatorProcess:
         return self._ended()
 
     def _ended(self):
-        code = self.process.wait(30)
+        code = self.process.wait(PATIENCE_SECONDS)
         self.guardian.forget(self.process.pid)
         return code
 
     def fetch(self, path):
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=PATIENCE_SECONDS) as answer:
             return answer.read().decode()
 
 

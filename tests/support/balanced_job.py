@@ -5,6 +5,7 @@ import json
 from heterotp_api import names
 from support.gang import Gang, job
 from support.kube import Kube, until
+from support.patience import PATIENCE_SECONDS
 from support.rank_zero import RankZero
 
 
@@ -30,7 +31,7 @@ class Run(Gang):
         except ValueError:  # a test damaged it
             return {}
 
-    def follows(self, seconds=20.0, **balancing):
+    def follows(self, seconds=PATIENCE_SECONDS, **balancing):
         """Wait until the ranks follow this, and the status says so."""
         until(
             lambda: f"{self.name} follows {balancing}: {self.control} {self.status.get('balancing')}",
@@ -69,7 +70,7 @@ class Thing:
         found = next((c for c in self.status.get("conditions", ()) if c["type"] == kind), {})
         return found.get("status"), found.get("reason"), found.get("message")
 
-    def says(self, seconds=20.0, **wanted):
+    def says(self, seconds=PATIENCE_SECONDS, **wanted):
         until(lambda: f"{self.name} says {wanted}: {self.status}", lambda: self._says(wanted), seconds)
         return self.status
 

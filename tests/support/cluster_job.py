@@ -5,6 +5,7 @@ import time
 
 from heterotp_api import names
 from support.kube import Kube, KubeError, until
+from support.patience import PATIENCE_SECONDS
 
 METRICS_PORT = 9400
 SMALL = {"hiddenSize": 32, "depth": 1, "heads": 4, "patchSize": 4, "ffnRatio": 4}  # the pace is the device's
@@ -82,7 +83,7 @@ class Space:
         self.kube.create(thing.plural, self.name, body)
         return thing
 
-    def remove(self, seconds=60):
+    def remove(self, seconds=PATIENCE_SECONDS):
         """Delete the namespace and wait until its pods are gone, so that the next test has the machine."""
         for each in self.kube.list("heterotpjobs", self.name):
             self.kube.delete("heterotpjobs", self.name, each["metadata"]["name"])
@@ -177,7 +178,7 @@ class Job:
                 self.losses[document["iteration"]] = document["loss"]
         return document
 
-    def trained(self, attempt, iteration, seconds=60):
+    def trained(self, attempt, iteration, seconds=PATIENCE_SECONDS):
         """Wait until rank 0 of an attempt has done so many iterations; return its status document."""
 
         def check():
@@ -188,7 +189,7 @@ class Job:
 
         return until(lambda: f"attempt {attempt} at iteration {iteration}: {self.status}", check, seconds, 0.1)
 
-    def reaches(self, seconds=90, **wanted):
+    def reaches(self, seconds=PATIENCE_SECONDS, **wanted):
         """Wait until the status has these values; return it. A job that failed is waited for no longer."""
         deadline = time.monotonic() + seconds
         while True:

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 from heterotp_api import names
 from support.kube import until
+from support.patience import PATIENCE_SECONDS
 
 
 def groups_of(pods, **container):
@@ -69,15 +70,15 @@ class Gang:
         return [child["metadata"]["name"] for child in self.children()]
 
     # waiting
-    def phase(self, wanted, seconds=30.0):
+    def phase(self, wanted, seconds=PATIENCE_SECONDS):
         until(lambda: f"{self.name} is {wanted}: {self.status}", lambda: self.status.get("phase") == wanted, seconds)
         return self
 
-    def waits_for(self, wanted, seconds=30.0):
+    def waits_for(self, wanted, seconds=PATIENCE_SECONDS):
         what = lambda: f"{self.name} waits for {wanted!r}: {self.status}"  # noqa: E731
         until(what, lambda: self.status.get("waitingFor", "") == wanted, seconds)
 
-    def attempt(self, number, seconds=30.0):
+    def attempt(self, number, seconds=PATIENCE_SECONDS):
         """Wait until all pods of this attempt, and no others, are there; return them."""
 
         def complete():

@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import quote, urlencode, urlsplit
 
 import yaml
+from support.patience import PATIENCE_SECONDS
 
 GROUP = "/apis/heterotp.io/v1alpha1"
 MERGE = "application/merge-patch+json"
@@ -64,8 +65,8 @@ class Kube:
     def _connect(self):
         host = urlsplit(self.server).netloc
         if self._context is None:
-            return http.client.HTTPConnection(host, timeout=30)
-        return http.client.HTTPSConnection(host, timeout=30, context=self._context)
+            return http.client.HTTPConnection(host, timeout=PATIENCE_SECONDS)
+        return http.client.HTTPSConnection(host, timeout=PATIENCE_SECONDS, context=self._context)
 
     def request(self, method, path, body=None, content_type="application/json"):
         """Return the answer's object."""
@@ -135,7 +136,7 @@ class Kube:
         return self.request("DELETE", self.path(plural, namespace, name), body)
 
 
-def until(what, check, seconds=30.0, every=0.05):
+def until(what, check, seconds=PATIENCE_SECONDS, every=0.05):
     """Return check()'s first true value; fail saying what was waited for and what there was."""
     deadline = time.monotonic() + seconds
     while True:

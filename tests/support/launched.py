@@ -9,8 +9,9 @@ import time
 from pathlib import Path
 
 from heterotp_api.names import Env
-
-DEADLINE_SECONDS = 90
+from support.forking import forkable, rank_of
+from support.patience import PATIENCE_SECONDS
+from support.rank_server import rank_server
 
 
 def free_port(count=1):
@@ -50,7 +51,8 @@ def spec(ranks=2, groups=None, checkpoint=None, **training):
 class Launched:
     """One pod's launcher and what it wrote."""
 
-    def __init__(self, workdir, body, attempt=1, command=(), **environ):
+    def __init__(self, workdir, body, attempt=1, command=(), forked=True, **environ):
+        """Start it; forked: from the rank server where that can stand for it (see support.forking)."""
         self.workdir = Path(workdir)
         self.workdir.mkdir(parents=True, exist_ok=True)
         ranks = body["tensorParallelDegree"]
@@ -73,10 +75,12 @@ class Launched:
         }
         self.log = self.workdir / f"log-{attempt}"
         arguments = [sys.executable, "-m", "heterotp_trainer.launch", *(["--", *command] if command else [])]
+        environ = {**os.environ, **settings}
         with self.log.open("w") as log:
-            self.process = subprocess.Popen(
-                arguments, env={**os.environ, **settings}, stdout=log, stderr=subprocess.STDOUT
-            )
+            if forked and forkable(arguments, environ):
+                self.process = rank_server().start(arguments[1:], environ, log.fileno())
+            else:
+                self.process = subprocess.Popen(arguments, env=environ, stdout=log, stderr=subprocess.STDOUT)
 
     def text(self):
         return self.log.read_text()
@@ -84,7 +88,7 @@ class Launched:
     def wait(self):
         """Return the exit code; nothing of the gang is left."""
         try:
-            return self.process.wait(DEADLINE_SECONDS)
+            return self.process.wait(PATIENCE_SECONDS)
         finally:
             self.kill()
 
@@ -114,23 +118,22 @@ class Launched:
                 parent = (entry / "stat").read_text().rsplit(")", 1)[1].split()[1]
                 if parent != str(self.process.pid):
                     continue
-                environ = dict(
-                    item.split("=", 1) for item in (entry / "environ").read_text().split("\0") if "=" in item
-                )
-                found[int(environ["RANK"])] = int(entry.name)
-            except (OSError, KeyError, IndexError):
+            except (OSError, IndexError):
                 continue
+            rank = rank_of(int(entry.name))
+            if rank is not None:
+                found[rank] = int(entry.name)
         return [found[rank] for rank in sorted(found)]
 
     def until(self, what, holds):
         """Wait until a condition holds; the log goes into the failure."""
-        deadline = time.monotonic() + DEADLINE_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline:
             if value := holds():
                 return value
             assert self.process.poll() is None, f"the gang ended before: {what}\n{self.text()}"
             time.sleep(0.05)
-        raise AssertionError(f"not within {DEADLINE_SECONDS} s: {what}\n{self.text()}")
+        raise AssertionError(f"not within {PATIENCE_SECONDS} s: {what}\n{self.text()}")
 
     def reach(self, iteration):
         """Wait until an iteration is in the history."""

@@ -11,8 +11,7 @@ from typing import Any
 import requests
 import yaml
 from support.board_queries import get
-
-STARTING_SECONDS = 60
+from support.patience import PATIENCE_SECONDS
 
 
 class PrometheusServer:
@@ -40,7 +39,7 @@ class PrometheusServer:
         with (self._directory / "prometheus.log").open("ab") as log:
             command = [_program("prometheus"), *flags]
             self._process = subprocess.Popen(command, cwd=self._directory, stdout=log, stderr=log)
-        deadline = time.monotonic() + STARTING_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not self._ready():
             if time.monotonic() > deadline or self._process.poll() is not None:
                 raise AssertionError(
@@ -50,7 +49,7 @@ class PrometheusServer:
 
     def _ready(self) -> bool:
         try:
-            return requests.get(f"{self.url}/-/ready", timeout=5).status_code == 200
+            return requests.get(f"{self.url}/-/ready", timeout=PATIENCE_SECONDS).status_code == 200
         except requests.ConnectionError:
             return False
 
@@ -58,7 +57,7 @@ class PrometheusServer:
         """Stop, and wait for its end."""
         if self._process is not None:
             self._process.terminate()
-            self._process.wait(timeout=30)
+            self._process.wait(timeout=PATIENCE_SECONDS)
             self._process = None
 
     def record(self, rules: str, start: int, end: int, step: int) -> None:

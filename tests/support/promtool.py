@@ -55,7 +55,7 @@ class Firing:
 
 
 @dataclass(frozen=True)
-class ReshardProblem:
+class AlertCase:
     """A story: series, and by minute the alerts that must be there (none: silence) or the values of expressions."""
 
     alert: str
@@ -107,7 +107,7 @@ def _filled(text: str, firing: Firing) -> str:
     return filled
 
 
-def run(rules: str, cases: list[ReshardProblem], directory: Path) -> subprocess.CompletedProcess[str]:
+def run(rules: str, cases: list[AlertCase], directory: Path) -> subprocess.CompletedProcess[str]:
     """Return what `promtool test rules` says of the cases."""
     program = shutil.which("promtool")
     assert program, "promtool is missing: tools/prometheus.sh installs it"

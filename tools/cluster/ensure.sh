@@ -1,6 +1,7 @@
 #!/bin/bash
 # Bring up what is missing, and nothing that is there.
 #   ensure.sh programs     kubectl, helm, kind, etcd, kube-apiserver ... (Go; 8 minutes cold)
+#   ensure.sh has-programs exit 0 where they are built and of these sources
 #   ensure.sh kind         ... Docker, node image, cluster
 #   ensure.sh kubeconfig   print the cluster's kubeconfig path
 #   ensure.sh bin          print the folder of kubectl, helm, kind ..., for your PATH
@@ -10,12 +11,13 @@ config=$RUN/kind-$CLUSTER_NAME.kubeconfig
 
 checksum() { cat "$@" | sha256sum | cut -c1-16; }
 
+# sources: the checksum of our Go code and of the versions; where it changes all is built anew
+sources() { cd "$HERE" && checksum programs.sh go/go.mod go/cmd/*/*.go <(echo "$KUBE_VERSION"); }
+has_programs() { [ "$(cat "$BIN/.built" 2>/dev/null)" = "$(sources)" ] && [ -x "$BIN/helm" ]; }
 programs() {
-  # the sources' checksum: a change in our Go code or versions builds anew
-  local sum; sum=$(cd "$HERE" && checksum programs.sh go/go.mod go/cmd/*/*.go <(echo "$KUBE_VERSION"))
-  [ "$(cat "$BIN/.built" 2>/dev/null)" = "$sum" ] && [ -x "$BIN/helm" ] && return
+  has_programs && return
   "$HERE/programs.sh" >&2
-  echo "$sum" >"$BIN/.built"
+  sources >"$BIN/.built"
 }
 
 engine() {
@@ -49,6 +51,7 @@ up() {
 
 case ${1:-kind} in
 programs) programs ;;
+has-programs) has_programs ;;
 kubeconfig) echo "$config" ;;
 bin) echo "$BIN" ;;
 kind)

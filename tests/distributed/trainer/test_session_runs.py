@@ -27,7 +27,7 @@ def test_unequal_groups_train_to_the_end_and_report(launch):
         {"name": "slow", "pods": 1, "relativeSpeed": 0.25},
     ]
     tell(launch.workdir, 1, "None")  # equal processors would soon get equal shares
-    run = launch(spec(3, groups, iterations=12, gradientClip=1.0))
+    run = launch(spec(3, groups, iterations=12, gradientClip=1.0), forked=False)
     assert run.wait() == 0, run.text()
     report = run.read("report.json")
     assert set(report) == set(RunReport(job="demo", state="failed", attempt=1).document())
@@ -106,7 +106,7 @@ def test_a_dead_rank_ends_the_gang_and_leaves_nothing(launch):
 
 
 def test_a_hanging_rank_ends_the_gang_within_the_timeout(launch):
-    run = launch(spec(2, iterations=LONG, collectiveTimeoutSeconds=3))
+    run = launch(spec(2, iterations=LONG, collectiveTimeoutSeconds=6))
     run.reach(3)
     os.kill(run.ranks()[1], signal.SIGSTOP)
     assert run.wait() != 0
@@ -114,7 +114,7 @@ def test_a_hanging_rank_ends_the_gang_within_the_timeout(launch):
 
 
 def test_ranks_die_with_their_launcher(launch):
-    run = launch(spec(2, iterations=LONG))
+    run = launch(spec(2, iterations=LONG), forked=False)
     run.reach(3)
     ranks = run.ranks()
     assert len(ranks) == 2

@@ -82,11 +82,11 @@ class Prometheus:
     def firing(self):
         return {found["metric"]["alertname"] for found in self.ask('ALERTS{alertstate="firing"}')}
 
-    def fires(self, alert, seconds=60):
-        until(lambda: f"{alert} fires: {self.ask('ALERTS')}", lambda: alert in self.firing(), seconds, 0.3)
+    def fires(self, alert):
+        until(lambda: f"{alert} fires: {self.ask('ALERTS')}", lambda: alert in self.firing(), every=0.3)
 
-    def resolves(self, alert, seconds=90):
-        until(lambda: f"{alert} resolves: {self.ask('ALERTS')}", lambda: alert not in self.firing(), seconds, 0.3)
+    def resolves(self, alert):
+        until(lambda: f"{alert} resolves: {self.ask('ALERTS')}", lambda: alert not in self.firing(), every=0.3)
 
 
 class Story:

@@ -20,10 +20,8 @@ def struck(thing):
     return tuple(sorted(row["rank"] for row in thing.status.get("ranks", ()) if row.get("since")))
 
 
-def phase(thing, wanted, seconds=60):
-    until(
-        lambda: f"{thing.name} is {wanted}: {thing.status}", lambda: thing.status.get("phase") == wanted, seconds, 0.2
-    )
+def phase(thing, wanted):
+    until(lambda: f"{thing.name} is {wanted}: {thing.status}", lambda: thing.status.get("phase") == wanted, every=0.2)
 
 
 def test_turns_starts_and_stops(space):

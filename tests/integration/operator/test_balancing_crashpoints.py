@@ -117,7 +117,7 @@ def test_every_crash_point_leads_to_the_same_end(kube, kubeconfig, operator, pro
 
 def ended_well(life, case):
     """Wait until all that a life leaves behind is as expected: statuses and the pod's note come one after the other."""
-    until(lambda: f"{case}: {life.end()}", lambda: life.end() == EXPECTED, 20)
+    until(lambda: f"{case}: {life.end()}", lambda: life.end() == EXPECTED)
 
 
 def killed_after(number, kind, life, operator, proxy):
@@ -126,10 +126,10 @@ def killed_after(number, kind, life, operator, proxy):
     proxy.arm(number, lambda: os.kill(pid, signal.SIGKILL), kind)
     life.change()
     what = lambda: f"write {number} of {kind} or the end: {proxy.writes} {[t.status for t in life.things]}"  # noqa: E731
-    until(what, lambda: operator.process.poll() is not None or life.settled(), 60)
+    until(what, lambda: operator.process.poll() is not None or life.settled())
     died = proxy.disarm()
     if died:
         operator._ended()
         operator.start()
-        until(what, life.settled, 60)
+        until(what, life.settled)
     return died

@@ -287,7 +287,7 @@ def test_what_does_not_fit_into_a_configmap_stays_out_and_is_told(run, inject, k
     everyone = {"jobRef": {"name": "wide-job"}, "targets": {"workerGroups": ["a"]}}
     many = [inject(f"fill-{n:03}", **everyone) for n in range(130)]
     full = lambda: many[-1].status.get("message", "")  # noqa: E731
-    until(lambda: f"the last one is told: {many[-1].status}", lambda: "is full" in full(), 60, 0.5)
+    until(lambda: f"the last one is told: {many[-1].status}", lambda: "is full" in full(), every=0.5)
     listed = len(wide.control["injections"])
     assert 80 < listed < 130
     configmap = kube.get("configmaps", NAMESPACE, names.control_name("wide-job"))

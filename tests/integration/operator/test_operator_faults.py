@@ -71,7 +71,7 @@ def test_a_watch_that_ends_with_a_server_error_ends_the_process_and_the_next_one
     running = gang()
     running.run_all(1)
     proxy.end_watches("pods", 500)
-    until("the operator leaves", lambda: operator.process.poll() is not None, 30)
+    until("the operator leaves", lambda: operator.process.poll() is not None)
     assert operator.process.returncode != 0, operator.log.read_text()
     running.end_all(1)
     operator.start()
@@ -138,7 +138,7 @@ def test_a_token_that_is_refused_for_a_moment_is_read_again(operator, proxy, gan
 
     proxy.fault = unauthorized
     proxy.end_watches("pods")
-    until("a watch was refused", lambda: refused, 30)
+    until("a watch was refused", lambda: refused)
     ends_well(running)
     assert (running.status["attempt"], running.status["restarts"]) == (1, 0)
 
@@ -178,11 +178,11 @@ def test_of_two_operators_one_works_and_a_frozen_one_never_writes_again(new_oper
     until("the second waits", lambda: "heterotp_operator_leader 0.0" in answered(second))
 
     os.kill(first.process.pid, signal.SIGSTOP)
-    until("the second leads", lambda: leader(kube) == "second", 30)
+    until("the second leads", lambda: leader(kube) == "second")
     running.end(running.pods(1)[1], 1)
     running.run_all(2)
     os.kill(first.process.pid, signal.SIGCONT)
-    until("the first leaves", lambda: first.process.poll() is not None, 30)
+    until("the first leaves", lambda: first.process.poll() is not None)
     assert first.process.returncode == 1
     ends_well(running, 2)
     assert second.stop() == 0, second.log.read_text()

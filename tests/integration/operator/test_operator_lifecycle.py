@@ -201,7 +201,7 @@ def test_a_pod_on_a_lost_node_is_forced_after_its_grace(gang, kube):
     kube.delete("pods", NAMESPACE, first["metadata"]["name"], gracePeriodSeconds=1)
     lost.waits_for("PodsTerminating")
     assert first["metadata"]["name"] in lost.condition("Restarting")["message"]
-    lost.attempt(2, seconds=90)  # no kubelet is there to remove it
+    lost.attempt(2)  # no kubelet is there to remove it
 
 
 def expired(job, waited_for):
@@ -263,7 +263,7 @@ def test_a_quota_is_waited_for(gang, kube):
         assert "exceeded quota: none" in poor.condition("Created")["message"]
     finally:
         kube.delete("resourcequotas", NAMESPACE, "none")
-    poor.attempt(1, seconds=60)
+    poor.attempt(1)
     until(lambda: f"it was made: {poor.status}", lambda: poor.condition("Created")["status"] == "True")
 
 

@@ -78,7 +78,7 @@ def described(linear):
 def main(rank: int, ranks: int, folder: Path) -> None:
     torch.set_num_threads(1)
     store = dist.FileStore(str(folder / "store"), ranks)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=timedelta(seconds=60))
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=timedelta(seconds=180))
     tp = context(dist.group.WORLD, rank, UnitPlan.from_speeds([1.0, 0.6, 0.8][:ranks], HEADS, UNITS))
     assigner = ColumnAssigner(layers(tp), tp)
     # drawn for every linear by itself, so that no two linears give away the same columns

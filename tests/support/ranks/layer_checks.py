@@ -157,7 +157,7 @@ def check_vit(
 def main(rank: int, ranks: int, folder: Path) -> None:
     torch.set_num_threads(1)
     store = dist.FileStore(str(folder / "store"), ranks)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=timedelta(seconds=60))
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=timedelta(seconds=180))
     group = dist.group.WORLD
     results: dict[str, dict[str, float]] = {}
     for name, plan in plans(ranks).items():

@@ -195,7 +195,7 @@ def check_there_and_back(group, rank: int, ranks: int) -> dict[str, float]:
 def main(rank: int, ranks: int, folder: Path) -> None:
     torch.set_num_threads(1)
     store = dist.FileStore(str(folder / "store"), ranks)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=timedelta(seconds=60))
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=timedelta(seconds=180))
     group = dist.group.WORLD
     results = {f"{name} {n}": check_training(group, rank, ranks, n, r) for name, r in RECIPES.items() for n in range(2)}
     results["flat block"] = check_flat_block(group, rank, ranks)

@@ -277,7 +277,7 @@ def main(rank: int, ranks: int, folder: Path) -> None:
     group = None
     if ranks > 1:
         store = dist.FileStore(str(folder / "store"), ranks)
-        dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=timedelta(seconds=60))
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=timedelta(seconds=180))
         group = dist.group.WORLD
     results: dict[str, dict[str, float]] = {}
     for parallel in ("column", "row"):

@@ -1,0 +1,54 @@
+"""What tests need besides Python: markers say it, and what is missing ends the test run before its first test.
+
+A test has the marker of its folder (unit, distributed, integration, e2e) and those of the helpers that it imports.
+"""
+
+import os
+import shutil
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+from support.places import BIN, ROOT
+
+HELPERS = {
+    "support.rendered_chart": "helm",
+    "support.promtool": "prometheus",
+    "support.prometheus_server": "prometheus",
+}
+BUILT = {
+    "helm": ["helm"],
+    "integration": ["etcd", "kube-apiserver", "kube-controller-manager", "kubectl"],
+    "e2e": ["helm", "kubectl"],
+}
+INSTALLED = {"prometheus": ["prometheus", "promtool"]}
+KUBECONFIG = "HETEROTP_KIND_KUBECONFIG"
+
+
+@cache
+def markers(path: Path, module: ModuleType) -> frozenset[str]:
+    """Return the markers of the tests of a file."""
+    imported = {getattr(value, "__module__", None) for value in vars(module).values()}
+    helpers = {marker for helper, marker in HELPERS.items() if helper in imported}
+    return frozenset({path.relative_to(ROOT / "tests").parts[0], *helpers})
+
+
+def missing(needed: Iterable[str]) -> str:
+    """Return one line that names what is missing for tests with these markers and how to get it; "" for nothing."""
+    needed = set(needed)
+    built = _absent(BUILT, needed, lambda name: os.access(BIN / name, os.X_OK))
+    installed = _absent(INSTALLED, needed, lambda name: shutil.which(name) is not None)
+    found = []
+    if built:
+        found.append(f"missing in {BIN}: {', '.join(built)}; `tools/cluster/ensure.sh programs` builds them with Go")
+    if installed:
+        found.append(f"missing in PATH: {', '.join(installed)}; `tools/prometheus.sh` installs them")
+    if "e2e" in needed and not Path(os.environ.get(KUBECONFIG) or "/nowhere").is_file():
+        found.append(f"{KUBECONFIG} names no file; run `make test`, or `make cluster-up` and export it")
+    return "; ".join(found)
+
+
+def _absent(programs, needed, there):  # type: ignore[no-untyped-def]
+    names = dict.fromkeys(name for marker, each in programs.items() if marker in needed for name in each)
+    return [name for name in names if not there(name)]
