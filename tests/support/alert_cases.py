@@ -1,7 +1,7 @@
-"""What Prometheus sees, and which alerts fire then: for promtool."""
+"""Input series for promtool, and the alerts that must fire on them."""
 
 from heterotp_dashboards.queries import IMBALANCE, SLOWDOWN
-from support.promtool import Case, Firing, counter, gauge, named
+from support.promtool import AlertCase, Firing, counter, gauge, named
 
 JOB = {"namespace": "team-a", "heterotpjob": "vit"}
 PHASE = "heterotp_operator_job_status_phase"
@@ -12,7 +12,7 @@ def of_rank(rank, **labels):
     return {**JOB, "rank": str(rank), "node": f"node-{rank}", **labels}
 
 
-def told(rank, shown):
+def fires(rank, shown):
     return Firing(of_rank(rank), shown)
 
 
@@ -33,12 +33,12 @@ def rank(number, matmul, work=1.0, level="full", minutes=60):
 
 
 def gone(series):
-    """Return the series of a target that is there no more at their end."""
+    """Return the series of a target that disappears at their end."""
     return {name: f"{path} stale" for name, path in series.items()}
 
 
 def moved_to_another_node(number, matmul, since):
-    """Return the series of a rank that is there from a minute on, on node 9."""
+    """Return the series of a rank that runs on node 9 from a minute on."""
     return {
         name.replace(f"node-{number}", "node-9"): f"{gauge((None, since))} {path}"
         for name, path in rank(number, matmul, minutes=60 - since).items()
@@ -55,7 +55,7 @@ def phases(*stages):
 
 
 def handled(errors, slow=False):
-    """Return the operator's series with this share of errors, and with reconciles beyond the last bucket or not."""
+    """Return the operator's series with this share of errors; slow: all reconciles exceed the last bucket."""
     series = {
         named("heterotp_operator_reconcile_total", **OPERATOR, kind="HeteroTPJob", result=result): counter((share, 60))
         for result, share in (("success", 1 - errors), ("error", errors))
@@ -72,19 +72,19 @@ KIND = Firing({"kind": "HeteroTPJob"})
 
 STRAGGLER = "HeteroTPJobStragglerUnmitigated"
 STRAGGLERS = {
-    "one of three is slow, then well": Case(
+    "one of three is slow, then recovers": AlertCase(
         STRAGGLER,
         {**THREE, **rank(2, [(0.2, 40), (0.1, 20)])},
-        {10: [], 12: [told(2, "2.0")], 44: [told(2, "1.5")], 55: []},
+        {10: [], 12: [fires(2, "2.0")], 44: [fires(2, "1.5")], 55: []},
         {(12, SLOWDOWN): {CHI[0]: 1, CHI[1]: 1, CHI[2]: 2}},
     ),
-    "two of three are slow: the fastest is the measure": Case(
+    "two of three are slow: the fastest is the measure": AlertCase(
         STRAGGLER,
         {**rank(0, 0.1), **rank(1, 0.2), **rank(2, 0.2)},
         {20: []},
         {(20, SLOWDOWN): {CHI[0]: 1, CHI[1]: 2, CHI[2]: 2}},
     ),
-    "balancing took half of its work: as slow, but holds nobody up": Case(
+    "balancing took half of its work: still slow, but no rank waits": AlertCase(
         STRAGGLER,
         {**THREE, **rank(2, 0.1, work=0.5)},
         {5: [], 20: [], 50: []},
@@ -93,23 +93,23 @@ STRAGGLERS = {
             (20, IMBALANCE): {named(IMBALANCE, heterotpjob="vit", namespace="team-a"): 1},
         },
     ),
-    "level basic: no work units, no chi": Case(
+    "level basic: no work units, no chi": AlertCase(
         STRAGGLER,
         {**rank(0, 0.1, level="basic"), **rank(1, 0.1, level="basic"), **rank(2, 0.2, level="basic")},
-        {10: [], 12: [told(2, "1.4")]},
+        {10: [], 12: [fires(2, "1.4")]},
         {(12, SLOWDOWN): {}},
     ),
-    "a restart left the slow node behind: nobody else is accused": Case(
+    "a restart moved the rank off the slow node: no alert on another rank": AlertCase(
         STRAGGLER,
         {**THREE, **gone(rank(2, 0.2, minutes=20)), **moved_to_another_node(2, 0.1, 21)},
-        {19: [told(2, "2.0")], 31: []},
+        {19: [fires(2, "2.0")], 31: []},
         {
             (22, f"round({SLOWDOWN}, 0.01)"): {
                 CHI[n].removeprefix(SLOWDOWN).replace("node-2", "node-9"): 1 for n in range(3)
             }
         },
     ),
-    "a rank that gave all its work away has no chi": Case(
+    "a rank without work has no chi": AlertCase(
         STRAGGLER,
         {**THREE, **rank(2, 0.0, work=0.0)},
         {20: []},
@@ -120,7 +120,7 @@ STRAGGLERS = {
 LAST = "heterotp_last_iteration_timestamp_seconds"
 STALLED = "HeteroTPJobStalled"
 STALLS = {
-    "iterations end after 5 minutes, and go on later": Case(
+    "iterations stop after 5 minutes and continue later": AlertCase(
         STALLED,
         {
             named(LAST, **of_rank(0)): f"0+30x10 {gauge((300, 20))} 1530+30x40",
@@ -128,10 +128,10 @@ STALLS = {
         },
         {16: [], 18: [Firing(JOB, "13m 0s")], 27: []},
     ),
-    "suspended jobs do not stall": Case(
+    "suspended jobs do not stall": AlertCase(
         STALLED, {named(LAST, **of_rank(0)): gauge((300, 60)), **phases(("Suspended", 60))}, {30: [], 50: []}
     ),
-    "restores for two minutes while another replica of the operator takes over": Case(
+    "restores for two minutes while another replica of the operator takes over": AlertCase(
         STALLED,
         {
             named(LAST, **of_rank(0)): gauge((0, 4), (240, 56)),
@@ -140,7 +140,7 @@ STALLS = {
         },
         {3.5: [], 6: []},
     ),
-    "never an iteration since it runs": Case(
+    "no iteration since the job runs": AlertCase(
         STALLED,
         {named(LAST, **of_rank(0)): gauge((0, 60)), **phases(("Pending", 30), ("Running", 30))},
         {35: [], 41: [], 43: [Firing(JOB, "10m 0s")]},
@@ -149,7 +149,7 @@ STALLS = {
 
 GENERATION = "heterotp_policy_generation"
 POLICY = {
-    "two generations, then one": Case(
+    "two generations, then one": AlertCase(
         "HeteroTPJobPolicyDiverged",
         {
             named(GENERATION, **of_rank(0)): gauge((3, 10), (4, 50)),
@@ -157,7 +157,7 @@ POLICY = {
         },
         {9: [], 14: [], 16: [Firing(JOB, "4")], 31: []},
     ),
-    "three decisions a minute, then none": Case(
+    "three decisions a minute, then none": AlertCase(
         "HeteroTPJobPolicyFlapping",
         {
             named("heterotp_policy_updates_total", **JOB, strategy="ZERO"): counter((0.02, 50), (0, 40)),
@@ -165,7 +165,7 @@ POLICY = {
         },
         {20: [], 40: [Firing(JOB, "45")], 75: []},
     ),
-    "0.6 pruned for long, then 0.1": Case(
+    "0.6 pruned for long, then 0.1": AlertCase(
         "HeteroTPJobPruningHigh",
         {
             named("heterotp_pruned_ratio", **of_rank(1)): gauge((0.6, 60), (0.1, 60)),
@@ -175,7 +175,7 @@ POLICY = {
     ),
 }
 
-POLICY["0.9 pruned for 20 minutes, then over"] = Case(
+POLICY["0.9 pruned for 20 minutes, then over"] = AlertCase(
     "HeteroTPJobPruningHigh",
     {named("heterotp_pruned_ratio", **of_rank(1)): gauge((0.9, 20), (None, 60))},
     {15: [], 35: [], 50: []},
@@ -195,20 +195,22 @@ def pruned(ratio):
 
 LEARNING = {
     **{
-        f"a loss of {value}": Case(
+        f"a loss of {value}": AlertCase(
             LOSS,
             {named("heterotp_loss", **JOB, split="train"): gauge((0.5, 10), (value, 10), (0.4, 10))},
             {9: [], 10: [Firing({**JOB, "split": "train"}, shown)], 25: []},
         )
         for value, shown in (("NaN", "NaN"), ("Inf", "+Inf"))
     },
-    "worse while pruned, then better": Case(
+    "accuracy drops while pruned, then recovers": AlertCase(
         ACCURACY,
         {**accuracy((0.9, 30), (0.85, 60), (0.9, 90)), **pruned(0.2)},
         {20: [], 55: [], 65: [Firing(JOB, "5%")], 120: []},
     ),
-    "worse, but nothing is pruned": Case(ACCURACY, {**accuracy((0.9, 30), (0.85, 150)), **pruned(0)}, {90: []}),
-    "an older run of this name was better": Case(
+    "accuracy drops, but nothing is pruned": AlertCase(
+        ACCURACY, {**accuracy((0.9, 30), (0.85, 150)), **pruned(0)}, {90: []}
+    ),
+    "an older run of this name was better": AlertCase(
         ACCURACY,
         {**accuracy((0.9, 30), (None, 150)), **accuracy((None, 40), (0.5, 140), instance="b"), **pruned(0.2)},
         {90: []},
@@ -223,7 +225,7 @@ def iterations(*ranks, stages=((1, 60),)):
 EXPECTED = {named("heterotp_world_ranks", **of_rank(0)): gauge((3, 60))}
 MISSING, RANKS, PENDING = "HeteroTPJobMetricsMissing", "HeteroTPJobRanksMissing", "HeteroTPJobStuckPending"
 PRESENCE = {
-    "runs, but nothing is scraped until minute 30": Case(
+    "runs, but nothing is scraped until minute 30": AlertCase(
         MISSING,
         {
             **phases(("Pending", 5), ("Running", 55)),
@@ -231,8 +233,8 @@ PRESENCE = {
         },
         {4: [], 14: [], 16: [Firing(JOB)], 31: []},
     ),
-    "runs and is scraped": Case(MISSING, {**phases(("Running", 60)), **iterations(0)}, {30: []}),
-    "rank 2 does not report until minute 20": Case(
+    "runs and is scraped": AlertCase(MISSING, {**phases(("Running", 60)), **iterations(0)}, {30: []}),
+    "rank 2 does not report until minute 20": AlertCase(
         RANKS,
         {
             **EXPECTED,
@@ -242,19 +244,19 @@ PRESENCE = {
         },
         {4: [], 6: [Firing(JOB, "2")], 21: []},
     ),
-    "rank 0, which knows how many there should be, does not report": Case(
+    "rank 0, which reports the number of ranks, is missing": AlertCase(
         RANKS, {**iterations(1, 2), **phases(("Running", 60))}, {4: [], 6: [Firing(JOB, "2")]}
     ),
-    "the operator is not scraped": Case(RANKS, {**EXPECTED, **iterations(0, 1)}, {4: [], 6: [Firing(JOB, "2")]}),
-    "ranks come one by one while it starts": Case(
+    "the operator is not scraped": AlertCase(RANKS, {**EXPECTED, **iterations(0, 1)}, {4: [], 6: [Firing(JOB, "2")]}),
+    "ranks appear one by one while the job starts": AlertCase(
         RANKS, {**EXPECTED, **iterations(0, 1), **phases(("Starting", 60))}, {30: []}
     ),
-    "to and fro between Pending and Starting, then it runs": Case(
+    "changes between Pending and Starting, then runs": AlertCase(
         PENDING,
         phases(("Pending", 20), ("Starting", 5), ("Pending", 10), ("Restarting", 5), ("Running", 20)),
         {29: [], 31: [Firing(JOB)], 39: [Firing(JOB)], 41: []},
     ),
-    "two replicas of the operator tell of one job": Case(
+    "two replicas of the operator report one job": AlertCase(
         PENDING,
         {named(PHASE, **JOB, phase="Pending", instance=each): gauge((1, 60)) for each in "ab"},
         {29: [], 31: [Firing(JOB)]},
@@ -264,21 +266,23 @@ PRESENCE = {
 ABSENT = "HeteroTPOperatorAbsent"
 ERRORS, SLOW = "HeteroTPOperatorHandlerErrors", "HeteroTPOperatorHandlerSlow"
 OPERATORS = {
-    "gone after 10 minutes, back at 40": Case(
+    "absent after 10 minutes, present at 40": AlertCase(
         ABSENT,
         {named("up", **OPERATOR): gauge((1, 10), (0, 30), (1, 20))},
         {9: [], 24: [], 26: [Firing({})], 41: []},
     ),
-    "never there": Case(ABSENT, {named("up", job="else"): gauge((1, 60))}, {14: [], 16: [Firing({})]}),
-    "one of two replicas is enough": Case(
+    "never present": AlertCase(ABSENT, {named("up", job="else"): gauge((1, 60))}, {14: [], 16: [Firing({})]}),
+    "one of two replicas is enough": AlertCase(
         ABSENT,
         {named("up", **OPERATOR): gauge((0, 60)), named("up", job="heterotp-operator", instance="b"): gauge((1, 60))},
         {30: []},
     ),
-    "one in ten reconciles fails": Case(ERRORS, handled(0.1), {14: [], 17: [Firing(KIND.labels, "10%")]}),
-    "one in fifty reconciles fails": Case(ERRORS, handled(0.02), {40: []}),
-    "reconciles beyond the last bucket": Case(SLOW, handled(0, slow=True), {14: [], 17: [Firing(KIND.labels, "10s")]}),
-    "quick reconciles": Case(SLOW, handled(0), {40: []}),
+    "one in ten reconciles fails": AlertCase(ERRORS, handled(0.1), {14: [], 17: [Firing(KIND.labels, "10%")]}),
+    "one in fifty reconciles fails": AlertCase(ERRORS, handled(0.02), {40: []}),
+    "reconciles beyond the last bucket": AlertCase(
+        SLOW, handled(0, slow=True), {14: [], 17: [Firing(KIND.labels, "10s")]}
+    ),
+    "quick reconciles": AlertCase(SLOW, handled(0), {40: []}),
 }
 
 CASES = {**STRAGGLERS, **STALLS, **POLICY, **LEARNING, **PRESENCE, **OPERATORS}
