@@ -1,1 +1,1 @@
-"""Dashboards, recording rules and alerts as code; `generate` writes what is checked in."""
+"""Dashboards, recording rules and alerts as code; `generate` writes the checked-in files."""

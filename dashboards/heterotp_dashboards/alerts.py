@@ -1,4 +1,4 @@
-"""Alerts: few, about what a person can act on, with every number an argument."""
+"""Alerts: few, each with an action for the reader; every threshold is an argument."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ PRESENT = f"count by ({JOB}) (count by ({JOB}, rank) (heterotp_iterations_total)
 
 @dataclass(frozen=True)
 class Thresholds:
-    """What alerts compare with and how long they wait; text, since an expression of Helm may stand for each."""
+    """Thresholds and waiting times of the alerts, as text: each may be a Helm expression."""
 
     slowdown: str = "1.5"
     imbalance: str = "1.2"
@@ -50,9 +50,9 @@ def alerting(limits: Thresholds, operator_job: str) -> tuple[Group, ...]:
 
 
 def straggler_unmitigated(limits: Thresholds) -> Alert:
-    """A slow rank that holds the others up; one that balancing has relieved is as slow, but holds nobody up.
+    """Return the alert on a slow rank that delays the job, which a rank with reduced work does not.
 
-    Jobs with `metrics.level: basic` have no chi; there it is a rank that takes longer than the average one.
+    Jobs with `metrics.level: basic` have no chi; for them a rank above the average time fires.
     """
     return Alert(
         "HeteroTPJobStragglerUnmitigated",
@@ -62,16 +62,16 @@ def straggler_unmitigated(limits: Thresholds) -> Alert:
         severity="warning",
         wait=limits.straggler_for,
         linger=limits.straggler_keep_firing_for,
-        summary=f"Rank {{{{ $labels.rank }}}} of {THE_JOB} is slow and holds the others up.",
+        summary=f"Rank {{{{ $labels.rank }}}} of {THE_JOB} is slow and delays the job.",
         description='Rank {{ $labels.rank }} on {{ $labels.node }} takes {{ $value | printf "%.1f" }} times as long as '
         "the fastest rank for its share (metrics.level basic: as the average rank). "
-        f"The other ranks of {THE_JOB} wait for it, and balancing does not make up for it.",
+        f"The other ranks of {THE_JOB} wait for it; balancing does not compensate for it.",
         board=frame.STRAGGLER,
     )
 
 
 def stalled(limits: Thresholds) -> Alert:
-    """A job that runs while no iteration ends: the last one is long ago, or there never was one (the gauge is 0)."""
+    """Return the alert on a running job without a recent iteration; the gauge is 0 before the first one."""
     last = "heterotp_last_iteration_timestamp_seconds"
     running = series("heterotp_operator_job_status_phase", phase("Running"))
     seconds = limits.stalled_seconds
@@ -84,14 +84,14 @@ def stalled(limits: Thresholds) -> Alert:
         f"and on ({JOB}) {in_phase('Running')}",
         severity="critical",
         wait="2m",
-        summary=f"{THE_JOB} runs, but no iteration ends.",
+        summary=f"{THE_JOB} is Running, but no iteration ends.",
         description=f"No rank of {THE_JOB} has ended an iteration for {{{{ $value | humanizeDuration }}}} or more.",
         board=frame.STRAGGLER,
     )
 
 
 def policy_diverged(limits: Thresholds) -> Alert:
-    """Ranks that follow different control documents compute different things."""
+    """Return the alert on ranks that follow different generations of the control document."""
     generation = "heterotp_policy_generation"
     return Alert(
         "HeteroTPJobPolicyDiverged",
@@ -100,19 +100,19 @@ def policy_diverged(limits: Thresholds) -> Alert:
         wait=limits.policy_diverged_for,
         summary=f"Ranks of {THE_JOB} follow different policies.",
         description=f"Some ranks of {THE_JOB} follow generation {{{{ $value }}}} of the control document, others an "
-        "older one. A change takes effect on all ranks at one iteration, so this should not be.",
+        "older one. A change takes effect on all ranks at the same iteration, so this is a fault.",
         board=frame.STRAGGLER,
     )
 
 
 def policy_flapping(limits: Thresholds) -> Alert:
-    """Decisions that follow each other so fast that none can pay."""
+    """Return the alert on decisions that are too frequent to save time."""
     return Alert(
         "HeteroTPJobPolicyFlapping",
         f"sum by ({JOB}) (increase(heterotp_policy_updates_total[15m])) > {limits.policy_updates}",
         severity="warning",
         wait="15m",
-        summary=f"Balancing of {THE_JOB} changes its mind all the time.",
+        summary=f"Balancing of {THE_JOB} changes its plan too often.",
         description=f'{{{{ $value | printf "%.0f" }}}} decisions in 15 minutes for {THE_JOB}: ranks change speed '
         "faster than balancing can follow, or the policy's thresholds are too narrow.",
         board=frame.STRAGGLER,
@@ -120,35 +120,35 @@ def policy_flapping(limits: Thresholds) -> Alert:
 
 
 def pruning_high(limits: Thresholds) -> Alert:
-    """A rank of which half the work has been left out for long: training on less of the model than people think."""
+    """Return the alert on a rank with half of its work pruned for a long time."""
     return Alert(
         "HeteroTPJobPruningHigh",
         f"max by ({JOB}, rank) (avg_over_time(heterotp_pruned_ratio[30m])) > {limits.pruned_ratio}\n"
-        f"and on ({JOB}, rank) heterotp_pruned_ratio",  # of ranks that are still there
+        f"and on ({JOB}, rank) heterotp_pruned_ratio",  # only ranks that are still scraped
         severity="info",
         wait=limits.pruned_for,
-        summary=f"Much of rank {{{{ $labels.rank }}}} of {THE_JOB} is pruned, and has been for long.",
-        description=f"{{{{ $value | humanizePercentage }}}} of what rank {{{{ $labels.rank }}}} of {THE_JOB} should "
-        "compute was left out over the last 30 minutes. RESHARD or AUTO would move the work without loss.",
+        summary=f"A large share of rank {{{{ $labels.rank }}}} of {THE_JOB} has long been pruned.",
+        description=f"{{{{ $value | humanizePercentage }}}} of the work of rank {{{{ $labels.rank }}}} of {THE_JOB} "
+        "was pruned over the last 30 minutes. RESHARD or AUTO would move the work without loss.",
         board=frame.STRAGGLER,
     )
 
 
 def loss_not_finite() -> Alert:
-    """A loss of NaN or infinity never comes back."""
+    """Return the alert on a loss of NaN or infinity, which does not recover."""
     return Alert(
         "HeteroTPJobLossNotFinite",
         "heterotp_loss != heterotp_loss or abs(heterotp_loss) == +Inf",
         severity="critical",
         summary=f"The loss of {THE_JOB} is not a number.",
-        description=f"The {{{{ $labels.split }}}} loss of {THE_JOB} is {{{{ $value }}}}: what it computes from now on "
-        "is of no use. Go back to a checkpoint from before.",
+        description=f"The {{{{ $labels.split }}}} loss of {THE_JOB} is {{{{ $value }}}}: further training is "
+        "useless. Restore an earlier checkpoint.",
         board=frame.STRAGGLER,
     )
 
 
 def accuracy_dropped(limits: Thresholds) -> Alert:
-    """Accuracy below its best while work is pruned; best and now are of one pod, so an older run does not count."""
+    """Return the alert on an accuracy drop while work is pruned; best and current value are of the same pod."""
     accuracy = 'heterotp_accuracy_ratio{split="eval"}'
     return Alert(
         "HeteroTPJobAccuracyDropped",
@@ -156,7 +156,7 @@ def accuracy_dropped(limits: Thresholds) -> Alert:
         f"and on ({JOB}) max by ({JOB}) (heterotp_pruned_ratio) > 0",
         severity="warning",
         wait="30m",
-        summary=f"{THE_JOB} gets worse while work is pruned.",
+        summary=f"Accuracy of {THE_JOB} drops while work is pruned.",
         description=f"Accuracy of {THE_JOB} is {{{{ $value | humanizePercentage }}}} below its best of the last 6 "
         "hours, and a rank is pruned. A lower maxPrunedShare, or RESHARD, costs time instead of accuracy.",
         board=frame.STRAGGLER,
@@ -164,20 +164,21 @@ def accuracy_dropped(limits: Thresholds) -> Alert:
 
 
 def metrics_missing(limits: Thresholds) -> Alert:
-    """A running job that Prometheus knows nothing of."""
+    """Return the alert on a running job without any series in Prometheus."""
     return Alert(
         "HeteroTPJobMetricsMissing",
         f"{in_phase('Running')}\nunless on ({JOB}) {PRESENT}",
         severity="warning",
         wait=limits.metrics_missing_for,
         summary=f"No metrics arrive from {THE_JOB}.",
-        description=f"{THE_JOB} runs, but none of its ranks is scraped: boards and the other alerts are blind to it.",
+        description=f"{THE_JOB} is Running, but none of its ranks is scraped: boards and other "
+        "alerts have no data of it.",
         board=frame.OPERATOR,
     )
 
 
 def ranks_missing(limits: Thresholds) -> Alert:
-    """Ranks that do not report while others do; how many there should be is rank 0's to say, if it is there."""
+    """Return the alert on missing ranks; rank 0 reports the expected number."""
     expected = f"max by ({JOB}) (heterotp_world_ranks)"
     return Alert(
         "HeteroTPJobRanksMissing",
@@ -186,40 +187,41 @@ def ranks_missing(limits: Thresholds) -> Alert:
         severity="warning",
         wait=limits.ranks_missing_for,
         summary=f"Some ranks of {THE_JOB} do not report.",
-        description=f"Metrics of only {{{{ $value }}}} ranks of {THE_JOB} arrive. A slow rank may be among the others.",
+        description=f"Metrics of only {{{{ $value }}}} ranks of {THE_JOB} arrive. The slow rank may be "
+        "one of the missing ranks.",
         board=frame.STRAGGLER,
     )
 
 
 def stuck_pending(limits: Thresholds) -> Alert:
-    """A gang that does not come to work; going back and forth between these phases is no progress."""
+    """Return the alert on a gang that does not start; a change between these phases is no progress."""
     return Alert(
         "HeteroTPJobStuckPending",
         in_phase("Pending|Starting|Restarting"),
         severity="warning",
         wait=limits.pending_for,
-        summary=f"{THE_JOB} does not get to run.",
-        description=f"{THE_JOB} has been Pending, Starting or Restarting. Its status.waitingFor says what for.",
+        summary=f"{THE_JOB} does not start.",
+        description=f"{THE_JOB} has been Pending, Starting or Restarting. status.waitingFor names the cause.",
         board=frame.OPERATOR,
     )
 
 
 def operator_absent(limits: Thresholds, operator_job: str) -> Alert:
-    """No replica of the operator answers."""
+    """Return the alert on an operator without a scraped replica."""
     return Alert(
         "HeteroTPOperatorAbsent",
         f'absent(up{{job="{operator_job}"}} == 1)',
         severity="critical",
         wait=limits.operator_absent_for,
-        summary="The HeteroTP operator is not there.",
-        description="No replica of the operator is scraped. Running ranks go on, but nothing starts, restarts or is "
-        "balanced by a changed policy.",
+        summary="No replica of the HeteroTP operator is up.",
+        description="No replica of the operator is scraped. Running ranks continue, but no job starts or restarts, "
+        "and changed policies have no effect.",
         board=frame.OPERATOR,
     )
 
 
 def handler_errors(limits: Thresholds, operator_job: str) -> Alert:
-    """Reconciles that end in an error."""
+    """Return the alert on failing reconciles."""
     metric, own = "heterotp_operator_reconcile_total", f'job="{operator_job}"'
     failed = f"sum by (kind) ({rate(metric, own, ERROR, window=WINDOW)})"
     return Alert(
@@ -227,15 +229,15 @@ def handler_errors(limits: Thresholds, operator_job: str) -> Alert:
         f"{failed}\n/ (sum by (kind) ({rate(metric, own, window=WINDOW)}) > 0) > {limits.handler_error_ratio}",
         severity="warning",
         wait="15m",
-        summary="The HeteroTP operator fails at {{ $labels.kind }} objects.",
-        description="{{ $value | humanizePercentage }} of the reconciles of {{ $labels.kind }} end in an error; its "
-        "log names the objects.",
+        summary="The HeteroTP operator fails to reconcile {{ $labels.kind }} objects.",
+        description="{{ $value | humanizePercentage }} of the reconciles of {{ $labels.kind }} end in an error; the "
+        "log of the operator names the objects.",
         board=frame.OPERATOR,
     )
 
 
 def handler_slow(limits: Thresholds, operator_job: str) -> Alert:
-    """Slow reconciles; `>=`, since a quantile beyond the last bucket reads as that bucket's bound, which is 10 s."""
+    """Return the alert on slow reconciles; `>=`: a quantile beyond the last bucket equals its bound, 10 s."""
     buckets = "heterotp_operator_reconcile_duration_seconds_bucket"
     p99 = quantile(0.99, buckets, f'job="{operator_job}"', by="kind", window=WINDOW)
     return Alert(
@@ -243,8 +245,8 @@ def handler_slow(limits: Thresholds, operator_job: str) -> Alert:
         f"{p99} >= {limits.handler_seconds}",
         severity="warning",
         wait="15m",
-        summary="The HeteroTP operator is slow with {{ $labels.kind }} objects.",
-        description="One in a hundred reconciles of {{ $labels.kind }} takes {{ $value | humanizeDuration }} or more: "
-        "an API server that answers slowly, or a rate limit that is too low.",
+        summary="The HeteroTP operator reconciles {{ $labels.kind }} objects slowly.",
+        description="1 % of the reconciles of {{ $labels.kind }} take {{ $value | humanizeDuration }} or more: "
+        "the API server answers slowly, or the rate limit is too low.",
         board=frame.OPERATOR,
     )

@@ -1,4 +1,4 @@
-"""All boards, as JSON."""
+"""The list of all boards."""
 
 from heterotp_dashboards import fleet, operator_board
 from heterotp_dashboards.frame import Json, as_json
@@ -6,5 +6,5 @@ from heterotp_dashboards.straggler import board as straggler
 
 
 def boards() -> list[Json]:
-    """Return every board, ready for Grafana."""
+    """Return every board as Grafana imports it."""
     return [as_json(made) for made in (straggler.board(), fleet.board(), operator_board.board())]

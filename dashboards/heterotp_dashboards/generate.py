@@ -1,4 +1,4 @@
-"""`python -m heterotp_dashboards.generate ROOT`: write what is checked in: boards, rules, and the chart's copies."""
+"""`python -m heterotp_dashboards.generate ROOT`: write the checked-in boards and rules, and the chart's copies."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ def board_files() -> dict[str, str]:
 
 
 def write_files(directory: Path) -> list[Path]:
-    """Write boards and rules as anybody can use them; return what was written. Raises OSError."""
+    """Write boards and rules for use without the chart; return the written paths. Raises OSError."""
     return _write(directory, {**board_files(), "heterotp-rules.yaml": prometheus_rules(Thresholds())})
 
 
@@ -30,7 +30,7 @@ def _write(directory: Path, files: dict[str, str]) -> list[Path]:
 
 
 def main(root: Path) -> None:
-    """Write into a checkout."""
+    """Write all generated files into a checkout."""
     write_files(root / "dashboards")
     _write(root / CHART_BOARDS, board_files())
     _write((root / CHART_RULES).parent, {CHART_RULES.name: chart_template()})

@@ -1,7 +1,7 @@
-"""PromQL as named functions: panels, recording rules and alerts ask for the same thing in the same words.
+"""PromQL as named functions, shared by panels, recording rules and alerts.
 
-T = matmul + unit + fixed is what a rank computes in an iteration, M = matmul its prunable matrix products.
-Sums keep `cluster`, which is simply absent where one Prometheus serves one cluster.
+T = matmul + unit + fixed: computing time of a rank in an iteration. M = matmul: its prunable matrix products.
+Sums keep the label `cluster`, which is absent where a Prometheus serves one cluster.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ JOB = "cluster, namespace, heterotpjob"
 RANK = f"{JOB}, rank, node"
 COMPUTE = "matmul|unit|fixed"
 
-# what rules.py records; level:metric:operations
+# series recorded by rules.py; level:metric:operations
 BUSY = "namespace_heterotpjob_rank:heterotp_busy_seconds:mean5m"
 MATMUL = "namespace_heterotpjob_rank:heterotp_matmul_seconds:mean5m"
 WAIT = "namespace_heterotpjob_rank:heterotp_wait_seconds:mean5m"
@@ -28,11 +28,11 @@ SOME_RANKS = f'{ONE_JOB},rank=~"$rank"'
 NAMESPACES = 'cluster=~"$cluster",namespace=~"$namespace"'
 OPERATOR = 'cluster=~"$cluster",job=~"$job"'
 RATE_WINDOW = "$__rate_interval"
-WHO = "who"  # made of rank and node, for panels that name rows by one field
+RANK_NODE = "rank_node"  # rank and node joined, for panels that name rows by one field
 
 
 def series(metric: str, *matchers: str) -> str:
-    """Return a selector; empty matchers are left out."""
+    """Return a selector without the empty matchers."""
     inside = ",".join(filter(None, matchers))
     return f"{metric}{{{inside}}}" if inside else metric
 
@@ -42,7 +42,7 @@ def rate(metric: str, *matchers: str, window: str = RATE_WINDOW) -> str:
     return f"rate({series(metric, *matchers)}[{window}])"
 
 
-def added_up(metric: str, *matchers: str) -> str:
+def increase_in_range(metric: str, *matchers: str) -> str:
     """Return a counter's increase over the whole time range of the board."""
     return f"increase({series(metric, *matchers)}[$__range])"
 
@@ -54,13 +54,13 @@ def quantile(q: float, buckets: str, *matchers: str, by: str = "", window: str =
 
 
 def phase(names: str) -> str:
-    """Return a matcher of phases, `|` between them."""
+    """Return a matcher of phases, separated by `|`."""
     return f'phase{"=~" if "|" in names else "="}"{names}"'
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """What ranks do per iteration: which series, over which window, and which labels tell ranks apart."""
+    """Queries per rank and iteration. by: the labels that identify a rank."""
 
     selector: str = ONE_JOB
     window: str = RATE_WINDOW
@@ -71,11 +71,11 @@ class Ranks:
         return f"sum by ({self.by}) ({rate(metric, self.selector, *matchers, window=self.window)})"
 
     def iterations(self) -> str:
-        """Return iterations per second; a rank that does none has no value, so nothing is divided by zero."""
+        """Return iterations per second; a rank without iterations has no value, which avoids division by zero."""
         return f"({self.total('heterotp_iterations_total')} > 0)"
 
-    def there(self, expr: str) -> str:
-        """Return the same of the ranks that there are now: not of pods that a restart has left behind in the window."""
+    def present(self, expr: str) -> str:
+        """Return the expression for ranks that are scraped now, without pods of before a restart in the window."""
         return f"({expr})\nand on ({self.by}) heterotp_iterations_total"
 
     def seconds(self, phases: str) -> str:
@@ -83,49 +83,49 @@ class Ranks:
         return f"{self.total('heterotp_phase_seconds_total', phase(phases))}\n/ {self.iterations()}"
 
     def busy(self) -> str:
-        """Return T."""
+        """Return T, seconds per iteration."""
         return self.seconds(COMPUTE)
 
     def work(self) -> str:
-        """Return work per iteration; 1 is what the rank began with."""
+        """Return work per iteration; 1 is the initial share of the rank."""
         return f"{self.total('heterotp_work_units_total')}\n/ {self.iterations()}"
 
     def matmul_per_work(self) -> str:
-        """Return seconds of M per work that a rank began with: the same however much of it is given away since."""
+        """Return seconds of M per unit of work; independent of how much work was taken from the rank."""
         matmul = self.total("heterotp_phase_seconds_total", phase("matmul"))
         return f"{matmul}\n/ ({self.total('heterotp_work_units_total')} > 0)"
 
 
 def slowdown() -> str:
-    """Return chi: seconds per work of each rank over those of the job's fastest rank."""
+    """Return chi: seconds per work of each rank over those of the fastest rank of its job."""
     return f"{MATMUL_PER_WORK}\n/ on ({JOB}) group_left () min by ({JOB}) ({MATMUL_PER_WORK} > 0)"
 
 
 def imbalance() -> str:
-    """Return the slowest rank's T over the average rank's."""
+    """Return T of the slowest rank over the mean T."""
     return f"max by ({JOB}) ({BUSY})\n/ avg by ({JOB}) ({BUSY})"
 
 
 def phase_shares(selector: str) -> str:
-    """Return how each rank divides its time, 0 to 1."""
+    """Return the share of each phase in the time of each rank, 0 to 1."""
     spent = rate("heterotp_phase_seconds_total", selector)
     return f"sum by (rank, node, phase) ({spent})\n/ on (rank, node) group_left () sum by (rank, node) ({spent})"
 
 
 def wait_share(window: str) -> str:
-    """Return the share of all ranks' time that goes into waiting."""
+    """Return the share of waiting in the time of all ranks, 0 to 1."""
     waiting = rate("heterotp_phase_seconds_total", phase("wait"), window=window)
     spent = rate("heterotp_phase_seconds_total", window=window)
     return f"sum by ({JOB}) ({waiting})\n/ (sum by ({JOB}) ({spent}) > 0)"
 
 
 def in_phase(phases: str) -> str:
-    """Return the jobs that are in one of the phases; two replicas of the operator may tell of one job."""
+    """Return the jobs in one of the phases; two replicas of the operator may report the same job."""
     return f"max by ({JOB}) ({series('heterotp_operator_job_status_phase', phase(phases))} == 1)"
 
 
-def rose(selected: str, before: str = "") -> str:
-    """Return a job's value at the moments at which it is above what it was before: a minute ago unless said."""
+def increased(selected: str, before: str = "") -> str:
+    """Return a job's value where it exceeds its earlier value (default: of a minute ago)."""
     return f"max by ({JOB}) ({selected})\n> max by ({JOB}) ({before or f'{selected} offset 1m'})"
 
 
@@ -136,36 +136,36 @@ def strategies() -> str:
 
 
 def injections() -> str:
-    """Return the slow-downs asked for; a rank that nobody slows has none."""
+    """Return the requested slow-downs; a rank without an injection has none."""
     return f"max by (rank, node) ({series('heterotp_injected_slowdown_ratio', ONE_JOB)})"
 
 
 def pruned(by: str = "rank, node") -> str:
-    """Return the share of each rank's columns that nobody computes."""
+    """Return the share of each rank's columns that no rank computes."""
     return f"max by ({by}) ({series('heterotp_pruned_ratio', SOME_RANKS)})"
 
 
 def moved(by: str = "rank, node") -> str:
-    """Return the share of each rank's columns that others compute."""
+    """Return the share of each rank's columns that other ranks compute."""
     return f"max by ({by}) ({series('heterotp_migrated_ratio', SOME_RANKS)})"
 
 
 def gamma(by: str = "rank, node") -> str:
-    """Return the share of each rank's columns that it does not compute."""
+    """Return the share of each rank's columns that the rank does not compute."""
     return f"{pruned(by)}\n+ {moved(by)}"
 
 
 def beta(by: str = "rank, node") -> str:
-    """Return the part of gamma that others compute; none where nothing is taken."""
+    """Return the part of gamma that other ranks compute; no value where gamma is 0."""
     return f"{moved(by)}\n/ ({gamma(by)} > 0)"
 
 
 def columns(direction: str, by: str = "rank, node") -> str:
-    """Return the columns that come in to a rank or go out from it."""
-    way = f'direction="{direction}"'
-    return f"sum by ({by}) ({series('heterotp_migrated_columns', SOME_RANKS, way)})"
+    """Return the migrated columns of each rank; direction: in or out."""
+    matcher = f'direction="{direction}"'
+    return f"sum by ({by}) ({series('heterotp_migrated_columns', SOME_RANKS, matcher)})"
 
 
 def named_rank(expr: str) -> str:
-    """Return the same with rank and node in one label."""
-    return f'label_join({expr}, "{WHO}", " · ", "rank", "node")'
+    """Return the expression with rank and node joined in one label."""
+    return f'label_join({expr}, "{RANK_NODE}", " · ", "rank", "node")'

@@ -1,4 +1,4 @@
-"""Rules as files: for Prometheus itself, and as the chart's PrometheusRule, whose numbers are Helm values."""
+"""Rules as files: for Prometheus, and as the chart's PrometheusRule with thresholds from Helm values."""
 
 import dataclasses
 import re
@@ -31,7 +31,7 @@ spec:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes text of several lines as a block."""
+    """Writes multi-line text as a block."""
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
@@ -51,19 +51,19 @@ def _body(group: Group, runbooks: str) -> dict[str, object]:
 
 
 def prometheus_rules(limits: Thresholds, operator_job: str = OPERATOR_JOB, runbooks: str = RUNBOOKS) -> str:
-    """Return the rules as a file for Prometheus; `{alert}` in `runbooks` becomes the alert's name."""
+    """Return the rule file for Prometheus; `{alert}` in `runbooks` becomes the name of the alert."""
     groups = [_body(group, runbooks) for group in (*recording(), *alerting(limits, operator_job))]
     return f"# {HEAD}\n{_dumped({'groups': groups})}"
 
 
 def camel(name: str) -> str:
-    """Return the Helm value's name of a threshold."""
+    """Return the name of a threshold among the Helm values, in camel case."""
     first, *rest = name.split("_")
     return first + "".join(map(str.capitalize, rest))
 
 
 def chart_template() -> str:
-    """Return the same rules as a template of the chart."""
+    """Return the rules as a template of the chart."""
     names = [field.name for field in dataclasses.fields(Thresholds)]
     limits = Thresholds(**{name: f"HELM({camel(name)})" for name in names})
     groups = (*recording(), *alerting(limits, "HELM_JOB"))
@@ -71,7 +71,7 @@ def chart_template() -> str:
 
 
 def _chart_group(group: Group) -> str:
-    """Return one group, guarded if it is about details; Prometheus' own {{ }} pass through Helm untouched."""
+    """Return one group, conditional if it is a detail group; {{ }} of Prometheus pass through Helm unchanged."""
     text = textwrap.indent(_dumped([_body(group, "HELM_RUNBOOK({alert})")]), "  ")
     text = re.sub(r"\{\{.*?\}\}", r"{{`\g<0>`}}", text)
     text = text.replace("HELM_JOB", f"{{{{ {VALUES}.operatorJob }}}}")

@@ -1,4 +1,4 @@
-"""Recording rules: what boards and alerts read of every job, so that nobody sums 64,000 series at look-up time."""
+"""Recording rules: aggregates for boards and alerts, so that a query does not sum 64,000 series."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,13 +18,16 @@ class Record:
     expr: str
 
     def body(self, _: str) -> dict[str, object]:
-        """Return it as a rule file has it."""
+        """Return the rule in the format of a rule file."""
         return {"record": self.name, "expr": self.expr}
 
 
 @dataclass(frozen=True)
 class Alert:
-    """One alerting rule; `wait` is how long it must hold, `linger` how long it stays after the last time it did."""
+    """One alerting rule.
+
+    wait: how long the expression must hold (`for`). linger: how long the alert stays afterwards (`keep_firing_for`).
+    """
 
     name: str
     expr: str
@@ -36,7 +39,7 @@ class Alert:
     linger: str = ""
 
     def body(self, runbooks: str) -> dict[str, object]:
-        """Return it as a rule file has it; `runbooks` is where its page is, with {alert} for its name."""
+        """Return the rule in the format of a rule file; runbooks: URL of its page, with {alert} for its name."""
         lingering = {"keep_firing_for": self.linger} if self.linger else {}
         return {
             "alert": self.name,
@@ -55,7 +58,7 @@ class Alert:
 
 @dataclass(frozen=True)
 class Group:
-    """Rules that are evaluated one after the other; `detail` ones cost several series per rank."""
+    """Rules that are evaluated in order; `detail` groups cost several series per rank."""
 
     name: str
     rules: Sequence[Record | Alert]
@@ -63,21 +66,21 @@ class Group:
 
 
 def recording() -> tuple[Group, ...]:
-    """Return the groups of recording rules; a rule comes after those that it reads."""
+    """Return the groups of recording rules; a rule follows the rules whose series it reads."""
     ranks = Ranks(selector="", window=WINDOW, by=RANK)
     slowest = f"max by ({JOB}) ({queries.SLOWDOWN})"
     waiting = queries.rate("heterotp_phase_seconds_total", queries.phase("wait"), window=WINDOW)
     jobs = (
-        Record(queries.BUSY, ranks.there(ranks.busy())),
+        Record(queries.BUSY, ranks.present(ranks.busy())),
         Record(queries.IMBALANCE, queries.imbalance()),
         Record(queries.WAIT_SHARE, queries.wait_share(WINDOW)),
         Record(queries.WAIT_RATE, f"sum by (cluster, namespace) ({waiting})"),
         Record(queries.PHASE_NOW, f"max by ({JOB}, phase) (heterotp_operator_job_status_phase == 1)"),
     )
     details = (
-        Record(queries.MATMUL, ranks.there(ranks.seconds("matmul"))),
-        Record(queries.WAIT, ranks.there(ranks.seconds("wait"))),
-        Record(queries.MATMUL_PER_WORK, ranks.there(ranks.matmul_per_work())),
+        Record(queries.MATMUL, ranks.present(ranks.seconds("matmul"))),
+        Record(queries.WAIT, ranks.present(ranks.seconds("wait"))),
+        Record(queries.MATMUL_PER_WORK, ranks.present(ranks.matmul_per_work())),
         Record(queries.SLOWDOWN, queries.slowdown()),
         Record(queries.SLOWDOWN_MAX, slowest),
     )

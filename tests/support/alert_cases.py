@@ -1,4 +1,4 @@
-"""What Prometheus sees, and which alerts fire then: for promtool."""
+"""Input series for promtool, and the alerts that must fire on them."""
 
 from heterotp_dashboards.queries import IMBALANCE, SLOWDOWN
 from support.promtool import AlertCase, Firing, counter, gauge, named
@@ -12,7 +12,7 @@ def of_rank(rank, **labels):
     return {**JOB, "rank": str(rank), "node": f"node-{rank}", **labels}
 
 
-def told(rank, shown):
+def fires(rank, shown):
     return Firing(of_rank(rank), shown)
 
 
@@ -33,12 +33,12 @@ def rank(number, matmul, work=1.0, level="full", minutes=60):
 
 
 def gone(series):
-    """Return the series of a target that is there no more at their end."""
+    """Return the series of a target that disappears at their end."""
     return {name: f"{path} stale" for name, path in series.items()}
 
 
 def moved_to_another_node(number, matmul, since):
-    """Return the series of a rank that is there from a minute on, on node 9."""
+    """Return the series of a rank that runs on node 9 from a minute on."""
     return {
         name.replace(f"node-{number}", "node-9"): f"{gauge((None, since))} {path}"
         for name, path in rank(number, matmul, minutes=60 - since).items()
@@ -55,7 +55,7 @@ def phases(*stages):
 
 
 def handled(errors, slow=False):
-    """Return the operator's series with this share of errors, and with reconciles beyond the last bucket or not."""
+    """Return the operator's series with this share of errors; slow: all reconciles exceed the last bucket."""
     series = {
         named("heterotp_operator_reconcile_total", **OPERATOR, kind="HeteroTPJob", result=result): counter((share, 60))
         for result, share in (("success", 1 - errors), ("error", errors))
@@ -72,10 +72,10 @@ KIND = Firing({"kind": "HeteroTPJob"})
 
 STRAGGLER = "HeteroTPJobStragglerUnmitigated"
 STRAGGLERS = {
-    "one of three is slow, then well": AlertCase(
+    "one of three is slow, then recovers": AlertCase(
         STRAGGLER,
         {**THREE, **rank(2, [(0.2, 40), (0.1, 20)])},
-        {10: [], 12: [told(2, "2.0")], 44: [told(2, "1.5")], 55: []},
+        {10: [], 12: [fires(2, "2.0")], 44: [fires(2, "1.5")], 55: []},
         {(12, SLOWDOWN): {CHI[0]: 1, CHI[1]: 1, CHI[2]: 2}},
     ),
     "two of three are slow: the fastest is the measure": AlertCase(
@@ -84,7 +84,7 @@ STRAGGLERS = {
         {20: []},
         {(20, SLOWDOWN): {CHI[0]: 1, CHI[1]: 2, CHI[2]: 2}},
     ),
-    "balancing took half of its work: as slow, but holds nobody up": AlertCase(
+    "balancing took half of its work: still slow, but no rank waits": AlertCase(
         STRAGGLER,
         {**THREE, **rank(2, 0.1, work=0.5)},
         {5: [], 20: [], 50: []},
@@ -96,20 +96,20 @@ STRAGGLERS = {
     "level basic: no work units, no chi": AlertCase(
         STRAGGLER,
         {**rank(0, 0.1, level="basic"), **rank(1, 0.1, level="basic"), **rank(2, 0.2, level="basic")},
-        {10: [], 12: [told(2, "1.4")]},
+        {10: [], 12: [fires(2, "1.4")]},
         {(12, SLOWDOWN): {}},
     ),
-    "a restart left the slow node behind: nobody else is accused": AlertCase(
+    "a restart moved the rank off the slow node: no alert on another rank": AlertCase(
         STRAGGLER,
         {**THREE, **gone(rank(2, 0.2, minutes=20)), **moved_to_another_node(2, 0.1, 21)},
-        {19: [told(2, "2.0")], 31: []},
+        {19: [fires(2, "2.0")], 31: []},
         {
             (22, f"round({SLOWDOWN}, 0.01)"): {
                 CHI[n].removeprefix(SLOWDOWN).replace("node-2", "node-9"): 1 for n in range(3)
             }
         },
     ),
-    "a rank that gave all its work away has no chi": AlertCase(
+    "a rank without work has no chi": AlertCase(
         STRAGGLER,
         {**THREE, **rank(2, 0.0, work=0.0)},
         {20: []},
@@ -120,7 +120,7 @@ STRAGGLERS = {
 LAST = "heterotp_last_iteration_timestamp_seconds"
 STALLED = "HeteroTPJobStalled"
 STALLS = {
-    "iterations end after 5 minutes, and go on later": AlertCase(
+    "iterations stop after 5 minutes and continue later": AlertCase(
         STALLED,
         {
             named(LAST, **of_rank(0)): f"0+30x10 {gauge((300, 20))} 1530+30x40",
@@ -140,7 +140,7 @@ STALLS = {
         },
         {3.5: [], 6: []},
     ),
-    "never an iteration since it runs": AlertCase(
+    "no iteration since the job runs": AlertCase(
         STALLED,
         {named(LAST, **of_rank(0)): gauge((0, 60)), **phases(("Pending", 30), ("Running", 30))},
         {35: [], 41: [], 43: [Firing(JOB, "10m 0s")]},
@@ -202,12 +202,14 @@ LEARNING = {
         )
         for value, shown in (("NaN", "NaN"), ("Inf", "+Inf"))
     },
-    "worse while pruned, then better": AlertCase(
+    "accuracy drops while pruned, then recovers": AlertCase(
         ACCURACY,
         {**accuracy((0.9, 30), (0.85, 60), (0.9, 90)), **pruned(0.2)},
         {20: [], 55: [], 65: [Firing(JOB, "5%")], 120: []},
     ),
-    "worse, but nothing is pruned": AlertCase(ACCURACY, {**accuracy((0.9, 30), (0.85, 150)), **pruned(0)}, {90: []}),
+    "accuracy drops, but nothing is pruned": AlertCase(
+        ACCURACY, {**accuracy((0.9, 30), (0.85, 150)), **pruned(0)}, {90: []}
+    ),
     "an older run of this name was better": AlertCase(
         ACCURACY,
         {**accuracy((0.9, 30), (None, 150)), **accuracy((None, 40), (0.5, 140), instance="b"), **pruned(0.2)},
@@ -242,19 +244,19 @@ PRESENCE = {
         },
         {4: [], 6: [Firing(JOB, "2")], 21: []},
     ),
-    "rank 0, which knows how many there should be, does not report": AlertCase(
+    "rank 0, which reports the number of ranks, is missing": AlertCase(
         RANKS, {**iterations(1, 2), **phases(("Running", 60))}, {4: [], 6: [Firing(JOB, "2")]}
     ),
     "the operator is not scraped": AlertCase(RANKS, {**EXPECTED, **iterations(0, 1)}, {4: [], 6: [Firing(JOB, "2")]}),
-    "ranks come one by one while it starts": AlertCase(
+    "ranks appear one by one while the job starts": AlertCase(
         RANKS, {**EXPECTED, **iterations(0, 1), **phases(("Starting", 60))}, {30: []}
     ),
-    "to and fro between Pending and Starting, then it runs": AlertCase(
+    "changes between Pending and Starting, then runs": AlertCase(
         PENDING,
         phases(("Pending", 20), ("Starting", 5), ("Pending", 10), ("Restarting", 5), ("Running", 20)),
         {29: [], 31: [Firing(JOB)], 39: [Firing(JOB)], 41: []},
     ),
-    "two replicas of the operator tell of one job": AlertCase(
+    "two replicas of the operator report one job": AlertCase(
         PENDING,
         {named(PHASE, **JOB, phase="Pending", instance=each): gauge((1, 60)) for each in "ab"},
         {29: [], 31: [Firing(JOB)]},
@@ -264,12 +266,12 @@ PRESENCE = {
 ABSENT = "HeteroTPOperatorAbsent"
 ERRORS, SLOW = "HeteroTPOperatorHandlerErrors", "HeteroTPOperatorHandlerSlow"
 OPERATORS = {
-    "gone after 10 minutes, back at 40": AlertCase(
+    "absent after 10 minutes, present at 40": AlertCase(
         ABSENT,
         {named("up", **OPERATOR): gauge((1, 10), (0, 30), (1, 20))},
         {9: [], 24: [], 26: [Firing({})], 41: []},
     ),
-    "never there": AlertCase(ABSENT, {named("up", job="else"): gauge((1, 60))}, {14: [], 16: [Firing({})]}),
+    "never present": AlertCase(ABSENT, {named("up", job="else"): gauge((1, 60))}, {14: [], 16: [Firing({})]}),
     "one of two replicas is enough": AlertCase(
         ABSENT,
         {named("up", **OPERATOR): gauge((0, 60)), named("up", job="heterotp-operator", instance="b"): gauge((1, 60))},

@@ -1,4 +1,4 @@
-"""Half an hour of metrics as ranks and operator would have told them, written from their real registries.
+"""Half an hour of metrics in OpenMetrics, written by the real registries of ranks and operator.
 
 `PYTHONPATH=tests python tests/support/board_history.py OUT.om [JOBS] [RANKS]` writes a fleet of that size (10 minutes)
 for measurements.
@@ -24,7 +24,7 @@ MATMUL, UNIT, FIXED, DATA, COMMUNICATION = 0.30, 0.06, 0.03, 0.01, 0.05  # secon
 
 @dataclass(frozen=True)
 class Story:
-    """One job: who turns slow when, and when a policy deals with it (minutes; None: never)."""
+    """One job: which rank becomes slow, and when a policy reduces its work (minutes; None: never)."""
 
     namespace: str
     job: str
@@ -32,21 +32,21 @@ class Story:
     slow_rank: int = 5
     chi: float = 4.0
     slow_from: float = 8.0
-    relieved_from: float | None = 16.0
+    reduced_from: float | None = 16.0
     restarted_at: float | None = 3.0
     injected: bool = True
-    pace: float = 1.0  # how many times as long as usual everything takes
+    pace: float = 1.0  # factor on all times
 
     def is_slow(self, minute: float, rank: int) -> bool:
         """Return whether the rank is slow now."""
         return rank == self.slow_rank and minute >= self.slow_from
 
-    def relieved(self, minute: float) -> bool:
+    def is_reduced(self, minute: float) -> bool:
         """Return whether the policy is in force now."""
-        return self.relieved_from is not None and minute >= self.relieved_from
+        return self.reduced_from is not None and minute >= self.reduced_from
 
 
-RELIEF = Effect(pruned=0.2, migrated=0.55, columns_out=770, bytes_out=6e6)
+REDUCTION = Effect(pruned=0.2, migrated=0.55, columns_out=770, bytes_out=6e6)
 
 
 class Gang:
@@ -61,13 +61,13 @@ class Gang:
         self._decision_id, self._iterations = 0, 0
 
     def advance(self, minute: float, now: float) -> None:
-        """Live through one scrape interval that ends now."""
-        story, relieved = self._story, self._story.relieved(minute)
-        if relieved and not self._decision_id:
+        """Simulate one scrape interval that ends at `now`."""
+        story, reduced = self._story, self._story.is_reduced(minute)
+        if reduced and not self._decision_id:
             self._decide()
         for rank, metrics in enumerate(self._ranks):
             metrics.injected(story.chi if story.injected and story.is_slow(minute, rank) else 1.0)
-            metrics.generation.set(1 + relieved)
+            metrics.generation.set(1 + reduced)
         busy = [self._seconds(minute, rank) for rank in range(story.ranks)]
         whole = max(sum(each.values()) for each in busy) + COMMUNICATION * story.pace
         for _ in range(int(STEP / whole)):
@@ -86,23 +86,23 @@ class Gang:
         self._job.moved(1.2)
         others = story.ranks - 1
         taken = Effect(
-            received=RELIEF.migrated / others, columns_in=RELIEF.columns_out // others, bytes_in=6e6 / others
+            received=REDUCTION.migrated / others, columns_in=REDUCTION.columns_out // others, bytes_in=6e6 / others
         )
         for rank, metrics in enumerate(self._ranks):
-            metrics.balance(RELIEF if rank == story.slow_rank else taken)
+            metrics.balance(REDUCTION if rank == story.slow_rank else taken)
 
     def _work(self, minute: float, rank: int) -> float:
-        """Return a rank's work in even shards."""
-        if not self._story.relieved(minute):
+        """Return the work of a rank; 1 is its initial share."""
+        if not self._story.is_reduced(minute):
             return 1.0
         if rank == self._story.slow_rank:
-            return 1 - RELIEF.pruned - RELIEF.migrated
-        return 1 + RELIEF.migrated / (self._story.ranks - 1)
+            return 1 - REDUCTION.pruned - REDUCTION.migrated
+        return 1 + REDUCTION.migrated / (self._story.ranks - 1)
 
     def _seconds(self, minute: float, rank: int) -> dict[str, float]:
         slower = self._story.chi if self._story.is_slow(minute, rank) else 1.0
         noise = 1 + 0.02 * ((7 * rank + int(minute * 2)) % 5) / 5
-        migrate = 0.01 if self._story.relieved(minute) else 0.0
+        migrate = 0.01 if self._story.is_reduced(minute) else 0.0
         matmul = MATMUL * self._work(minute, rank) * slower * noise
         seconds = dict(data=DATA, matmul=matmul, unit=UNIT, fixed=FIXED, migrate=migrate, control=0.001)
         return {name: self._story.pace * spent for name, spent in seconds.items()}
@@ -115,16 +115,16 @@ class Gang:
             metrics.iteration(seconds, self._work(minute, rank), now)
 
     def samples(self) -> Iterator[str]:
-        """Yield what a scrape of all ranks tells: two ranks a node, one rank a pod."""
+        """Yield the samples of a scrape of all ranks: two ranks per node, one rank per pod."""
         story = self._story
         for rank, metrics in enumerate(self._ranks):
             pod = f"{story.job}-workers-{rank}-{self._attempt}"
             target = dict(namespace=story.namespace, heterotpjob=story.job, node=f"node-{rank // 2}", pod=pod)
             target |= dict(job=f"{story.namespace}/heterotp-ranks", instance=f"{pod}:9400", container="trainer")
-            yield from told(metrics.registry, target)
+            yield from samples_of(metrics.registry, target)
 
     def machine_samples(self, seconds: float) -> Iterator[str]:
-        """Yield what cadvisor and dcgm-exporter tell of the pods."""
+        """Yield the samples of cadvisor and dcgm-exporter about the pods."""
         for rank in range(self._story.ranks):
             pod = f"{self._story.job}-workers-{rank}-{self._attempt}"
             of_pod = dict(namespace=self._story.namespace, pod=pod)
@@ -145,15 +145,15 @@ def line(name: str, labels: dict[str, str], value: float) -> str:
     return f"{name}{{{inside}}} {value!r}"
 
 
-def told(registry: CollectorRegistry, target: dict[str, str]) -> Iterator[str]:
-    """Yield what a registry tells, with the labels of its target; its own labels win."""
+def samples_of(registry: CollectorRegistry, target: dict[str, str]) -> Iterator[str]:
+    """Yield the samples of a registry with the labels of its target; labels of the registry take precedence."""
     for family in registry.collect():
         for sample in family.samples:
             yield line(sample.name, {**target, **sample.labels}, float(sample.value))
 
 
-class OperatorTold:
-    """The operator's registry while jobs come to run, restart and end."""
+class OperatorHistory:
+    """The registry of the operator while jobs start, restart and end."""
 
     def __init__(self) -> None:
         self.metrics = Metrics()
@@ -162,15 +162,15 @@ class OperatorTold:
         self._status: dict[tuple[str, str], dict[str, Any]] = {}
 
     def see(self, story: Story, phase: str, minute: float, now: float) -> None:
-        """Take a job's status."""
+        """Record the status of a job."""
         key = (story.namespace, story.job)
         restarts = int(story.restarted_at is not None and minute >= story.restarted_at)
-        flagged = phase == "Running" and minute >= story.slow_from and not story.relieved(minute)
+        flagged = phase == "Running" and minute >= story.slow_from and not story.is_reduced(minute)
         status = {
             "phase": phase,
             "attempt": 1 + restarts,
             "restarts": restarts,
-            "balancing": {"strategy": "SEMI" if story.relieved(minute) else "None", "generation": 1},
+            "balancing": {"strategy": "SEMI" if story.is_reduced(minute) else "None", "generation": 1},
             "ranks": [{"straggler": flagged}],
             "conditions": [{"type": "Restarting", "reason": "Error"}],
         }
@@ -181,7 +181,7 @@ class OperatorTold:
         self._status[key] = status
 
     def work(self, minute: float) -> None:
-        """Count what the operator does in a scrape interval."""
+        """Count the operations of the operator in one scrape interval."""
         m = self.metrics
         for kind in ("HeteroTPJob", "BalancingPolicy", "StragglerInjection"):
             m.inflight.labels(kind).set(0)
@@ -199,17 +199,17 @@ class OperatorTold:
             m.api_seconds.labels(verb).observe(0.02)
 
     def samples(self, seconds: float) -> Iterator[str]:
-        """Yield what a scrape tells; the operator's own labels win (honorLabels)."""
+        """Yield the samples of a scrape; labels of the operator take precedence (honorLabels)."""
         self.metrics.collect_totals([("HeteroTPJob", 0)])
         pod = "heterotp-operator-0"
         target = dict(namespace="heterotp-system", pod=pod, job="heterotp-operator", instance="operator:8080")
-        yield from told(self.metrics.registry, target)
+        yield from samples_of(self.metrics.registry, target)
         yield line("up", target, 1)
 
 
 def write(out: TextIO, stories: list[Story], start: int, minutes: int) -> None:
     """Write the history in OpenMetrics, from `start` (unix seconds) on."""
-    operator, gangs = OperatorTold(), {story.job: Gang(story, 1) for story in stories}
+    operator, gangs = OperatorHistory(), {story.job: Gang(story, 1) for story in stories}
     for step in range(minutes * 60 // STEP + 1):
         minute, now = step * STEP / 60, start + step * STEP
         operator.work(minute)
@@ -234,7 +234,7 @@ def write(out: TextIO, stories: list[Story], start: int, minutes: int) -> None:
 def main(out: str, jobs: str = "1000", ranks: str = "8") -> int:
     """Write a fleet that ends now; return that time, unix seconds."""
     stories = [
-        Story(f"team-{number % 20}", f"job-{number}", int(ranks), slow_rank=1, slow_from=2, relieved_from=None, pace=10)
+        Story(f"team-{number % 20}", f"job-{number}", int(ranks), slow_rank=1, slow_from=2, reduced_from=None, pace=10)
         for number in range(int(jobs))
     ]
     end = int(time.time()) // STEP * STEP

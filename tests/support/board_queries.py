@@ -1,4 +1,4 @@
-"""Ask a Prometheus all that a board asks: panels, variables and annotations, resolved as Grafana resolves them.
+"""Run all queries of a board on a Prometheus: panels, variables and annotations, resolved as Grafana does.
 
 board = load_board(path)
 window = Window(start, end, step=15, rate_interval="1m")
@@ -23,7 +23,7 @@ _VARIABLE = re.compile(r"\$(?:\{(?P<braced>\w+)(?::\w+)?\}|(?P<bare>\w+))")
 
 @dataclass(frozen=True)
 class Window:
-    """The time range of a board: unix seconds, and the interval that Grafana would choose for rates."""
+    """The time range of a board in unix seconds, its step in seconds, and the interval for rates."""
 
     start: float
     end: float
@@ -31,7 +31,7 @@ class Window:
     rate_interval: str = "1m"
 
     def built_in(self) -> dict[str, str]:
-        """Return Grafana's own variables."""
+        """Return Grafana's built-in variables."""
         seconds = max(1, round(self.end - self.start))
         return {
             "__rate_interval": self.rate_interval,
@@ -45,7 +45,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Query:
-    """One question of a board; `asker` is the panel's title or the annotation's name, `panel` its id (0: none)."""
+    """One query of a board; `asker`: title of the panel or name of the annotation; `panel`: its id (0: none)."""
 
     asker: str
     panel: int
@@ -63,7 +63,7 @@ def load_board(path: Path) -> Json:
 
 
 def panels(board: Json) -> Iterator[Json]:
-    """Yield every panel that asks something, also those inside collapsed rows."""
+    """Yield every panel with queries, including those inside collapsed rows."""
     for panel in board["panels"]:
         if panel["type"] == "row":
             yield from panel.get("panels") or ()
@@ -72,12 +72,12 @@ def panels(board: Json) -> Iterator[Json]:
 
 
 def substitute(text: str, values: dict[str, str]) -> str:
-    """Put values in for variables; raise KeyError for one that has none."""
+    """Replace variables by their values; raises KeyError for a variable without a value."""
     return _VARIABLE.sub(lambda found: values[found["braced"] or found["bare"]], text)
 
 
 def get(url: str, path: str, **parameters: Any) -> Any:
-    """Return the data of one call to Prometheus' API; raise ValueError with its own words when it refuses."""
+    """Return the data of one call to Prometheus' API; raises ValueError with the message of the API."""
     answer = requests.get(f"{url.rstrip('/')}/api/v1/{path}", params=parameters, timeout=60).json()
     if answer["status"] != "success":
         raise ValueError(f"{parameters}: {answer['error']}")
@@ -85,7 +85,7 @@ def get(url: str, path: str, **parameters: Any) -> Any:
 
 
 def resolve_variables(board: Json, url: str, window: Window, **chosen: str) -> dict[str, str]:
-    """Return every variable's value: the chosen one, else all for those that offer it, else the first there is."""
+    """Return the value of every variable: the chosen one, else all where offered, else the first option."""
     values = window.built_in()
     for variable in board["templating"]["list"]:
         name = variable["name"]
@@ -105,12 +105,12 @@ def _first_or_all(variable: Json, url: str, window: Window, values: dict[str, st
 
 
 def escaped(option: str) -> str:
-    """Return a value as Grafana puts it into a regular expression within a string."""
+    """Return a value escaped as Grafana escapes it inside a regular expression in a string."""
     return re.sub(r"([\\^$*+?.()|\[\]{}])", r"\\\\\1", option)
 
 
 def variable_options(variable: Json, url: str, window: Window, values: dict[str, str]) -> list[str]:
-    """Return what a query variable offers."""
+    """Return the options of a query variable."""
     query = variable["query"]
     text = query if isinstance(query, str) else query["query"]
     asked = _LABEL_VALUES.fullmatch(substitute(text, values))
@@ -122,7 +122,7 @@ def variable_options(variable: Json, url: str, window: Window, values: dict[str,
 
 
 def board_queries(board: Json, values: dict[str, str], window: Window) -> Iterator[Query]:
-    """Yield every question of the board with its variables resolved."""
+    """Yield every query of the board with its variables resolved."""
     values = {**values, **window.built_in()}
     for panel in panels(board):
         for target in panel.get("targets") or ():
@@ -141,7 +141,7 @@ def board_queries(board: Json, values: dict[str, str], window: Window) -> Iterat
 
 
 def ask(query: Query, url: str, window: Window) -> list[Json]:
-    """Return the series that answer: `value` of each for an instant question, else `values`."""
+    """Return the resulting series: with `value` for an instant query, else with `values`."""
     if query.instant:
         answer = get(url, "query", query=query.expr, time=window.end)
     else:

@@ -1,9 +1,10 @@
-"""Which metrics there are, with which labels and values: read from real expositions of the trainer and the operator.
+"""The known metrics with their labels and values, read from real expositions of the trainer and the operator.
 
-What other programs export, and what a scrape adds, is listed here.
+Metrics of other programs and labels added by a scrape are listed here.
 """
 
 import asyncio
+import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 
@@ -31,14 +32,14 @@ DCGM = ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_DEV_POWER_USAGE
 
 @dataclass
 class Metric:
-    """A metric's labels; values of those that the process itself sets."""
+    """The labels of a metric, and the values of labels that the process sets."""
 
     labels: set[str]
     values: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
 
 def known_metrics() -> dict[str, Metric]:
-    """Return every metric that a board, a rule or an alert may ask for."""
+    """Return every metric that a board, a rule or an alert may query."""
     known = {
         **_shown(_trainer(), RANK_TARGET),
         **_shown(asyncio.run(_operator()), TARGET),
@@ -53,7 +54,7 @@ def known_metrics() -> dict[str, Metric]:
 
 
 def _level(name: str) -> set[str]:
-    """Return the labels that a recording rule's name promises."""
+    """Return the labels given by the level in the name of a recording rule."""
     level = name.partition(":")[0]
     labels = {
         "namespace_heterotpjob_rank": RANK,
@@ -76,7 +77,7 @@ def _shown(registry: CollectorRegistry, scrape: set[str]) -> dict[str, Metric]:
 
 
 def _trainer() -> CollectorRegistry:
-    """Return rank 0's registry after all that can happen to a rank."""
+    """Return the registry of rank 0 after every event of a rank."""
     rank = RankMetrics(0, "full")
     job = JobMetrics(rank.registry, ranks=4, attempt=1, backend="gloo")
     rank.injected(2.0)
@@ -88,7 +89,7 @@ def _trainer() -> CollectorRegistry:
 
 
 async def _operator() -> CollectorRegistry:
-    """Return the operator's registry after all that can happen to it."""
+    """Return the registry of the operator after every event of an operator."""
     metrics, key = Metrics(), ("team-a", "vit")
     queue_metrics = QueueMetrics(metrics, "HeteroTPJob")
     for outcome in (None, 1.0, Conflict(409, "Conflict", "old"), ValueError("wrong")):
@@ -111,15 +112,15 @@ async def _operator() -> CollectorRegistry:
     return metrics.registry
 
 
-async def _turn(metrics: Metrics, reporter: QueueMetrics, outcome: float | Exception | None) -> None:
-    """Let a worker handle one object that ends so."""
+async def _turn(metrics: Metrics, queue_metrics: QueueMetrics, outcome: float | Exception | None) -> None:
+    """Let a worker reconcile one object with this outcome."""
 
     async def reconcile(_: object) -> float | None:
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
-    queue = WorkQueue(reporter=reporter)
+    queue = WorkQueue(time.monotonic, queue_metrics)
     queue.add(("team-a", "vit"))
     key = queue.take()
     assert key is not None

@@ -1,7 +1,7 @@
-"""What pushing boards needs of Grafana's HTTP API, with its state and its refusals.
+"""A stub of the part of Grafana's HTTP API that pushing boards uses, with its state and its errors.
 
-Kept: boards with versions and messages, folders, tokens, optimistic locking, provisioned boards. The same tests run
-against a real Grafana where GRAFANA_URL is set, so what is here is what those tests hold a real one to.
+It models boards with versions and messages, folders, tokens, optimistic locking and provisioned boards. The same tests
+run against a real Grafana where GRAFANA_URL is set.
 """
 
 import json
@@ -17,7 +17,7 @@ READ_ONLY = "glsa_viewer"
 
 
 @dataclass
-class RunStatus:
+class StoredBoard:
     """A board and the messages of its versions."""
 
     content: Json
@@ -33,18 +33,18 @@ class RunStatus:
 
 @dataclass
 class State:
-    """What this Grafana holds."""
+    """The state of the stub."""
 
     version: str = "12.4.10"
-    boards: dict[str, RunStatus] = field(default_factory=dict)
+    boards: dict[str, StoredBoard] = field(default_factory=dict)
     folders: dict[str, str] = field(default_factory=dict)  # uid -> title
     writes: int = 0
-    bare_version_list: bool = False  # as Grafana 11 answers
-    broken: tuple[int, bytes] | None = None  # answer everything with this
+    bare_version_list: bool = False  # the format of Grafana 11
+    broken: tuple[int, bytes] | None = None  # response to every request
 
 
 class Refusal(Exception):
-    """An answer that is not 200."""
+    """A response with a status other than 200."""
 
     def __init__(self, code: int, message: str, **more: str) -> None:
         super().__init__(message)
@@ -108,11 +108,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.state.folders[uid] = body["title"]
         return {"id": len(self.state.folders), "uid": uid, "title": body["title"]}
 
-    def _board(self, board: RunStatus) -> Json:
+    def _board(self, board: StoredBoard) -> Json:
         content = {**board.content, "id": 7, "version": board.version}
         return {"dashboard": content, "meta": {"folderUid": board.folder, "provisioned": board.provisioned}}
 
-    def _versions(self, board: RunStatus) -> Any:
+    def _versions(self, board: StoredBoard) -> Any:
         versions = [{"id": n, "version": n, "message": text} for n, text in enumerate(board.messages, 1)][::-1]
         return versions if self.state.bare_version_list else {"continueToken": "", "versions": versions}
 
@@ -124,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise Refusal(400, "folder not found", status="not-found")
         board = self.state.boards.get(uid)
         if board is None:
-            self.state.boards[uid] = board = RunStatus(content, folder, [])
+            self.state.boards[uid] = board = StoredBoard(content, folder, [])
         elif board.provisioned:
             raise Refusal(400, "Cannot save provisioned dashboard")
         elif seen != board.version and not body.get("overwrite"):

@@ -1,4 +1,4 @@
-"""The pages of the documentation, and what tests read from them."""
+"""The pages of the documentation, and readers of their code blocks."""
 
 import re
 
@@ -17,12 +17,12 @@ def each_of(pages):
 
 
 def blocks(page, language):
-    """Return the blocks of a language."""
+    """Return the code blocks of a language."""
     return re.findall(rf"^ *```{language}\n(.*?)^ *```", page.read_text(), flags=re.MULTILINE | re.DOTALL)
 
 
 def shell_lines(page):
-    """Yield the commands of a page: those of its sh blocks, and what begins like a command of ours within a line."""
+    """Yield the commands of a page: lines of its sh blocks, and inline code of our commands."""
     for block in blocks(page, "sh"):
         for line in block.replace("\\\n", " ").splitlines():
             yield from re.split(r"\s(?:&&|\||;)\s", line.strip())

@@ -1,4 +1,4 @@
-"""PromQL held against the metrics that there are: which labels an expression's result has, and what it gets wrong."""
+"""Checks of PromQL against the exported metrics: the labels of a result, and unknown metrics or labels."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ KEEPS_LABELS = ("topk", "bottomk")
 
 
 def without_variables(expr: str) -> str:
-    """Put something in for Grafana's variables where the grammar wants a duration or a number."""
+    """Replace Grafana's variables where the grammar requires a duration or a number."""
     expr = re.sub(r"\$__(rate_interval|range|interval)\b", "5m", expr)
     return re.sub(r"\$top\b", "5", expr)
 
@@ -23,14 +23,14 @@ def _matches(matcher: Any, value: str) -> bool:
 
 
 class Reader:
-    """Reads expressions, and gathers what is wrong with them."""
+    """Reads expressions and collects their errors in `complaints`."""
 
     def __init__(self, known: dict[str, Metric]) -> None:
         self._known = known
         self.complaints: list[str] = []
 
     def read(self, expr: str) -> set[str]:
-        """Return the labels of the expression's result."""
+        """Return the labels of the result of an expression."""
         try:
             tree = parser.parse(without_variables(expr))
         except ValueError as error:
@@ -111,7 +111,7 @@ class Reader:
 
 
 def counters_without_rate(expr: str) -> Iterator[str]:
-    """Yield counters whose value is shown as it is, which says nothing; whether they are there may be asked."""
+    """Yield counters that are used without rate(); counting or grouping their series is allowed."""
     yield from _bare(parser.parse(without_variables(expr)))
 
 

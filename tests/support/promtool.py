@@ -1,6 +1,6 @@
-"""Rules driven by promtool: series as paths over time, and when which alerts must be there.
+"""Unit tests of rules with promtool: input series over time, and the alerts expected at given minutes.
 
-Time starts at 0 and goes in steps of 30 s, as the rules' interval does.
+Time starts at 0 and advances in steps of 30 s, the interval of the rules.
 """
 
 import shutil
@@ -17,7 +17,7 @@ Labels = dict[str, str]
 
 
 def counter(*stages: tuple[float, float]) -> str:
-    """Return a counter's values: (per second, minutes) one stage after the other."""
+    """Return the values of a counter from consecutive stages of (increase per second, minutes)."""
     value, parts = 0.0, []
     for per_second, minutes in stages:
         steps = round(minutes * PER_MINUTE)
@@ -27,7 +27,7 @@ def counter(*stages: tuple[float, float]) -> str:
 
 
 def gauge(*stages: tuple[object, float]) -> str:
-    """Return a gauge's values: (value, minutes) one stage after the other; None: no sample, NaN is written out."""
+    """Return the values of a gauge from consecutive stages of (value, minutes); None: no sample."""
     parts = []
     for value, minutes in stages:
         steps = round(minutes * PER_MINUTE)
@@ -41,14 +41,14 @@ def gauge(*stages: tuple[object, float]) -> str:
 
 
 def named(metric: str, **labels: object) -> str:
-    """Return a series' name."""
+    """Return the name of a series with its labels."""
     inside = ",".join(f'{name}="{value}"' for name, value in labels.items())
     return f"{metric}{{{inside}}}"
 
 
 @dataclass(frozen=True)
 class Firing:
-    """An alert that must be there: its labels besides severity, and its value as the texts show it."""
+    """An expected alert: its labels without severity, and its value as its texts show it."""
 
     labels: Labels
     shown: str = ""
@@ -56,7 +56,7 @@ class Firing:
 
 @dataclass(frozen=True)
 class AlertCase:
-    """A story: series, and by minute the alerts that must be there (none: silence) or the values of expressions."""
+    """Input series, and by minute the expected alerts (none: no alert fires) or the expected values of expressions."""
 
     alert: str
     series: dict[str, str]
@@ -64,7 +64,7 @@ class AlertCase:
     values: dict[tuple[float, str], dict[str, float]] = field(default_factory=dict)  # (minute, expr) -> series -> value
 
     def test(self, alerts: dict[str, Any]) -> dict[str, Any]:
-        """Return it as promtool reads it."""
+        """Return the test in the format of promtool."""
         return {
             "interval": f"{STEP}s",
             "input_series": [{"series": name, "values": values} for name, values in self.series.items()],
@@ -92,7 +92,7 @@ def _time(minute: float) -> str:
 
 
 def _expected(alert: dict[str, Any], firing: Firing) -> dict[str, Any]:
-    """Return the alert with its texts filled in as Prometheus fills them in."""
+    """Return the alert with its texts expanded as Prometheus expands them."""
     texts = {key: _filled(text, firing) for key, text in alert["annotations"].items()}
     return {"exp_labels": {**alert["labels"], **firing.labels}, "exp_annotations": texts}
 
@@ -108,13 +108,13 @@ def _filled(text: str, firing: Firing) -> str:
 
 
 def run(rules: str, cases: list[AlertCase], directory: Path) -> subprocess.CompletedProcess[str]:
-    """Return what `promtool test rules` says of the cases."""
+    """Run `promtool test rules` on the cases and return its result."""
     program = shutil.which("promtool")
     assert program, "promtool is missing: tools/prometheus.sh installs it"
     groups = yaml.safe_load(rules)["groups"]
     alerts = {rule["alert"]: rule for group in groups for rule in group["rules"] if "alert" in rule}
     named = {case.alert for case in cases}
-    for group in groups:  # the other alerts would only take time
+    for group in groups:  # other alerts would only cost time
         group["rules"] = [rule for rule in group["rules"] if rule.get("alert") in (None, *named)]
     (directory / "rules.yaml").write_text(yaml.safe_dump({"groups": groups}))
     tests = {

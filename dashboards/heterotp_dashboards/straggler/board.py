@@ -1,4 +1,4 @@
-"""The board of one job: is it slow, who slows it, since when, what was done, what did it cost."""
+"""The board of one job: whether it is slow, which rank slows it, since when, the response and its cost."""
 
 from grafana_foundation_sdk.builders import dashboard as build
 
@@ -20,13 +20,13 @@ def board() -> build.Dashboard:
     made = frame.board(
         "HeteroTP / Stragglers",
         frame.STRAGGLER,
-        "Is the job slow, who slows it, since when, what was done about it and what did it cost.",
+        "Whether the job is slow, which rank slows it and since when, how balancing responds, and what that costs.",
     )
     in_namespace = series(ITERATIONS, IN_CLUSTER, 'namespace="$namespace"')
     made.with_variable(variables.datasource()).with_variable(variables.cluster(ITERATIONS))
     made.with_variable(variables.label("namespace", "Namespace", series(ITERATIONS, IN_CLUSTER)))
     made.with_variable(variables.label("heterotpjob", "Job", in_namespace))
-    made.with_variable(variables.many("rank", "Ranks", series(ITERATIONS, ONE_JOB), all_value=".+"))
+    made.with_variable(variables.multi_choice("rank", "Ranks", series(ITERATIONS, ONE_JOB), all_value=".+"))
     made.with_variable(variables.logs())
     for annotation in annotations():
         made.annotation(annotation)
@@ -40,16 +40,18 @@ def board() -> build.Dashboard:
 
 
 def annotations() -> list[build.AnnotationQuery]:
-    """Return what is marked on every panel with a time axis."""
-    policy = queries.rose(series("heterotp_policy_generation", ONE_JOB, 'rank="0"'))
-    moved = queries.rose(series("heterotp_reshards_total", ONE_JOB))
+    """Return the annotations of every panel with a time axis."""
+    policy = queries.increased(series("heterotp_policy_generation", ONE_JOB, 'rank="0"'))
+    moved = queries.increased(series("heterotp_reshards_total", ONE_JOB))
     attempt = series("heterotp_attempt", ONE_JOB)
-    restart = queries.rose(attempt, before=f"max_over_time({attempt}[1h] offset 1m)")  # there is a gap between attempts
+    restart = queries.increased(
+        attempt, before=f"max_over_time({attempt}[1h] offset 1m)"
+    )  # no samples between two attempts
     firing = series("ALERTS", ONE_JOB, 'alertname=~"HeteroTPJob.*"', 'alertstate="firing"')
     return [
-        frame.event("Policy change", policy, "purple", "Another policy or injection takes effect"),
-        frame.event("Injection", queries.injections(), "orange", "Slowed on purpose: rank {{rank}} on {{node}}"),
-        frame.event("Restart", restart, "red", "The gang starts again"),
-        frame.event("Re-shard", moved, "blue", "Units change rank"),
-        frame.event("Alert", f"max by (alertname) ({firing})", "dark-red", "{{alertname}}"),
+        frame.event("Policy change", policy, "A changed policy or injection takes effect"),
+        frame.event("Injection", queries.injections(), "Injected slow-down: rank {{rank}} on {{node}}"),
+        frame.event("Restart", restart, "The gang restarts"),
+        frame.event("Re-shard", moved, "Units move between ranks"),
+        frame.event("Alert", f"max by (alertname) ({firing})", "{{alertname}}"),
     ]

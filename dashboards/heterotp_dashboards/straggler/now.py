@@ -1,12 +1,12 @@
-"""Row Now: who is slow, how much, and is it being dealt with."""
+"""Row Now: the slowest rank, its slow-down, and whether balancing compensates for it."""
 
-from heterotp_dashboards import panels, queries
-from heterotp_dashboards.panels import FACTOR, GREEN, ORANGE, RANK_LEGEND, RED, YELLOW, About, Ask, Line, Panel, steps
+from heterotp_dashboards import colours, panels, queries
+from heterotp_dashboards.panels import FACTOR, RANK_LEGEND, Panel, PanelInfo, PanelRow, Query
 from heterotp_dashboards.queries import ONE_JOB, quantile, rate, series
 
 
-def now() -> list[Line]:
-    """Return the answer of three seconds: who, how much, and is it being dealt with."""
+def now() -> list[PanelRow]:
+    """Return the panels that a reader takes in within three seconds."""
     return [
         (5, [(8, slowest()), (4, imbalance()), (4, waiting()), (5, step_time()), (3, samples())]),
         (4, [(4, reporting()), (4, mode()), (4, generation()), (4, last_iteration()), (4, injected()), (4, outlook())]),
@@ -15,131 +15,129 @@ def now() -> list[Line]:
 
 def slowest() -> Panel:
     """Return the slowest rank, with its node and chi."""
-    about = About(
+    info = PanelInfo(
         "Slowest rank",
-        "The rank whose matrix products take longest for the same work, and how many times as long as on the fastest "
-        "rank (χ, over 5 minutes). Good: green, below 1.2. A rank that began with less work, as its device is "
-        "known to be slower, is measured by that. Needs the recording rules and metrics.level full.",
+        "The rank whose matrix products take longest for the same work, relative to the fastest rank (χ, over 5 "
+        "minutes). Good: green, below 1.2. A rank with a smaller initial share, because its device is known to be "
+        "slower, is measured against that share. Needs the recording rules and metrics.level full.",
         FACTOR,
     )
-    ask = Ask(f"topk(1, {series(queries.SLOWDOWN, ONE_JOB)})", RANK_LEGEND, now=True)
-    return panels.number(about, ask, colors=panels.SLOW, name=True).decimals(2).no_value("no χ")
+    query = Query(f"topk(1, {series(queries.SLOWDOWN, ONE_JOB)})", RANK_LEGEND, now=True)
+    return panels.number(info, query, colors=colours.SLOWDOWN, name=True).decimals(2).no_value("no χ")
 
 
 def imbalance() -> Panel:
-    """Return the slowest rank's time over the average rank's."""
-    about = About(
+    """Return the time of the slowest rank over that of the average rank."""
+    info = PanelInfo(
         "Imbalance",
         "Computing time of the slowest rank over that of the average rank (T, over 5 minutes). Good: below 1.1. Above "
-        "1.2 the others wait a sixth of their time or more: balancing has not dealt with the slow rank.",
+        "1.2 the other ranks wait a sixth of their time or more: balancing does not compensate for the slow rank.",
         FACTOR,
     )
-    colors = steps(GREEN, (1.1, YELLOW), (1.2, RED))
-    ask = Ask(series(queries.IMBALANCE, ONE_JOB), "max / mean", now=True)
-    return panels.bars(about, ask, colors=colors).decimals(2).min(1).max(2)
+    query = Query(series(queries.IMBALANCE, ONE_JOB), "max / mean", now=True)
+    return panels.bars(info, query, colors=colours.IMBALANCE).decimals(2).min(1).max(2)
 
 
 def waiting() -> Panel:
-    """Return the share of time that goes into waiting."""
-    about = About(
+    """Return the share of time that ranks wait."""
+    info = PanelInfo(
         "Time waiting",
         "Share of all ranks' time inside collectives, over 5 minutes: waiting for the slowest rank, and communication. "
-        "Good: what the job has with even ranks, mostly below 10 %. It rises with the imbalance.",
+        "Good: the value of the job with equal ranks, usually below 10 %. It rises with the imbalance.",
         "percentunit",
     )
-    ask = Ask(series(queries.WAIT_SHARE, ONE_JOB), "waiting", now=True)
-    return panels.bars(about, ask, colors=steps(GREEN, (0.15, YELLOW), (0.3, RED))).max(1)
+    query = Query(series(queries.WAIT_SHARE, ONE_JOB), "waiting", now=True)
+    return panels.bars(info, query, colors=colours.WAIT_SHARE).max(1)
 
 
 def step_time() -> Panel:
     """Return quantiles of the iteration."""
     buckets = "heterotp_step_seconds_bucket"
-    about = About(
+    info = PanelInfo(
         "Step time",
-        "Wall time of an iteration, which is that of the slowest rank: half of them are below p50, all but one in a "
-        "hundred below p99. Good: both close together and near the limit.",
+        "Wall time of an iteration, set by the slowest rank: 50 % of the iterations take at most p50, 99 % at most "
+        "p99. Good: both close together and near the limit.",
         "s",
     )
-    asks = [Ask(quantile(q, buckets, ONE_JOB), f"p{round(100 * q)}") for q in (0.5, 0.99)]
-    return panels.number(about, *asks)
+    targets = [Query(quantile(q, buckets, ONE_JOB), f"p{round(100 * q)}") for q in (0.5, 0.99)]
+    return panels.number(info, *targets)
 
 
 def samples() -> Panel:
     """Return throughput."""
-    about = About("Samples/s", "Training samples per second, the whole job. Good: steady, and as before.", "short")
-    return panels.number(about, Ask(f"sum({rate('heterotp_samples_total', ONE_JOB)})", "samples/s")).decimals(1)
+    info = PanelInfo("Samples/s", "Training samples per second of the whole job. Good: steady, as before.", "short")
+    return panels.number(info, Query(f"sum({rate('heterotp_samples_total', ONE_JOB)})", "samples/s")).decimals(1)
 
 
 def reporting() -> Panel:
     """Return the share of ranks that are scraped."""
-    about = About(
+    info = PanelInfo(
         "Ranks reporting",
-        "Ranks whose metrics arrive, of those that the job should have. Good: 100 %. Below, the slow rank may be among "
-        "those that are not seen.",
+        "Share of the job's ranks whose metrics arrive. Good: 100 %. Below that, the slow rank may be one of the "
+        "missing ranks.",
         "percentunit",
     )
     present = f"count(count by (rank) ({series('heterotp_iterations_total', ONE_JOB)}))"
-    ask = Ask(f"{present} / max({series('heterotp_world_ranks', ONE_JOB)})", "reporting", now=True)
-    return panels.number(about, ask, colors=steps(RED, (1, GREEN)))
+    query = Query(f"{present} / max({series('heterotp_world_ranks', ONE_JOB)})", "reporting", now=True)
+    return panels.number(info, query, colors=colours.RANKS_REPORTING)
 
 
 def mode() -> Panel:
     """Return the strategy in force."""
-    about = About(
+    info = PanelInfo(
         "Strategy in force",
-        "How balancing deals with slow ranks now. None only watches, ZERO prunes, MIG lets others compute, SEMI does "
-        "both, RESHARD moves work for good, AUTO decides. Good: the one that you chose.",
+        "How balancing responds to slow ranks. None: only observes. ZERO: prunes. MIG: other ranks compute columns. "
+        "SEMI: both. RESHARD: units move. AUTO: chooses. Good: the strategy that you selected.",
         "none",
     )
-    return panels.word(about, Ask(queries.strategies(), "{{heterotp_policy_strategy}}", now=True))
+    return panels.series_name(info, Query(queries.strategies(), "{{heterotp_policy_strategy}}", now=True))
 
 
 def generation() -> Panel:
     """Return the control document's generation."""
-    about = About(
+    info = PanelInfo(
         "Policy generation",
-        "Generation of the control document that ranks follow; it counts up with every change of policy or injections. "
-        "Good: the spread further down is 0.",
+        "Generation of the control document that the ranks follow; each change of policy or injections increases it. "
+        "Good: Generation spread, further down, is 0.",
         "none",
     )
-    return panels.number(about, Ask(f"max({series('heterotp_policy_generation', ONE_JOB)})", "generation", now=True))
+    return panels.number(info, Query(f"max({series('heterotp_policy_generation', ONE_JOB)})", "generation", now=True))
 
 
 def last_iteration() -> Panel:
-    """Return the time since an iteration ended."""
+    """Return the seconds since an iteration ended."""
     last = series("heterotp_last_iteration_timestamp_seconds", ONE_JOB)
-    about = About(
+    info = PanelInfo(
         "Since last iteration",
-        "Time since any rank ended an iteration. Good: about a step and a scrape interval. Minutes mean that the gang "
-        "hangs, or is gone.",
+        "Time since any rank ended an iteration. Good: about a step and a scrape interval. Minutes: the gang hangs or "
+        "has ended.",
         "s",
     )
-    ask = Ask(f"time() - max({last} > 0)", "since last iteration", now=True)
-    return panels.number(about, ask, colors=steps(GREEN, (120, YELLOW), (600, RED))).decimals(0)
+    query = Query(f"time() - max({last} > 0)", "since last iteration", now=True)
+    return panels.number(info, query, colors=colours.SECONDS_SINCE_ITERATION).decimals(0)
 
 
 def injected() -> Panel:
-    """Return ranks that are slowed on purpose."""
-    about = About(
+    """Return ranks with an injected slow-down."""
+    info = PanelInfo(
         "Slowed on purpose",
-        "Ranks that a StragglerInjection slows now, and how much was asked for. Good: none, unless somebody is "
-        "testing.",
+        "Ranks that a StragglerInjection slows now, and the requested slow-down. Good: none, except during a test.",
         FACTOR,
     )
-    ask = Ask(queries.injections(), RANK_LEGEND, now=True)
-    return panels.number(about, ask, colors=steps(ORANGE), name=True).no_value("nobody")
+    query = Query(queries.injections(), RANK_LEGEND, now=True)
+    return panels.number(info, query, colors=colours.INJECTED, name=True).no_value("none")
 
 
 def outlook() -> Panel:
-    """Return what the plan promises, and what no lossless method can beat."""
-    about = About(
+    """Return the predicted seconds of the plan, and the lower bound of lossless methods."""
+    info = PanelInfo(
         "Predicted, limit",
-        "Iteration time that the plan in force predicts, and the limit that no lossless balancing can beat. Good: the "
-        "step time meets the prediction; a large gap to the limit is what a better strategy could win.",
+        "Predicted iteration time of the plan in force, and the lower bound of lossless balancing. Good: the step time "
+        "agrees with the prediction; a large gap to the limit is what another strategy could gain.",
         "s",
     )
-    asks = [
-        Ask(f"max({series(metric, ONE_JOB)} > 0)", legend, now=True)
+    targets = [
+        Query(f"max({series(metric, ONE_JOB)} > 0)", legend, now=True)
         for metric, legend in (("heterotp_plan_predicted_seconds", "predicted"), ("heterotp_limit_seconds", "limit"))
     ]
-    return panels.number(about, *asks).no_value("none yet")
+    return panels.number(info, *targets).no_value("none yet")

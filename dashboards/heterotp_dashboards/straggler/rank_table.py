@@ -1,12 +1,12 @@
-"""The table of ranks: one row each, the slowest first, with ways on to its pod, its GPU and its logs."""
+"""The table of ranks: one row per rank, the slowest first, with links to its pod, GPU and logs."""
 
 from dataclasses import dataclass
 from urllib.parse import quote
 
 from grafana_foundation_sdk.models import dashboard
 
-from heterotp_dashboards import panels, queries
-from heterotp_dashboards.panels import FACTOR, About, Ask, Panel
+from heterotp_dashboards import colours, panels, queries
+from heterotp_dashboards.panels import FACTOR, Panel, PanelInfo, Query
 from heterotp_dashboards.queries import SOME_RANKS, Ranks, series
 
 POD_BOARD = "6581e46e4e5c7ba40a07646395ef7b23"  # md5 of k8s-resources-pod.json, as kubernetes-mixin names it
@@ -17,7 +17,7 @@ RANGE = "${__url_time_range}"
 
 @dataclass(frozen=True)
 class Column:
-    """A column that is asked for by rank."""
+    """A column with one value per rank."""
 
     name: str
     expr: str
@@ -26,12 +26,12 @@ class Column:
 
 
 def recorded(name: str) -> str:
-    """Return what a recording rule has of each rank."""
+    """Return the value of a recording rule by rank."""
     return f"max by (rank) ({series(name, SOME_RANKS)})"
 
 
 def columns() -> list[Column]:
-    """Return the columns after rank, node and pod; the first one's query has these three too."""
+    """Return the columns after rank, node and pod; the query of the first column also returns these three labels."""
     generation = f"max by (rank, node, pod) ({series('heterotp_policy_generation', SOME_RANKS)})"
     return [
         Column("generation", generation, "none"),
@@ -49,30 +49,32 @@ def columns() -> list[Column]:
 
 def table() -> Panel:
     """Return the table."""
-    about = About(
+    info = PanelInfo(
         "Ranks",
-        "All there is to know of each rank, the slowest first: χ slow-down, T computing, M matrix products and wait "
-        "per iteration (5 minutes), γ share of work taken from it, β the part of that which others compute, work it "
-        "does of the share that it began with. Good: χ below 1.2 everywhere. A pod leads to its resources and logs, a "
-        "node to its GPUs.",
+        "All values of each rank, the slowest first: χ slow-down; T computing, M matrix products and wait, in seconds "
+        "per iteration (5 minutes); γ share of its work that was taken; β part of that which other ranks compute; "
+        "work relative to its initial share. Good: χ below 1.2 on all ranks. A pod links to its resources and logs, "
+        "a node to its GPUs.",
         "none",
     )
     made = columns()
-    panel = panels.rows(about, *(Ask(column.expr, rows=True) for column in made))
+    panel = panels.rows(info, *(Query(column.expr, rows=True) for column in made))
     for step in _joined(made):
         panel.with_transformation(step)
     for column in made:
         settings = [panels.setting("unit", column.unit)]
         if column.decimals is not None:
             settings.append(panels.setting("decimals", column.decimals))
-        panel.override_by_name(column.name, settings + (panels.coloured(panels.SLOW) if column.name == "χ" else []))
+        panel.override_by_name(
+            column.name, settings + (panels.coloured(colours.SLOWDOWN) if column.name == "χ" else [])
+        )
     panel.override_by_name("pod", [panels.setting("links", [*_to_pod()])])
     gpus = panels.link("GPUs", f"/d/{GPU_BOARD}?{RANGE}")
     return panel.override_by_name("node", [panels.setting("links", [gpus])])
 
 
 def _joined(made: list[Column]) -> list[dashboard.DataTransformerConfig]:
-    """Return what makes one table of all answers: joined, ordered, named, the slowest first."""
+    """Return the transformations that join all query results into one table, the slowest rank first."""
     values = {f"Value #{chr(ord('A') + number)}": column.name for number, column in enumerate(made)}
     order = ["rank", "node", "pod", *list(values)[1:], "Value #A"]
     return [
@@ -89,7 +91,7 @@ def _joined(made: list[Column]) -> list[dashboard.DataTransformerConfig]:
 
 
 def _to_pod() -> list[dict[str, object]]:
-    """Return the links of a pod: its resources, and its logs where there is a Loki."""
+    """Return the links of a pod: its resources, and its logs where a Loki is configured."""
     resources = f"/d/{POD_BOARD}?var-datasource=${{datasource}}&var-namespace=${{namespace}}&var-pod={POD}&{RANGE}"
     pane = (
         '{"a":{"datasource":"${logs}","queries":[{"refId":"A","expr":"{namespace=\\"${namespace}\\",pod=\\"'

@@ -1,24 +1,15 @@
-"""Row Stragglers: what every rank does with its time."""
+"""Row Stragglers: how every rank spends its time."""
 
-from heterotp_dashboards import panels, queries
-from heterotp_dashboards.panels import FACTOR, RANK_LEGEND, About, Ask, Line, Panel
+from heterotp_dashboards import colours, panels, queries
+from heterotp_dashboards.panels import FACTOR, RANK_LEGEND, Panel, PanelInfo, PanelRow, Query
 from heterotp_dashboards.queries import ONE_JOB, SOME_RANKS, Ranks, phase, rate, series
 from heterotp_dashboards.straggler.rank_table import table
 
 RANKS = Ranks(SOME_RANKS)
-PHASE_COLORS = {
-    "matmul": "blue",
-    "unit": "light-blue",
-    "fixed": "purple",
-    "migrate": "orange",
-    "data": "yellow",
-    "control": "semi-dark-yellow",
-    "wait": "dark-red",
-}
 
 
-def stragglers() -> list[Line]:
-    """Return who is slow, and since when."""
+def stragglers() -> list[PanelRow]:
+    """Return the panels that show which rank is slow, and since when."""
     return [
         (9, [(12, busy()), (12, slowdown_over_time())]),
         (9, [(12, where_time_goes()), (6, matmul()), (6, wait())]),
@@ -28,66 +19,64 @@ def stragglers() -> list[Line]:
 
 def busy() -> Panel:
     """Return T of every rank."""
-    about = About(
+    info = PanelInfo(
         "Computing time per iteration, by rank",
-        "T: what each rank computes in an iteration (matrix products, the rest of its units, fixed parts), without "
-        "waiting. Good: all lines in one band. One above the others is the rank that everybody waits for.",
+        "T: computing time of each rank in an iteration (matrix products, other work on its units, fixed work), "
+        "without waiting. Good: all lines in one band. All ranks wait for a rank whose line is above the others.",
         "s",
     )
     spent = rate("heterotp_phase_seconds_total", ONE_JOB, phase(queries.COMPUTE))
     mean = f"sum({spent})\n/ (sum({rate('heterotp_iterations_total', ONE_JOB)}) > 0)"
-    panel = panels.lines(about, Ask(RANKS.busy(), RANK_LEGEND), Ask(mean, "mean")).min(0)
+    panel = panels.lines(info, Query(RANKS.busy(), RANK_LEGEND), Query(mean, "mean")).min(0)
     dashes = panels.setting("custom.lineStyle", {"fill": "dash", "dash": [6, 6]})
-    return panel.override_by_name("mean", [panels.fixed("white"), dashes])
+    return panel.override_by_name("mean", [panels.fixed(colours.MEAN), dashes])
 
 
 def slowdown_over_time() -> Panel:
-    """Return chi, rank by time."""
-    about = About(
+    """Return chi of every rank over time."""
+    info = PanelInfo(
         "Slow-down χ, rank by time",
-        "How many times as long as on the fastest rank the same work takes (over 5 minutes): green below 1.2, yellow, "
-        "from 1.5 orange, from 2 red. Good: all green. A row that turns red tells who and since when; it stays red "
-        "when balancing has taken its work away, since the rank is still slow.",
+        "Time of the same work relative to the fastest rank (over 5 minutes): green below 1.2, yellow, from 1.5 "
+        "orange, from 2 red. Good: all green. A red row shows which rank is slow and since when; it stays red after "
+        "balancing has taken work from the rank, because the rank is still slow.",
         FACTOR,
     )
-    ask = Ask(series(queries.SLOWDOWN, SOME_RANKS), RANK_LEGEND)
-    return panels.timeline(about, ask, colors=panels.SLOW).decimals(2)
+    query = Query(series(queries.SLOWDOWN, SOME_RANKS), RANK_LEGEND)
+    return panels.timeline(info, query, colors=colours.SLOWDOWN).decimals(2)
 
 
 def where_time_goes() -> Panel:
     """Return each rank's time by phase."""
-    about = About(
+    info = PanelInfo(
         "Where the time goes, by rank",
-        "Each rank's time now, divided by phase; the rank that waits least is on top: the others wait for it. Good: "
-        "bars alike, little dark red.",
+        "Current time of each rank by phase. The rank at the top waits least: the other ranks wait for it. Good: "
+        "similar bars, little dark red.",
         "percentunit",
     )
     shares = queries.phase_shares(SOME_RANKS)
-    panel = panels.stacked_bars(about, Ask(queries.named_rank(shares), rows=True), share=True)
-    matrix = {"columnField": "phase", "rowField": queries.WHO, "valueField": "Value", "emptyValue": "zero"}
+    panel = panels.stacked_bars(info, Query(queries.named_rank(shares), rows=True), share=True)
+    matrix = {"columnField": "phase", "rowField": queries.RANK_NODE, "valueField": "Value", "emptyValue": "zero"}
     panel.with_transformation(panels.transformation("groupingToMatrix", **matrix))
-    row = f"{queries.WHO}\\phase"
+    row = f"{queries.RANK_NODE}\\phase"
     panel.with_transformation(panels.transformation("sortBy", fields={}, sort=[{"field": "wait", "desc": False}]))
-    return panels.color_fields(panel.x_field(row), PHASE_COLORS)
+    return panels.color_fields(panel.x_field(row), colours.RANK_PHASES)
 
 
 def matmul() -> Panel:
     """Return M of every rank."""
-    about = About(
+    info = PanelInfo(
         "Matrix products per iteration (M)",
-        "Time in the matrix products that balancing can prune or move. Good: one band; it is this part that balancing "
-        "evens out.",
+        "Time in the matrix products that balancing can prune or move. Good: one band; balancing equalizes this part.",
         "s",
     )
-    return panels.lines(about, Ask(RANKS.seconds("matmul"), RANK_LEGEND)).min(0)
+    return panels.lines(info, Query(RANKS.seconds("matmul"), RANK_LEGEND)).min(0)
 
 
 def wait() -> Panel:
     """Return the waiting time of every rank."""
-    about = About(
+    info = PanelInfo(
         "Waiting per iteration",
-        "Time inside collectives. Good: low and alike. The rank that waits less than the others is the one that they "
-        "wait for.",
+        "Time inside collectives. Good: low and similar. The other ranks wait for the rank that waits least.",
         "s",
     )
-    return panels.lines(about, Ask(RANKS.seconds("wait"), RANK_LEGEND)).min(0)
+    return panels.lines(info, Query(RANKS.seconds("wait"), RANK_LEGEND)).min(0)

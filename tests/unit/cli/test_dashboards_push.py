@@ -16,7 +16,7 @@ from heterotp_cli.dashboards_command import read_token
 from heterotp_cli.errors import BadInput, Failed
 from heterotp_cli.main import group
 from heterotp_dashboards.boards import boards
-from support.grafana_stub import READ_ONLY, TOKEN, GrafanaStub, RunStatus
+from support.grafana_stub import READ_ONLY, TOKEN, GrafanaStub, StoredBoard
 
 UIDS = [board["uid"] for board in boards()]
 FOLDER = "heterotp-test"
@@ -184,13 +184,13 @@ def test_versions_as_grafana_11_lists_them(stub):
 
 def test_a_board_imported_by_hand_from_the_same_file_is_unchanged(stub):
     for board in boards():
-        stub.state.boards[board["uid"]] = RunStatus(board, "", ["Imported"])
+        stub.state.boards[board["uid"]] = StoredBoard(board, "", ["Imported"])
     assert [line.split()[0] for line in push(stub.url)] == ["unchanged"] * 3
     assert stub.state.writes == 0
 
 
 def test_provisioned_boards_are_left_alone(stub):
-    stub.state.boards[UIDS[2]] = RunStatus({"uid": UIDS[2], "title": "x"}, "", ["file"], provisioned=True)
+    stub.state.boards[UIDS[2]] = StoredBoard({"uid": UIDS[2], "title": "x"}, "", ["file"], provisioned=True)
     refusal = push(stub.url, "--force")
     assert isinstance(refusal, Failed) and str(refusal).startswith(f"{UIDS[2]}: comes from files")
     assert stub.state.writes == 0

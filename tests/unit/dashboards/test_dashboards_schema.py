@@ -1,4 +1,4 @@
-"""The boards hold what Grafana's own types say; a broken board is told apart (tests/data/grafana/README.md)."""
+"""The boards conform to Grafana's schema; broken boards are detected (tests/data/grafana/README.md)."""
 
 import copy
 import json
@@ -20,12 +20,12 @@ KINDS = {
     "bargauge": "BarGauge",
     "barchart": "BarChart",
 }
-# @grafana/prometheus reads these from the annotation itself, and Grafana's types do not know them
+# @grafana/prometheus reads these from the annotation; Grafana's schema does not contain them
 OF_PROMETHEUS = ("expr", "titleFormat", "textFormat", "step")
 
 
 def complaints(board):
-    """Return what is wrong with a board: where, and what the schema says."""
+    """Return the schema errors of a board: place and message."""
     found = []
 
     def hold(kind, where, value):
@@ -48,7 +48,7 @@ def complaints(board):
 
 
 @pytest.mark.parametrize("uid", BOARDS)
-def test_a_board_holds_the_types(uid):
+def test_a_board_conforms_to_the_schema(uid):
     assert complaints(BOARDS[uid]) == []
 
 
@@ -74,7 +74,7 @@ BREAKS = {
 
 
 @pytest.mark.parametrize("name", BREAKS)
-def test_a_broken_board_is_refused(name):
+def test_a_broken_board_is_detected(name):
     broken = copy.deepcopy(BOARDS["heterotp-straggler"])
     BREAKS[name](broken)
     assert complaints(broken)

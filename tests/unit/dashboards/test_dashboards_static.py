@@ -1,4 +1,4 @@
-"""What can be said of boards, rules and alerts by looking at them: form, places, names, and that files are fresh."""
+"""Static checks of boards, rules and alerts: form, positions, names, and up-to-date generated files."""
 
 import copy
 import itertools
@@ -34,7 +34,7 @@ def every_panel():
     ]
 
 
-def asked(board):
+def queries_of(board):
     """Yield (where, expr) of every panel, annotation and variable of a board."""
     for panel in panels(board):
         for target in panel["targets"]:
@@ -57,23 +57,23 @@ def labels(expr):
 
 
 @every_board
-def test_boards_ask_only_for_metrics_and_labels_that_there_are(board):
-    assert [(where, wrong) for where, expr in asked(board) for wrong in complaints(expr)] == []
+def test_boards_query_only_known_metrics_and_labels(board):
+    assert [(where, wrong) for where, expr in queries_of(board) for wrong in complaints(expr)] == []
 
 
 @every_board
-def test_variables_ask_only_for_labels_that_there_are(board):
+def test_variables_query_only_known_labels(board):
     for variable in board["templating"]["list"]:
         if variable["type"] == "query":
             found = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"])
             assert found, variable["query"]
             assert complaints(found[1]) == []
             assert found[2] in labels(found[1])
-            assert variable["refresh"] == 2, "new jobs appear as time goes on"
+            assert variable["refresh"] == 2, "new jobs appear over time"
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_rules_ask_only_for_metrics_and_labels_that_there_are(rule):
+def test_rules_query_only_known_metrics_and_labels(rule):
     assert complaints(rule.expr) == []
 
 
@@ -83,7 +83,7 @@ def test_a_recorded_series_has_the_labels_of_its_level(rule):
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
-def test_alerts_tell_only_labels_that_they_have(alert):
+def test_alert_texts_use_only_labels_of_their_expression(alert):
     texts = f"{alert.summary} {alert.description}"
     assert set(re.findall(r"\$labels\.(\w+)", texts)) <= labels(alert.expr)
     assert alert.board in BOARDS
@@ -113,7 +113,7 @@ def test_a_wrong_name_is_found(wrong):
     assert wrong in found or (wrong.startswith("group_left") and found), found
 
 
-def test_what_does_not_parse_is_found():
+def test_a_syntax_error_is_found():
     assert complaints("sum(rate(heterotp_iterations_total[5m])")[0].startswith("does not parse")
 
 
@@ -121,7 +121,7 @@ def test_what_does_not_parse_is_found():
 
 
 @every_board
-def test_rates_take_the_window_that_grafana_chooses(board):
+def test_rates_use_the_window_of_grafana(board):
     for panel in panels(board):
         for target in panel["targets"]:
             for function, window in re.findall(r"\b(i?rate|increase|delta)\([^[]*\[([^\]]+)\]", target["expr"]):
@@ -130,14 +130,14 @@ def test_rates_take_the_window_that_grafana_chooses(board):
 
 
 @every_board
-def test_no_counter_is_shown_as_it_is(board):
+def test_no_counter_is_shown_without_rate(board):
     for panel in panels(board):
         for target in panel["targets"]:
             assert list(counters_without_rate(target["expr"])) == [], panel["title"]
 
 
 @pytest.mark.parametrize("panel", every_panel())
-def test_legends_name_labels_that_are_there_and_ranks_with_their_nodes(panel):
+def test_legends_use_known_labels_and_show_ranks_with_nodes(panel):
     for target in panel["targets"]:
         named = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
         found = labels(target["expr"])
@@ -153,10 +153,10 @@ def test_legends_name_labels_that_are_there_and_ranks_with_their_nodes(panel):
 
 
 @pytest.mark.parametrize("panel", every_panel())
-def test_a_panel_has_all_that_a_reader_needs(panel):
+def test_a_panel_has_title_description_unit_and_data_source(panel):
     assert panel["type"] in KINDS
     assert panel["title"]
-    assert "Good:" in panel["description"], "a description says what good looks like"
+    assert "Good:" in panel["description"], "a description names good values"
     assert panel["fieldConfig"]["defaults"]["unit"]
     assert panel["datasource"] == DATASOURCE
     assert panel["targets"] and all(target["datasource"] == DATASOURCE for target in panel["targets"])
@@ -166,7 +166,7 @@ def test_a_panel_has_all_that_a_reader_needs(panel):
 
 
 def places(board):
-    """Return the rectangle of every panel, those of collapsed rows too."""
+    """Return the rectangle of every panel, including those of collapsed rows."""
     return [(panel["title"], panel["gridPos"]) for panel in (*board["panels"], *panels(board))]
 
 
@@ -186,7 +186,7 @@ def overlapping(board):
 
 
 @every_board
-def test_panels_have_places_of_their_own_inside_the_grid(board):
+def test_panels_do_not_overlap_and_stay_inside_the_grid(board):
     assert overlapping(board) == []
     assert all(place["x"] + place["w"] <= 24 for _, place in places(board))
 
@@ -206,7 +206,7 @@ def test_ids_are_unique(board):
 
 
 @every_board
-def test_every_variable_is_used_and_every_name_is_a_variable(board):
+def test_every_variable_is_used_and_defined(board):
     defined = [variable["name"] for variable in board["templating"]["list"]]
     text = json.dumps(board)
     used = set(re.findall(r"\$\{?([a-z]\w*)\b", text)) - {"datasource"}
@@ -228,29 +228,29 @@ def test_a_board_as_a_whole(board):
 
 
 @every_board
-def test_the_cluster_label_is_never_needed(board):
+def test_the_cluster_label_is_optional(board):
     (cluster,) = (variable for variable in board["templating"]["list"] if variable["name"] == "cluster")
     assert cluster["allValue"] == ".*" and cluster["hide"] == 2 and cluster["current"]["value"] == "$__all"
-    assert all("cluster=" not in expr.replace('cluster=~"$cluster"', "") for _, expr in asked(board))
+    assert all("cluster=" not in expr.replace('cluster=~"$cluster"', "") for _, expr in queries_of(board))
 
 
 def test_the_data_source_pattern_can_be_found_and_replaced():
     assert all(json.dumps(board).count('"/.*/"') == 1 for board in BOARDS.values())
 
 
-def test_ways_from_board_to_board_and_from_a_job_to_its_pods():
+def test_links_between_boards_and_from_a_job_to_its_pods():
     text = {uid: json.dumps(board) for uid, board in BOARDS.items()}
     assert "/d/heterotp-straggler?" in text["heterotp-fleet"]
     assert "var-heterotpjob=${__data.fields.job}" in text["heterotp-fleet"]
     assert "var-pod=${__data.fields.pod}" in text["heterotp-straggler"]
 
 
-def test_what_is_marked_on_the_time_axis():
+def test_annotations_on_the_time_axis():
     names = [annotation["name"] for annotation in BOARDS["heterotp-straggler"]["annotations"]["list"]]
     assert names == ["Policy change", "Injection", "Restart", "Re-shard", "Alert"]
 
 
-def test_machines_are_folded_away():
+def test_the_row_machines_is_collapsed():
     rows = {panel["title"]: panel for panel in BOARDS["heterotp-straggler"]["panels"] if panel["type"] == "row"}
     assert list(rows) == ["Now", "Stragglers", "Balancing", "Learning", "Machines"]
     assert [title for title, row in rows.items() if row["collapsed"]] == ["Machines"]
@@ -260,7 +260,7 @@ def test_machines_are_folded_away():
 # -- files ------------------------------------------------------------------------------------------------------
 
 
-def test_generated_files_are_fresh(tmp_path):
+def test_generated_files_are_up_to_date(tmp_path):
     main(tmp_path)
     made = [path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()]
     assert len(made) == 8

@@ -128,7 +128,7 @@ def said_by_the_code():
 def quoted():
     """Yield the messages that the FAQ quotes: code in the first column of its tables, … for what differs."""
     for line in (DOCS / "faq.md").read_text().splitlines():
-        if line.startswith("| ") and not line.startswith("| you see"):
+        if line.startswith("| "):
             yield from re.findall(r"`([^`]+)`", line.split(" | ")[0])
 
 
