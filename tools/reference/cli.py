@@ -1,4 +1,4 @@
-"""Every command of `heterotp` and `kubectl heterotp`, from click."""
+"""The page about the commands of `heterotp` and `kubectl heterotp`, from click."""
 
 import inspect
 from collections.abc import Iterator
@@ -10,11 +10,11 @@ from reference.markdown import code, document, plain, table
 
 SOURCE = "the commands in cli/heterotp_cli"
 INTRO = """\
-`pip install 'heterotp[cli]'` brings both; `heterotp run`, `simulate` and `bench` also need `heterotp[trainer]`.
+`pip install 'heterotp[cli]'` installs both; `heterotp run`, `simulate` and `bench` also need `heterotp[trainer]`.
 `kubectl` finds `kubectl-heterotp` in the PATH and calls it as `kubectl heterotp`.
 
-Exit codes of both: 0 done, 1 failed or refused, 2 bad input (one line: what, its value, what would be right), 130
-stopped by Ctrl-C."""
+Exit codes of both: 0 done, 1 failed or refused, 2 bad input (one line: option or field, its value, a valid value),
+130 stopped by Ctrl-C."""
 
 
 def page() -> str:
@@ -25,7 +25,7 @@ def page() -> str:
 
 
 def _sections(name: str, command: click.Command, parent: click.Context | None) -> Iterator[str]:
-    """Yield a section for the command, then those of the commands below it."""
+    """Yield a section for the command, then sections for its subcommands."""
     context = click.Context(command, info_name=name if parent is None else command.name, parent=parent)
     level = "##" if parent is None else "###"
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
