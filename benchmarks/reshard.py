@@ -122,7 +122,7 @@ def printed(row: dict) -> str:
 
 def plain(rounds: int) -> list[dict]:
     """Print the ratio AUTO / None without slow ranks, in alternating rounds."""
-    print("plain: an iteration under AUTO over one under None, nobody slow (target <= 1.01)")
+    print("plain: an iteration under AUTO over one under None, no slow rank (target <= 1.01)")
     for kind, count in (("emulated", 8), ("cpu", 120)):
         phases = [phase(name, (), count) for _ in range(rounds) for name in ("None", "AUTO")]
         found = run("vit", [phase("AUTO", (), 8), *phases], spec("vit", 0.37, kind=kind))[1:]
@@ -165,7 +165,7 @@ def cpu(rounds: int) -> list[dict]:
         spec("vit", 0.37, kind="cpu"),
     )
     print(f"cpu: {REAL} real ranks on this machine, rank 0 four times slower by sleeping; seconds an iteration")
-    for name, each in zip(("nobody slow", "None, slow", "AUTO, slow", "AUTO, well"), found, strict=True):
+    for name, each in zip(("no slow rank", "None, slow", "AUTO, slow", "AUTO, recovered"), found, strict=True):
         print(summary(name, each["seconds"][-30:]), f" heads {each['heads']}, hidden units {each['ffn']}", flush=True)
     return []
 
