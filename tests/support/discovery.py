@@ -1,4 +1,4 @@
-"""Service discovery of Kubernetes for a Prometheus by files: Debian's build has no Kubernetes discovery.
+"""Tells a Prometheus what its discovery of Kubernetes would: Debian's is built without.
 
 Pods and services of a cluster become targets in files, with the labels `__meta_kubernetes_*` of Prometheus' own
 discovery, so that relabelings are the real ones.
@@ -17,7 +17,7 @@ META = "__meta_kubernetes_"
 
 
 class Discovery(threading.Thread):
-    """Reads the cluster periodically and writes a file for each role: pod, endpoints, node."""
+    """Looks at the cluster again and again, and writes a file for each role: pod, endpoints, node."""
 
     def __init__(self, kubeconfig, directory):
         super().__init__(name="discovery", daemon=True)
@@ -37,7 +37,7 @@ class Discovery(threading.Thread):
         self.join()
 
     def look(self):
-        """Write the current targets; each file is replaced atomically."""
+        """Write what there is now; each file is replaced as a whole."""
         with closing(Kube(self._kubeconfig)) as kube:
             pods, services, nodes = (kube.list(plural) for plural in ("pods", "services", "nodes"))
         found = {
@@ -91,7 +91,7 @@ def _name(thing):
 
 
 def _labels(kind, thing):
-    """Return the meta labels of Prometheus for an object's labels, with those for their presence."""
+    """Return an object's labels, and that they are there, under the names that Prometheus gives them."""
     found = {}
     for key, value in (thing["metadata"].get("labels") or {}).items():
         name = re.sub("[^a-zA-Z0-9_]", "_", key)

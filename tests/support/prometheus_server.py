@@ -1,4 +1,4 @@
-"""A real Prometheus: over a given history with its recorded series, or with scrapes."""
+"""A real Prometheus: over a given history, with what recording rules would have made of it, or one that scrapes."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ STARTING_SECONDS = 60
 
 
 class PrometheusServer:
-    """Serves one data directory on a free port, between start and stop."""
+    """Serves one data directory on a port of its own, between start and stop."""
 
     def __init__(self, directory: Path, configuration: str = "{}\n") -> None:
         self._directory = directory
@@ -25,20 +25,17 @@ class PrometheusServer:
         (directory / "prometheus.yml").write_text(configuration)
 
     def load(self, openmetrics: Path) -> None:
-        """Add samples; the server must be stopped."""
+        """Add samples; the server must not run."""
         command = [_program("promtool"), "tsdb", "create-blocks-from", "openmetrics", openmetrics, "data"]
         subprocess.run(command, cwd=self._directory, check=True, capture_output=True)
 
     def start(self) -> None:
-        """Start the server and wait until it responds."""
+        """Start, and wait until it answers."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{free.getsockname()[1]}"
         self.url = f"http://{address}"
-        flags = [
-            "--config.file=prometheus.yml",
-            f"--web.listen-address={address}",
-        ]  # Debian's build would use its own file
+        flags = ["--config.file=prometheus.yml", f"--web.listen-address={address}"]  # Debian's would take its own file
         flags += ["--storage.tsdb.path=data", "--storage.tsdb.retention.time=100y"]
         with (self._directory / "prometheus.log").open("ab") as log:
             command = [_program("prometheus"), *flags]
@@ -58,14 +55,14 @@ class PrometheusServer:
             return False
 
     def stop(self) -> None:
-        """Stop the server and wait for its end."""
+        """Stop, and wait for its end."""
         if self._process is not None:
             self._process.terminate()
             self._process.wait(timeout=30)
             self._process = None
 
     def record(self, rules: str, start: int, end: int, step: int) -> None:
-        """Add the series of the recording rules over a past range; starts and stops the server."""
+        """Make the series of the recording rules over a past range; starts and stops the server."""
         self.start()
         lines = list(_recorded(self.url, _expanded(rules), start, end, step))
         self.stop()
@@ -80,7 +77,7 @@ def _program(name: str) -> str:
 
 
 def _expanded(rules: str) -> dict[str, str]:
-    """Return the expression of each recording rule with the expressions of the series that it reads inserted."""
+    """Return each recording rule's expression with those that it reads put in."""
     expressions: dict[str, str] = {}
     for group in yaml.safe_load(rules)["groups"]:
         for rule in (each for each in group["rules"] if "record" in each):
