@@ -1,12 +1,12 @@
-"""What balancing itself costs and saves, on this machine.
+"""Costs and savings of balancing on this machine.
 
     python benchmarks/balancing.py [--part pruning decide control memory] [--rounds 7]
 
-pruning   gamma = 1/2 at the shapes of one of 8 ranks of ViT-1B (4,160 rows), real CPU (or CUDA where there is one):
-          seconds saved over the ideal half of the matmul time, per linear and for all, by grain (target >= 0.9)
+pruning   gamma = 1/2 at the shapes of one of 8 ranks of ViT-1B (4,160 rows), on a real CPU (or CUDA device):
+          saved seconds over the ideal half of the matmul time, per linear and in total, by grain (target >= 0.9)
 decide    decide() on given histories: milliseconds at e = 8 and e = 1,024, per strategy (target <= 10 ms at 1,024)
-control   share of an iteration that the control step takes, 8 emulated ranks at the paper's pace (target <= 0.5 %)
-memory    resident memory of a rank after 2,000 iterations over that after 200, SEMI under a wandering straggler
+control   share of the control step in an iteration, 8 emulated ranks at the paper's pace (target <= 0.5 %)
+memory    resident memory of a rank after 2,000 iterations over that after 200, SEMI under a moving straggler
           (target: within 2 %)
 """
 
@@ -35,7 +35,7 @@ POINTS = (200, 2000)  # iterations at which memory is read
 
 
 def pruning(rounds: int) -> None:
-    """Print what pruning half of the columns saves, plain and pruned in turns."""
+    """Print the time saved by pruning half of the columns; plain and pruned rounds alternate."""
     import torch
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -52,12 +52,12 @@ def pruning(rounds: int) -> None:
 
 
 def saved(plain: float, pruned: float, products: float) -> float:
-    """Return what was saved over half of the matmul time."""
+    """Return the saved time over half of the matmul time."""
     return (plain - pruned) / (products / 2)
 
 
 def measured(columns: int, outputs: int, grain: int, rounds: int, device) -> tuple[list, list, list]:  # type: ignore[no-untyped-def,type-arg]
-    """Return seconds of the plain layer, the pruned one and the plain one's three products alone, round by round."""
+    """Return seconds per round of the plain layer, the pruned layer and the three products of the plain layer."""
     import torch
     from heterotp_trainer.devices.device import Device
     from heterotp_trainer.devices.phase_clock import NullClock
@@ -91,7 +91,7 @@ def measured(columns: int, outputs: int, grain: int, rounds: int, device) -> tup
 
 
 def taken_turns(works: list[Callable[[], object]], rounds: int, device) -> tuple:  # type: ignore[no-untyped-def,type-arg]
-    """Return the seconds of each work, round by round, after one round to warm up."""
+    """Return the seconds of each work by round, after one warm-up round."""
     import torch
 
     seconds: list[list[float]] = [[] for _ in works]
@@ -110,7 +110,7 @@ def taken_turns(works: list[Callable[[], object]], rounds: int, device) -> tuple
 
 
 def decide_times(rounds: int) -> None:
-    """Print how long decide() takes when it plans anew, and when nothing changed."""
+    """Print the time of decide() with a new plan, and without a change."""
     from heterotp_api.policy import BalancingSettings
     from heterotp_trainer.balancing.decide import decide
     from heterotp_trainer.plans.work_plan import WorkPlan
@@ -134,7 +134,7 @@ def decide_times(rounds: int) -> None:
 
 
 def world(ranks: int):  # type: ignore[no-untyped-def]
-    """Return costs and a full history of so many ranks."""
+    """Return costs and a full history of the given number of ranks."""
     import random
 
     from heterotp_trainer.balancing.history import History, Observation
@@ -160,14 +160,14 @@ def world(ranks: int):  # type: ignore[no-untyped-def]
 
 
 def control(iterations: int = 40) -> None:
-    """Print the control step's share of an iteration at the paper's pace."""
+    """Print the share of the control step in an iteration at the paper's pace."""
     result = gang.run(__file__, ["--part", "control", "--iterations", str(iterations)], spec("emulated"), PORT)
     print(f"control step: share of an iteration, {RANKS} emulated ranks, ZERO deciding; %")
     print(summary("all", [100 * share for share in result]), "(target <= 0.5)", flush=True)
 
 
 def memory(rounds: int) -> None:
-    """Print how resident memory grows."""
+    """Print the growth of resident memory."""
     result = gang.run(__file__, ["--part", "memory", "--iterations", str(POINTS[1])], spec("cpu"), PORT)
     print(f"memory: resident after {POINTS[1]} over {POINTS[0]} iterations, per rank; SEMI, a straggler that wanders")
     print(summary("ratio", [late / early for early, late in result]), "(target <= 1.02)", flush=True)
@@ -184,7 +184,7 @@ def spec(kind: str) -> dict:
 
 
 def rank(part: str, iterations: int) -> None:
-    """Be one rank of a gang; rank 0 says what was measured."""
+    """Run one rank of a gang; rank 0 prints the measurements."""
     import torch
     import torch.distributed as dist
     from heterotp import Session
@@ -220,7 +220,7 @@ def rank(part: str, iterations: int) -> None:
 
 
 def control_shares(workdir) -> list[float]:  # type: ignore[no-untyped-def]
-    """Return the control phase's share of every measured iteration, as rank 0 wrote it down."""
+    """Return the share of the control phase in every measured iteration, from the history of rank 0."""
     import json
 
     lines = [json.loads(line) for line in (workdir / "history.jsonl").read_text().splitlines()]
@@ -228,7 +228,7 @@ def control_shares(workdir) -> list[float]:  # type: ignore[no-untyped-def]
 
 
 def documents() -> dict[str, str]:
-    """Return what the ranks are told, by part."""
+    """Return the control document of the ranks, by part."""
     import json
 
     wander = {"uid": "a", "ranks": [0, 1], "slowdown": 3, "pattern": {"roundRobin": {"every": {"iterations": 50}}}}
@@ -242,13 +242,13 @@ def documents() -> dict[str, str]:
 
 
 def resident_bytes() -> int:
-    """Return this process's resident memory."""
+    """Return the resident memory of this process in bytes."""
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def main() -> None:
-    """Run the parts asked for."""
+    """Run the selected parts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", nargs="+", default=["pruning", "decide", "control", "memory"])
     parser.add_argument("--rounds", type=int, default=7)
@@ -258,7 +258,7 @@ def main() -> None:
     if arguments.rank:
         rank(arguments.part[0], arguments.iterations)
         return
-    if not ALLOCATOR.keys() <= os.environ.keys():  # begin anew with what the launcher gives to ranks
+    if not ALLOCATOR.keys() <= os.environ.keys():  # restart with the environment that the launcher sets for ranks
         os.execve(sys.executable, [sys.executable, *sys.argv], ALLOCATOR | dict(os.environ))
     parts: dict[str, Callable[[int], None]] = {"pruning": pruning, "decide": decide_times, "memory": memory}
     for name in arguments.part:

@@ -1,4 +1,4 @@
-"""A bare API server with one operator on it, for benchmarks: no kubelet, the benchmark plays the pods."""
+"""A bare API server with one operator on it, for benchmarks: without a kubelet; the benchmark simulates the pods."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ MERGE = "application/merge-patch+json"
 
 
 class Api:
-    """The API server, raw."""
+    """A client of the API server, without a model of its objects."""
 
     def __init__(self, kubeconfig: Path) -> None:
         document = yaml.safe_load(kubeconfig.read_text())
@@ -63,7 +63,7 @@ class Api:
 
 
 async def spread(calls: list) -> None:
-    """Await all calls, so many at a time."""
+    """Await all calls with a limit on concurrency."""
     gate = asyncio.Semaphore(CONCURRENT)
 
     async def one(call: object) -> None:
@@ -94,7 +94,7 @@ def job(number: int, pods: int) -> dict:
 
 
 def ready(pod: str, value: bool) -> dict:
-    """Return the status of a running pod whose container is, or is not, ready."""
+    """Return the status of a running pod with a ready, or not ready, container."""
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     state = {"running": {"startedAt": at}}
     container = {
@@ -130,7 +130,7 @@ class Operator:
         self.process.wait(60)
 
     def memory(self) -> dict[str, float]:
-        """Return resident memory now and at its highest, MB."""
+        """Return current and peak resident memory, MB."""
         fields = dict(line.split(":", 1) for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines())
         return {name: int(fields[key].split()[0]) / 1024 for name, key in (("now", "VmRSS"), ("peak", "VmHWM"))}
 
@@ -142,7 +142,7 @@ class Operator:
 async def install_crds(api: Api) -> None:
     for crd in crds():
         await api.call("POST", CRDS, crd)
-    # pods need it, and no controller manager makes it: it would share these cores, which a cluster's does not
+    # pods need it; there is no controller manager to create it, because it would use the cores of this benchmark
     await api.call("POST", ACCOUNTS, {"metadata": {"name": "default"}})
     await asyncio.sleep(5)  # until they are served
 
@@ -152,7 +152,7 @@ async def all_pods(api: Api, wanted: int) -> bool:
 
 
 def on_bare_cluster(measure: Callable[[Path, Path], Awaitable[dict]]) -> None:
-    """Start an API server, measure(kubeconfig, the operator's log), print the figures, take the server down."""
+    """Start an API server, run measure(kubeconfig, log of the operator), print the figures, stop the server."""
     tools, name = ROOT / "tools" / "cluster", f"bench-{os.getpid()}"
     up = subprocess.run(
         [tools / "cp-up.sh", name],

@@ -1,10 +1,10 @@
-"""How long the boards take on a fleet: every panel's questions on a real Prometheus, and what ranks export.
+"""Query times of the boards on a fleet with a real Prometheus, and the size of the expositions of ranks.
 
     python benchmarks/boards.py [--jobs 1000] [--ranks 8] [--times 5]
 
-The fleet is fake: ten minutes of scrapes, written from the real registries of trainer and operator, before that what
-boards of many jobs read over hours, standing still. Prometheus is real, on this machine. Each board is asked over its
-own time range; each question several times, the first of which counts, too, as people meet it.
+The fleet is synthetic: ten minutes of scrapes, written by the real registries of trainer and operator; before that,
+constant series for boards that read hours. Prometheus is real and runs on this machine. Each board is queried over its
+own time range, each query several times; the first time counts, because users experience it.
 """
 
 import argparse
@@ -36,7 +36,7 @@ CHOSEN = {"heterotp-straggler": {"namespace": "team-7", "heterotpjob": "job-7"}}
 
 
 def exported(level: str, ranks: int) -> None:
-    """Print what a job's processes export."""
+    """Print the size of the expositions of a job."""
     rank, zero = RankMetrics(1, level), RankMetrics(0, level)
     JobMetrics(zero.registry, ranks, 1, "gloo")
     series = [sum(len(family.samples) for family in each.registry.collect()) for each in (rank, zero)]
@@ -49,7 +49,7 @@ def exported(level: str, ranks: int) -> None:
 
 
 def fleet(directory: Path, jobs: int, ranks: int) -> tuple[PrometheusServer, int]:
-    """Return a running Prometheus that knows the fleet and what its rules recorded, and the end of what it knows."""
+    """Return a running Prometheus with the series of the fleet and of the recording rules, and their end."""
     started = time.monotonic()
     history = directory / "history.om"
     end = board_history.main(str(history), str(jobs), str(ranks))
@@ -66,7 +66,7 @@ def fleet(directory: Path, jobs: int, ranks: int) -> tuple[PrometheusServer, int
 
 
 def past(url: str, out: Path, end: int) -> None:
-    """Write the hours before as if nothing had happened in them."""
+    """Write the hours before with constant values."""
     with out.open("w", encoding="utf-8") as file:
         for hours, selector in HOURS.items():
             found = get(url, "query", query=selector, time=end)["result"]
@@ -80,7 +80,7 @@ def past(url: str, out: Path, end: int) -> None:
 
 
 def panels(run_status: dict, url: str, window: Window) -> dict[str, list[Query]]:
-    """Return each panel's questions, those of annotations beside them."""
+    """Return the queries of each panel, and those of the annotations."""
     values = resolve_variables(run_status, url, window, **CHOSEN.get(run_status["uid"], {}))
     found: dict[str, list[Query]] = {}
     for query in board_queries(run_status, values, window):
@@ -89,7 +89,7 @@ def panels(run_status: dict, url: str, window: Window) -> dict[str, list[Query]]
 
 
 def seconds(queries: list[Query], url: str, window: Window, answered: set[str]) -> float:
-    """Return how long a panel waits, one question after the other; note whether it is told anything."""
+    """Return the seconds of a panel's queries, run one after the other; record whether they return data."""
     started = time.perf_counter()
     for query in queries:
         if ask(query, url, window):
@@ -98,7 +98,7 @@ def seconds(queries: list[Query], url: str, window: Window, answered: set[str]) 
 
 
 def measure(url: str, end: int, times: int) -> None:
-    """Print, per board, its slowest panel and the sum of all."""
+    """Print for each board the slowest panel and the sum of all panels."""
     print(f"{'run_status':20} {'range':>8} {'panels':>6} {'all, s':>7}  slowest panel: min median max s")
     for run_status in boards():
         span = RANGES[run_status["time"]["from"]]
@@ -119,7 +119,7 @@ def measure(url: str, end: int, times: int) -> None:
 
 
 def main() -> None:
-    """Run it."""
+    """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in (("jobs", 1000), ("ranks", 8), ("times", 5)):
         parser.add_argument(f"--{name}", type=int, default=default)

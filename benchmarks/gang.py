@@ -1,4 +1,4 @@
-"""What benchmarks share: a local gang whose rank 0 prints one result, and lines of figures."""
+"""Shared by benchmarks: a local gang whose rank 0 prints one result, and lines of figures."""
 
 import json
 import os
@@ -13,12 +13,12 @@ MARK = "RESULT "
 
 
 def say(result: Any) -> None:
-    """Hand rank 0's result to whoever started the gang."""
+    """Print the result of rank 0 for the process that started the gang."""
     print(MARK + json.dumps(result), flush=True)
 
 
 def run(script: str, arguments: Sequence[str], spec: dict, ports: int, seconds: float = 900) -> Any:
-    """Run `script --rank ARGUMENTS` on all ranks of a spec; return what rank 0 said; exits when the gang fails.
+    """Run `script --rank ARGUMENTS` on all ranks of a spec; return the result of rank 0; exits if the gang fails.
 
     ports: the first of two free ones; the status of rank 0 is served on the second.
     """

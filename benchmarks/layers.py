@@ -1,7 +1,7 @@
 """Our tensor-parallel ViT blocks against torch.distributed.tensor's parallelize_module, on gloo and CPU.
 
-Both hold the same blocks (forward + backward, no optimizer) in the same processes and take turns, round by round, so
-that a busy machine hits both. Printed per e: seconds per iteration of each and the ratio ours / DTensor over rounds.
+Both run the same blocks (forward + backward, no optimizer) in the same processes and alternate by round, so that load
+on the machine affects both. Printed per e: seconds per iteration of each and the ratio ours / DTensor over rounds.
 
     python benchmarks/layers.py [--ranks 2 4] [--rounds 12]
 """
@@ -32,7 +32,7 @@ Step = Callable[[], object]
 
 
 class PlainBlock(nn.Module):
-    """The same block in plain torch; QKV rows are head-major, so that a contiguous shard is whole heads."""
+    """The same block in plain torch; QKV rows are head-major, so that a contiguous shard consists of whole heads."""
 
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ def _rank(rank: int, ranks: int, folder: str, args: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Run the comparison for every e asked for."""
+    """Run the comparison for every selected e."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
     options = {"rounds": 12, "repeat": 5, "width": 128, "depth": 4, "heads": 16, "batch": 64, "tokens": 17}

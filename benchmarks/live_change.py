@@ -1,12 +1,12 @@
-"""How long a change takes from `kubectl apply` until it is in force on all ranks, and until the status says so.
+"""Time from `kubectl apply` until a change is in force on all ranks, and until the status shows it.
 
     make cluster-up cluster-load; export KUBECONFIG=$(tools/cluster/ensure.sh kubeconfig)
     helm install heterotp charts/heterotp -n heterotp-system --create-namespace --set image.tag=dev,trainerImage.tag=dev
     python benchmarks/live_change.py [--changes 20] [--iteration 0.1]
 
 Runs a job of four ranks on the two workers of a kind cluster (emulated devices: an iteration takes --iteration
-seconds) with the operator's own settings (a poll every 5 s), and changes its policy again and again. Clock: this
-machine's; it starts before kubectl does. In force: every rank's /metrics shows the generation.
+seconds) with the default settings of the operator (a poll every 5 s), and changes its policy repeatedly. Times are of
+the clock of this machine and start before kubectl. In force: /metrics of every rank shows the generation.
 """
 
 import argparse
@@ -33,7 +33,7 @@ KUBECTL = os.environ.get("KUBECTL", "kubectl")
 
 
 def job(seconds: float) -> dict[str, Any]:
-    """Return four ranks, two on each kind of node."""
+    """Return a job of four ranks, two on each type of node."""
 
     def group(accelerator: str) -> dict[str, Any]:
         container = {"name": "trainer", "env": [{"name": "OMP_NUM_THREADS", "value": "1"}]}
@@ -55,13 +55,13 @@ def job(seconds: float) -> dict[str, Any]:
 
 
 def policy(number: int) -> dict[str, Any]:
-    """Return the policy of a change: never the one before."""
+    """Return the policy of a change, different from the previous one."""
     spec = {"selector": {"matchLabels": {"b": NAME}}, "strategy": STRATEGIES[number % 4], "window": 5 + number // 4}
     return {"apiVersion": API_VERSION, "kind": "BalancingPolicy", "metadata": {"name": NAME}, "spec": spec}
 
 
 class Cluster:
-    """What is measured, in one namespace of its own."""
+    """The measured job, in a separate namespace."""
 
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
@@ -86,7 +86,7 @@ class Cluster:
         return [pod.metadata.name for pod in self._core.list_namespaced_pod(self.namespace).items]
 
     def generation(self, pod: str) -> int:
-        """Return the generation that a rank follows, by its own metrics."""
+        """Return the generation that a rank follows, from its metrics."""
         where = f"{pod}:{PORT}", self.namespace, "metrics"
         text = self._core.connect_get_namespaced_pod_proxy_with_path(*where, _preload_content=False).data.decode()
         found = GENERATION.search(text)
@@ -94,7 +94,7 @@ class Cluster:
 
 
 def until(check: Callable[[], bool], every: float = 0.02) -> float:
-    """Return when it was so, by the monotonic clock."""
+    """Wait for a condition; return its time by the monotonic clock."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not check():
         if time.monotonic() > deadline:
@@ -104,7 +104,7 @@ def until(check: Callable[[], bool], every: float = 0.02) -> float:
 
 
 def change(cluster: Cluster, number: int, pods: list[str]) -> dict[str, float]:
-    """Apply a policy and return the seconds until kubectl ended, all ranks followed, the statuses said so."""
+    """Apply a policy; return the seconds until kubectl ended, all ranks followed, the statuses showed it."""
     wanted = int(cluster.status("heterotpjobs")["balancing"]["generation"]) + 1
     with tempfile.NamedTemporaryFile("w", suffix=".json") as manifest:
         json.dump(policy(number), manifest)
@@ -121,7 +121,7 @@ def change(cluster: Cluster, number: int, pods: list[str]) -> dict[str, float]:
 
 
 def tells(status: dict[str, Any], number: int) -> bool:
-    """Return whether the policy's status is of this change and says that its job follows."""
+    """Return whether the status of the policy belongs to this change and shows that its job follows."""
     return (status.get("observedGeneration"), status.get("appliedJobs")) == (number + 1, 1)
 
 

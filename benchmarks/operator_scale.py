@@ -1,10 +1,10 @@
-"""How the operator does with 1,000 jobs of 8 pods on a real API server (no kubelet: this script plays the pods).
+"""The operator with 1,000 jobs of 8 pods on a real API server (no kubelet: this script simulates the pods).
 
     python benchmarks/operator_scale.py [--jobs 1000] [--pods 8] [--events 500]
 
 It starts its own etcd + kube-apiserver + controller manager (tools/cluster) and prints one JSON document:
-creation (jobs applied -> every pod there and every status written), cold start (an operator that finds all of it,
-each job with one news -> every status written), resident memory, and pod event -> job status p50/p99.
+creation (jobs applied -> all pods created and all statuses written), cold start (an operator starts with all objects,
+of which each job has one change -> all statuses written), resident memory, and pod event -> job status p50/p99.
 """
 
 import argparse
@@ -30,7 +30,7 @@ async def statuses(api: Api, wanted: int, jobs: int) -> bool:
 
 
 async def latencies(api: Api, jobs: int, events: int, rate: float) -> list[float]:
-    """Flip the readiness of one pod per event, and measure until the job's status counts it."""
+    """Change the readiness of one pod per event; measure the time until the status of the job includes it."""
     sent: dict[str, float] = {}
     took: list[float] = []
     chosen = random.Random(0).sample(range(jobs), min(events, jobs))

@@ -1,10 +1,11 @@
-"""One policy for 1,000 running jobs: until every control document is written, every rank follows, the status says so.
+"""One policy for 1,000 running jobs: until all control documents are written, all ranks follow, the status shows it.
 
     python benchmarks/policy_scale.py [--jobs 1000] [--pods 8]
 
 Real etcd and kube-apiserver (tools/cluster), the operator with its default settings (at most 200 API calls a second).
-No nodes: this script plays the pods. A single server stands for rank 0 of every job, each on a loopback address of
-its own; it follows a control document as soon as the API server has it, as a woken kubelet would within a second.
+There are no nodes: this script simulates the pods. One server simulates rank 0 of every job, each on a separate
+loopback address; it follows a control document as soon as the API server stores it, as a notified kubelet would within
+a second.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from heterotp_api import names
 
 PORT = 9400
 ITERATION_SECONDS = 0.5
-BEFORE = 1000  # iterations that the jobs have done when they are first asked
+BEFORE = 1000  # iterations of the jobs at the first poll
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 POLICIES = f"/apis/{names.API_VERSION}/namespaces/default/balancingpolicies"
 OWNED = f"labelSelector=app.kubernetes.io/managed-by%3D{names.MANAGED_BY}"
@@ -32,7 +33,7 @@ def address(number: int) -> str:
 
 
 class Ranks:
-    """Rank 0 of all jobs, and a watch of what they are told."""
+    """Rank 0 of all jobs, and a watch of their control documents."""
 
     def __init__(self, jobs: int, pods: int) -> None:
         self._pods = pods
@@ -61,7 +62,7 @@ class Ranks:
         return web.json_response({**told, **times, "ranks": rows})
 
     def _rank(self, rank: int) -> dict:
-        """Return a rank's line with all its fields; its times move by a percent or two, as real ones do."""
+        """Return the status row of a rank with all fields; its times vary by 1 to 2 %, as real ones do."""
         noise = 1 + 0.01 * ((self.polls * 7 + rank * 3) % 5 - 2)
         times = ("compute", "matmul", "fullMatmul", "unit", "fixed", "wait", "data", "control")
         seconds = {f"{name}Seconds": 0.1234567 * noise for name in times}
@@ -80,7 +81,7 @@ class Ranks:
 
 
 async def start(api: Api, jobs: int, pods: int) -> None:
-    """Let every pod run; rank 0's has the address where its server answers."""
+    """Set every pod to running; the pod of rank 0 has the address of its server."""
     calls = []
     for number in range(jobs):
         for index in range(pods):
@@ -97,7 +98,7 @@ async def running(api: Api, jobs: int) -> bool:
 
 
 async def calls(operator_port: int, api: Api) -> float:
-    """Return how many API calls the operator has made so far."""
+    """Return the number of API calls of the operator so far."""
     async with api.http.get(f"http://127.0.0.1:{operator_port}/metrics") as answer:
         text = await answer.text()
     lines = [line for line in text.splitlines() if line.startswith("heterotp_operator_api_requests_total")]
@@ -105,7 +106,7 @@ async def calls(operator_port: int, api: Api) -> float:
 
 
 async def change(api: Api, ranks: Ranks, operator: Operator, jobs: int) -> dict[str, float]:
-    """Apply one policy and return what it took until all that follows from it was done."""
+    """Apply one policy; return the seconds and calls until all its effects are complete."""
     before, cpu = await calls(operator.port, api), operator.cpu_seconds()
     spec = {"selector": {}, "strategy": "ZERO"}
     kind = {"apiVersion": names.API_VERSION, "kind": "BalancingPolicy", "metadata": {"name": "all"}, "spec": spec}
@@ -132,7 +133,7 @@ async def change(api: Api, ranks: Ranks, operator: Operator, jobs: int) -> dict[
 
 
 async def idle(operator: Operator, ranks: Ranks, seconds: float = 30.0) -> dict[str, float]:
-    """Return what polling and watching cost when nothing happens."""
+    """Return the cost of polling and watching without changes."""
     cpu, polls, since = operator.cpu_seconds(), ranks.polls, time.monotonic()
     await asyncio.sleep(seconds)
     passed = time.monotonic() - since

@@ -1,19 +1,19 @@
-"""RESHARD and AUTO against the fluid limit and against all other remedies.
+"""RESHARD and AUTO compared with the fluid limit and with all other strategies.
 
     python benchmarks/reshard.py [--part limits plain remedies wander cpu plan] [--picture FILE.png]
 
 limits    AUTO on 8 emulated ranks, matmul share 0.37 (the paper's ViT-1B) and 0.8, one rank 2, 4, 8 times slower, and
           8, 6, 4, 2 on four: iteration over the fluid limit (FFN stack) or the whole-heads limit (ViT blocks, both
-          shown), iterations from onset to balance, iterations until the move is paid back, and how far off
-          heterotp simulate was, which knew the pretest and the times before the onset
-plain     AUTO with nobody slow against strategy None, in turns in one gang, real CPU ranks and emulated ones
-remedies  the same straggler under every remedy: evict, shares by an oracle, MIG, SEMI, ZERO, RESHARD, AUTO
-wander    stragglers that move on every 1, 10, 100, 1000 iterations: AUTO against the best fixed strategy (simulated)
-cpu       real CPU ranks: a slow-down of 4, before, while and after
+          shown), iterations from onset to balance, iterations until the move is paid back, and the error of
+          heterotp simulate, whose input is the cost calibration and the times before the onset
+plain     AUTO without slow ranks against strategy None, alternating in one gang, on real CPU ranks and emulated ones
+remedies  the same straggler under every strategy: evict, shares by the true speeds, MIG, SEMI, ZERO, RESHARD, AUTO
+wander    stragglers that change rank every 1, 10, 100, 1000 iterations: AUTO and the best fixed strategy (simulated)
+cpu       real CPU ranks: before, during and after a slow-down of 4
 plan      the planner at e = 8 and 1,024, milliseconds
 
-Emulated: products, the fixed part and the link take the time of the devices described; processes, exchange, decisions
-and moves are real, and the exchange of the ranks over gloo, whose smallest waiting time belongs to the limit.
+Emulated: products, the fixed part and the link take the time of the emulated devices. Processes, decisions, moves and
+the exchange over gloo are real; the smallest waiting time of the exchange is part of the limit.
 """
 
 import argparse
@@ -31,7 +31,7 @@ PERIODS = (1, 10, 100, 1000)
 
 
 def phase(strategy: str, chis: Sequence[float], iterations: int, **policy: object) -> dict:
-    """Return a phase."""
+    """Return a phase: policy, slow-downs, iterations."""
     return {"policy": {"strategy": strategy, **policy}, "chis": list(chis), "iterations": iterations}
 
 
@@ -39,7 +39,7 @@ def phase(strategy: str, chis: Sequence[float], iterations: int, **policy: objec
 
 
 def limit(model: str, share: float, chis: Sequence[float], wait: float) -> tuple[float, float]:
-    """Return the fluid limit and the one with whole heads, seconds."""
+    """Return the fluid limit and the limit for whole heads, seconds."""
     from heterotp_trainer.balancing.limit import whole_heads_penalty
 
     speeds = [1 / chi for chi in chis] + [1.0] * (RANKS - len(chis))
@@ -51,7 +51,7 @@ def limit(model: str, share: float, chis: Sequence[float], wait: float) -> tuple
 
 
 def limits(rounds: int) -> list[dict]:
-    """Print AUTO against the limits; return the rows."""
+    """Print AUTO compared with the limits; return the rows."""
     print("limits: AUTO, 8 emulated ranks; seconds an iteration")
     print(
         "model share slow        | before  onset  after | fluid  whole | ratio min median max |"
@@ -93,7 +93,7 @@ def limits_row(model: str, share: float, name: str, chis: Sequence[float], found
 
 
 def predicted(before: dict, chis: Sequence[float]) -> float:
-    """Return what heterotp simulate says of AUTO, from what was known before the onset."""
+    """Return the prediction of heterotp simulate for AUTO, from data before the onset."""
     from heterotp_cli.simulate.machine import machine_of_run
     from heterotp_cli.simulate.scenario import prospect
 
@@ -121,8 +121,8 @@ def printed(row: dict) -> str:
 
 
 def plain(rounds: int) -> list[dict]:
-    """Print AUTO over None with nobody slow, in turns."""
-    print("plain: an iteration under AUTO over one under None, nobody slow (target <= 1.01)")
+    """Print the ratio AUTO / None without slow ranks, in alternating rounds."""
+    print("plain: an iteration under AUTO over one under None, no slow rank (target <= 1.01)")
     for kind, count in (("emulated", 8), ("cpu", 120)):
         phases = [phase(name, (), count) for _ in range(rounds) for name in ("None", "AUTO")]
         found = run("vit", [phase("AUTO", (), 8), *phases], spec("vit", 0.37, kind=kind))[1:]
@@ -132,7 +132,7 @@ def plain(rounds: int) -> list[dict]:
 
 
 def remedies(rounds: int) -> list[dict]:
-    """Print the same straggler under every remedy."""
+    """Print the same straggler under every strategy."""
     print("remedies: one of 8 emulated ranks 8 times slower, ViT blocks, matmul share 0.37; seconds an iteration")
     print("remedy      median   / fluid  deleted")
     slow, share = (8.0,), 0.37
@@ -158,14 +158,14 @@ def remedies(rounds: int) -> list[dict]:
 
 
 def cpu(rounds: int) -> list[dict]:
-    """Print what AUTO makes of a slow-down on real CPU ranks."""
+    """Print the response of AUTO to a slow-down on real CPU ranks."""
     found = run(
         "vit",
         [phase("None", (), 60), phase("None", (4.0,), 60), phase("AUTO", (4.0,), 120), phase("AUTO", (), 120)],
         spec("vit", 0.37, kind="cpu"),
     )
     print(f"cpu: {REAL} real ranks on this machine, rank 0 four times slower by sleeping; seconds an iteration")
-    for name, each in zip(("nobody slow", "None, slow", "AUTO, slow", "AUTO, well"), found, strict=True):
+    for name, each in zip(("no slow rank", "None, slow", "AUTO, slow", "AUTO, recovered"), found, strict=True):
         print(summary(name, each["seconds"][-30:]), f" heads {each['heads']}, hidden units {each['ffn']}", flush=True)
     return []
 
@@ -174,7 +174,7 @@ def cpu(rounds: int) -> list[dict]:
 
 
 def wander(rounds: int) -> list[dict]:
-    """Print AUTO against the best fixed strategy under stragglers that move on."""
+    """Print AUTO compared with the best fixed strategy under stragglers that change rank."""
     from heterotp_cli.bench.emulation import VIT_1B
     from heterotp_cli.bench.simulation import mean_seconds
 
@@ -198,7 +198,7 @@ def wander(rounds: int) -> list[dict]:
 
 
 def plan(rounds: int) -> list[dict]:
-    """Print how long the planner takes."""
+    """Print the time of the planner."""
     import numpy as np
     from heterotp_trainer.balancing.strategies.reshard import Times, balanced, bounds_of
 
@@ -219,7 +219,7 @@ def plan(rounds: int) -> list[dict]:
 
 
 def draw(rows: list[dict], path: str) -> None:
-    """Draw AUTO's iterations beside the limits, a panel per model and matmul share."""
+    """Draw the iterations of AUTO with the limits, one panel per model and matmul share."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -263,7 +263,7 @@ PARTS: dict[str, Callable[[int], list[dict]]] = {
 
 
 def main() -> None:
-    """Run the parts asked for."""
+    """Run the selected parts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", nargs="+", default=list(PARTS), choices=list(PARTS))
     parser.add_argument("--rounds", type=int, default=3)

@@ -1,4 +1,4 @@
-"""What reshard.py runs: a stack of networks or ViT blocks under phases of (policy, slow-downs, iterations)."""
+"""The gang of reshard.py: a stack of networks or ViT blocks under phases of (policy, slow-downs, iterations)."""
 
 import argparse
 import json
@@ -24,7 +24,7 @@ def operations(model: str) -> float:
 
 
 def spec(model: str, share: float, speeds: Sequence[float] = (), kind: str = "emulated") -> dict:
-    """Return a job of 8 equal emulated ranks, or of real ones; speeds: shares are declared by them."""
+    """Return a job of 8 equal emulated ranks, or of real ones; speeds: declared relative speeds."""
     device = {"type": "cpu"}
     if kind == "emulated":
         device = {
@@ -41,7 +41,7 @@ def spec(model: str, share: float, speeds: Sequence[float] = (), kind: str = "em
 
 
 def document(generation: int, policy: dict, chis: Sequence[float]) -> str:
-    """Return a control document: a policy, and these slow-downs of the first ranks."""
+    """Return a control document with a policy and slow-downs of the first ranks."""
     slow = [{"uid": f"{n}", "ranks": [n], "slowdown": chi} for n, chi in enumerate(chis) if chi > 1]
     return json.dumps({"generation": generation, "balancing": policy, "injections": slow})
 
@@ -50,7 +50,7 @@ def document(generation: int, policy: dict, chis: Sequence[float]) -> str:
 
 
 def rank(model: str, phases: list[dict]) -> None:
-    """Be one rank: go through phases of (policy, chis, iterations); rank 0 says what every iteration took."""
+    """Run one rank through phases of (policy, chis, iterations); rank 0 reports the time of every iteration."""
     import torch
     from heterotp import Session
     from heterotp_api.control import ControlDocument
@@ -94,7 +94,7 @@ def rank(model: str, phases: list[dict]) -> None:
 
 
 def facts(session) -> dict:  # type: ignore[no-untyped-def]
-    """Return what a phase ended with."""
+    """Return the state at the end of a phase."""
     run_status, balancer = session.reporter and session.reporter.run_status, session.balancer
     return {
         "costs": [vars(cost) for cost in run_status.costs()] if run_status else [],
@@ -111,12 +111,12 @@ def facts(session) -> dict:  # type: ignore[no-untyped-def]
 
 
 def run(model: str, phases: list[dict], job: dict) -> list[dict]:
-    """Run a gang through its phases."""
+    """Run a gang through the phases."""
     return gang.run(__file__, ["--model", model, "--phases", json.dumps(phases)], job, PORT)  # type: ignore[no-any-return]
 
 
 def main() -> None:
-    """Be one rank."""
+    """Run one rank."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="vit")
     parser.add_argument("--phases", default="[]")

@@ -1,9 +1,9 @@
-"""What timing and telemetry cost: vit-tiny on real CPU ranks, the same processes with both on and off in turns.
+"""Cost of timing and reporting: vit-tiny on real CPU ranks, with both on and off in alternating rounds.
 
     python benchmarks/telemetry.py [--ranks 2] [--rounds 20] [--repeat 10]
 
 On: phase clock, metrics, status and history files, and a client that reads /metrics and /status every second.
-Off: none of them touched by the training loop (the threads that serve stay, idle).
+Off: the training loop uses none of them (the serving threads stay idle).
 Printed: seconds per iteration of each and the ratio on / off over the rounds (target <= 1.01). Nothing is emulated.
 """
 
@@ -19,7 +19,7 @@ PORT = 29470
 
 
 def rank(rounds: int, repeat: int) -> None:
-    """Be one rank: train in turns with and without telemetry; rank 0 prints the seconds of both."""
+    """Run one rank in alternating rounds with and without reporting; rank 0 prints the seconds of both."""
     from heterotp import Session
     from heterotp_trainer.devices.phase_clock import NullClock
     from heterotp_trainer.training.vision import Trainer
@@ -54,14 +54,14 @@ def rank(rounds: int, repeat: int) -> None:
 
 
 def read_often(stop: threading.Event) -> None:
-    """Read what a Prometheus and an operator would read."""
+    """Read /metrics and /status, as a Prometheus and an operator do."""
     while not stop.wait(1.0):
         for path in ("metrics", "status"):
             urllib.request.urlopen(f"http://127.0.0.1:{PORT + 1}/{path}", timeout=5).read()
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=20)

@@ -32,7 +32,7 @@ class Story:
     slow_rank: int = 5
     chi: float = 4.0
     slow_from: float = 8.0
-    reduced_from: float | None = 16.0
+    balanced_from: float | None = 16.0
     restarted_at: float | None = 3.0
     injected: bool = True
     pace: float = 1.0  # factor on all times
@@ -41,9 +41,9 @@ class Story:
         """Return whether the rank is slow now."""
         return rank == self.slow_rank and minute >= self.slow_from
 
-    def is_reduced(self, minute: float) -> bool:
+    def balanced(self, minute: float) -> bool:
         """Return whether the policy is in force now."""
-        return self.reduced_from is not None and minute >= self.reduced_from
+        return self.balanced_from is not None and minute >= self.balanced_from
 
 
 REDUCTION = Effect(pruned=0.2, migrated=0.55, columns_out=770, bytes_out=6e6)
@@ -62,12 +62,12 @@ class Gang:
 
     def advance(self, minute: float, now: float) -> None:
         """Simulate one scrape interval that ends at `now`."""
-        story, reduced = self._story, self._story.is_reduced(minute)
-        if reduced and not self._decision_id:
+        story, balanced = self._story, self._story.balanced(minute)
+        if balanced and not self._decision_id:
             self._decide()
         for rank, metrics in enumerate(self._ranks):
             metrics.injected(story.chi if story.injected and story.is_slow(minute, rank) else 1.0)
-            metrics.generation.set(1 + reduced)
+            metrics.generation.set(1 + balanced)
         busy = [self._seconds(minute, rank) for rank in range(story.ranks)]
         whole = max(sum(each.values()) for each in busy) + COMMUNICATION * story.pace
         for _ in range(int(STEP / whole)):
@@ -93,7 +93,7 @@ class Gang:
 
     def _work(self, minute: float, rank: int) -> float:
         """Return the work of a rank; 1 is its initial share."""
-        if not self._story.is_reduced(minute):
+        if not self._story.balanced(minute):
             return 1.0
         if rank == self._story.slow_rank:
             return 1 - REDUCTION.pruned - REDUCTION.migrated
@@ -102,7 +102,7 @@ class Gang:
     def _seconds(self, minute: float, rank: int) -> dict[str, float]:
         slower = self._story.chi if self._story.is_slow(minute, rank) else 1.0
         noise = 1 + 0.02 * ((7 * rank + int(minute * 2)) % 5) / 5
-        migrate = 0.01 if self._story.is_reduced(minute) else 0.0
+        migrate = 0.01 if self._story.balanced(minute) else 0.0
         matmul = MATMUL * self._work(minute, rank) * slower * noise
         seconds = dict(data=DATA, matmul=matmul, unit=UNIT, fixed=FIXED, migrate=migrate, control=0.001)
         return {name: self._story.pace * spent for name, spent in seconds.items()}
@@ -165,12 +165,12 @@ class OperatorHistory:
         """Record the status of a job."""
         key = (story.namespace, story.job)
         restarts = int(story.restarted_at is not None and minute >= story.restarted_at)
-        flagged = phase == "Running" and minute >= story.slow_from and not story.is_reduced(minute)
+        flagged = phase == "Running" and minute >= story.slow_from and not story.balanced(minute)
         status = {
             "phase": phase,
             "attempt": 1 + restarts,
             "restarts": restarts,
-            "balancing": {"strategy": "SEMI" if story.is_reduced(minute) else "None", "generation": 1},
+            "balancing": {"strategy": "SEMI" if story.balanced(minute) else "None", "generation": 1},
             "ranks": [{"straggler": flagged}],
             "conditions": [{"type": "Restarting", "reason": "Error"}],
         }
@@ -234,7 +234,7 @@ def write(out: TextIO, stories: list[Story], start: int, minutes: int) -> None:
 def main(out: str, jobs: str = "1000", ranks: str = "8") -> int:
     """Write a fleet that ends now; return that time, unix seconds."""
     stories = [
-        Story(f"team-{number % 20}", f"job-{number}", int(ranks), slow_rank=1, slow_from=2, reduced_from=None, pace=10)
+        Story(f"team-{number % 20}", f"job-{number}", int(ranks), slow_rank=1, slow_from=2, balanced_from=None, pace=10)
         for number in range(int(jobs))
     ]
     end = int(time.time()) // STEP * STEP

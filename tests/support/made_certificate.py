@@ -1,4 +1,4 @@
-"""A certificate of our own, in the files of a kubernetes.io/tls Secret."""
+"""A self-made certificate in the files of a kubernetes.io/tls Secret."""
 
 import subprocess
 
@@ -6,7 +6,7 @@ HOST = "r-operator.system.svc"
 
 
 def made(directory, name="first"):
-    """Write tls.crt and tls.key for HOST, and ca.crt by which they are believed; return the directory."""
+    """Write tls.crt and tls.key for HOST, and ca.crt for their verification; return the directory."""
     directory.mkdir(parents=True, exist_ok=True)
     key, certificate = directory / "tls.key", directory / "tls.crt"
     curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")

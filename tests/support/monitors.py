@@ -1,6 +1,6 @@
-"""Monitors of the chart as the scrape configuration that the Prometheus operator makes of them.
+"""Monitors of the chart as the scrape configuration that the Prometheus operator generates from them.
 
-A Prometheus outside the cluster asks pods through the API server's proxy; labels are as if it stood inside.
+A Prometheus outside the cluster scrapes pods through the API server's proxy; labels are those of one inside.
 """
 
 import base64
@@ -21,14 +21,14 @@ def scrape_configs(monitors, access, discovery):
 
 
 def cadvisor(access, discovery):
-    """Return what scrapes the kubelets' numbers about containers, as kube-prometheus-stack does."""
+    """Return the scrape configuration of the kubelets' container metrics, as in kube-prometheus-stack."""
     path = _label("__metrics_path__", ["node_name"], "/api/v1/nodes/$1/proxy/metrics/cadvisor")
     found = {"file_sd_configs": [{"files": [discovery.file("node")]}]}
     return {"job_name": "cadvisor", "honor_labels": True, **found, **access.scrape([path])}
 
 
 class Access:
-    """How Prometheus comes to the API server; certificates go into the directory."""
+    """Access of Prometheus to the API server; certificates are written into the directory."""
 
     def __init__(self, kubeconfig, directory):
         document = yaml.safe_load(Path(kubeconfig).read_text())
@@ -47,7 +47,7 @@ class Access:
         return str(path)
 
     def scrape(self, relabelings):
-        """Return the part that says where and how to ask; a target's own address remains its instance."""
+        """Return the connection part of a scrape configuration; `instance` remains the target's address."""
         instance = {"source_labels": ["__address__"], "target_label": "instance"}
         address = {"target_label": "__address__", "replacement": self._host}
         return {"scheme": "https", "tls_config": self._tls, "relabel_configs": [instance, *relabelings, address]}
@@ -74,7 +74,7 @@ def _config(monitor, n, access, discovery):
 
 
 def _kept(kind, spec, endpoint):
-    """Return what leaves out all but the pods or services selected, and all but one of their ports."""
+    """Yield the relabelings that keep the selected pods or services and one of their ports."""
     for key, value in spec["selector"].get("matchLabels", {}).items():
         label = f"{THING[kind]}_label_{re.sub('[^a-zA-Z0-9_]', '_', key)}"
         yield _rule("keep", label, re.escape(value))

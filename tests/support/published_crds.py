@@ -1,4 +1,4 @@
-"""Other projects' kinds as CRDs: the published ones where somebody has them, else our tables of what they say.
+"""Other projects' kinds as CRDs: the published ones if available, else CRDs made from our tables of their fields.
 
 python tests/support/published_crds.py TABLE DIRECTORY     compares a table with the CRDs in a directory
 """
@@ -14,7 +14,7 @@ QUANTITY = {"x-kubernetes-int-or-string": True}
 
 
 def published(table):
-    """Return a table's kinds: their CRDs in HETEROTP_PUBLISHED_CRDS, else those that the table amounts to."""
+    """Return the CRDs of a table's kinds: those in HETEROTP_PUBLISHED_CRDS, else CRDs made from the table."""
     directory = os.environ.get("HETEROTP_PUBLISHED_CRDS")
     if not directory:
         return [_crd(row) for row in rows(table)]
@@ -23,7 +23,7 @@ def published(table):
 
 
 def closed_schemas(table):
-    """Return apiVersion and kind -> a JSON schema of its spec that knows nothing but what the table says."""
+    """Return apiVersion and kind -> a JSON schema of its spec with only the fields of the table."""
     return {(row["of"], row["kind"]): _closed(_schema(row["spec"])) for row in rows(table)}
 
 
@@ -45,7 +45,7 @@ def rows(table):
 
 
 def read(directory):
-    """Return the CRDs of a directory, without their conversion webhooks: none runs beside the tests."""
+    """Return the CRDs of a directory without conversion webhooks, which do not run in tests."""
     found = [yaml.safe_load(path.read_text()) for path in sorted(directory.glob("*.yaml"))]
     for crd in found:
         crd["spec"]["conversion"] = {"strategy": "None"}
@@ -70,7 +70,7 @@ def _crd(row):
 
 
 def _schema(said):
-    """Return the schema that a field of the table stands for."""
+    """Return the schema of a field of the table."""
     if isinstance(said, list):
         return {"type": "array", "items": _schema(said[0])}
     if said == "Quantity":
@@ -86,7 +86,7 @@ def _schema(said):
 
 
 def disagreements(wanted, schema, path):
-    """Yield where a field of ours is not the published one's: absent, of another type, required by one of both."""
+    """Yield differences between our field and the published one: absent, another type, required in one of them."""
     for key in ("type", "x-kubernetes-int-or-string"):
         if wanted.get(key) != schema.get(key) and not (key == "type" and schema.get("x-kubernetes-int-or-string")):
             yield f"{path}: {key} {wanted.get(key)} here, {schema.get(key)} there"
@@ -109,7 +109,7 @@ def disagreements(wanted, schema, path):
 
 
 def compare(table, directory):
-    """Return what of a table the CRDs of a directory do not bear out."""
+    """Return the differences between a table and the CRDs of a directory."""
     served = {
         (f"{crd['spec']['group']}/{version['name']}", crd["spec"]["names"]["kind"]): (crd, version)
         for crd in read(directory)

@@ -1,4 +1,4 @@
-"""The chart as helm renders it, and what tests ask of it."""
+"""The chart rendered by helm, and queries of its objects."""
 
 import subprocess
 from functools import cache
@@ -7,13 +7,13 @@ import yaml
 from support.places import BIN, ROOT
 
 CHART = ROOT / "charts" / "heterotp"
-FIRST_CHART = ROOT / "tests" / "data" / "heterotp-0.1.0.tgz"  # as it was when it was first installed anywhere
+FIRST_CHART = ROOT / "tests" / "data" / "heterotp-0.1.0.tgz"  # the first installed version
 CASES = yaml.safe_load((ROOT / "tests" / "data" / "chart_values.yaml").read_text())
 MONITORS = ("ServiceMonitor", "PodMonitor", "PrometheusRule")
 
 
 class _Strict(yaml.CSafeLoader):
-    """Refuses a key that stands twice: of two labels of one name the API server would take the last."""
+    """Refuses duplicate keys: of two equal labels the API server would use the last."""
 
     def construct_mapping(self, node, deep=False):
         keys = [self.construct_object(key) for key, _ in node.value]
@@ -30,7 +30,7 @@ def helm(*sets, values=None, chart=CHART, release="r", namespace="system", argum
 
 @cache
 def _ran(command, values):
-    """Run helm; what many tests ask for is rendered once."""
+    """Run helm; results are cached for all tests."""
     return subprocess.run(command, input=values, capture_output=True, text=True)
 
 
@@ -48,7 +48,7 @@ def case(name, version=""):
 
 
 def installed(objects):
-    """Return what is installed: no hooks."""
+    """Return the installed objects, without hooks."""
     return [each for each in objects if "helm.sh/hook" not in each["metadata"].get("annotations", {})]
 
 
@@ -64,14 +64,14 @@ def one(objects, kind, name=None):
 
 
 def pod_of(objects):
-    """Return the operator's pod, as its Deployment makes it."""
+    """Return the operator's pod, as its Deployment creates it."""
     template = one(objects, "Deployment")["spec"]["template"]
     metadata = {**template["metadata"], "namespace": one(objects, "Deployment")["metadata"]["namespace"]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
 
 
 def selects(selector, labels):
-    """Return whether matchLabels (all that the chart uses) match."""
+    """Return whether matchLabels match; the chart uses no other selectors."""
     assert set(selector) <= {"matchLabels"}, selector
     return selector.get("matchLabels", {}).items() <= labels.items()
 

@@ -1,7 +1,7 @@
-"""`answers.py BOARD.json PROMETHEUS_URL OUT.js [NAME=VALUE...]`: ask all that the board asks, as page.tsx wants it.
+"""`answers.py BOARD.json PROMETHEUS_URL OUT.js [NAME=VALUE...]`: query all panels of a board for page.tsx.
 
 Environment: MINUTES (30) before END (now, unix seconds), STEP (15 s) between points, RATE (1m) for rates, WIDTH (1600)
-of the picture. Prints the height it needs.
+of the picture in pixels. Prints the height in pixels.
 """
 
 import json

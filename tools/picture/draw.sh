@@ -1,7 +1,7 @@
 #!/bin/bash
-# A board as Grafana's own components draw it, from a real Prometheus' answers:
+# Renders a board with Grafana's components, with data of a real Prometheus:
 #   draw.sh BOARD.json PROMETHEUS_URL OUT.png [VARIABLE=VALUE...]      environment: MINUTES, END, STEP, RATE, WIDTH (answers.py)
-# Prints what it found wrong and fails: panels without data, crashes, errors of the page. Needs node, npm and chromium.
+# Prints errors and fails on panels without data, crashes and errors of the page. Needs node, npm and chromium.
 set -euo pipefail
 [ $# -ge 3 ] || { sed -n 2,4p "$0"; exit 2; }
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

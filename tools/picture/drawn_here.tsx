@@ -1,4 +1,4 @@
-// What @grafana/ui does not hold: state timeline, heatmap and bar chart. They show the data, not Grafana's drawing.
+// State timeline, heatmap and bar chart, which @grafana/ui does not contain. They show the data, not Grafana's drawing.
 import { DataFrame, FieldType, getFieldDisplayName, GrafanaTheme2 } from '@grafana/data';
 import { UPlotChart, UPlotConfigBuilder } from '@grafana/ui';
 
@@ -14,7 +14,7 @@ function rowsOf(frames: DataFrame[], theme: GrafanaTheme2): Row[] {
   });
 }
 
-// a classic histogram's buckets are cumulative: each minus the one below
+// buckets of a classic histogram are cumulative: subtract the bucket below
 function buckets(rows: Row[]): Row[] {
   const bound = (row: Row) => parseFloat(row.name.replace('+Inf', 'Infinity'));
   const sorted = [...rows].sort((a, b) => bound(a) - bound(b));

@@ -1,11 +1,11 @@
-// From Prometheus' answers to Grafana's data frames, with the panel's field options applied.
+// Converts responses of Prometheus to Grafana's data frames and applies the panel's field options.
 import {
   cacheFieldDisplayNames, DataFrame, fieldMatchers, FieldType, getDisplayProcessor, GrafanaTheme2, standardTransformers,
   standardTransformersRegistry, toDataFrame,
 } from '@grafana/data';
 import { set } from 'lodash';
 
-// each transformation once: the list names some twice
+// each transformation once: the list contains duplicates
 const transformers = new Map<string, any>(Object.values(standardTransformers).map((one: any) => [one.id, one]));
 standardTransformersRegistry.setInit(() =>
   [...transformers.values()].map((one) => ({
@@ -64,7 +64,7 @@ const withoutNull = (thresholds: any) => ({
 });
 const NO_THRESHOLDS = { mode: 'absolute', steps: [{ color: 'green', value: null }] };
 
-// the range that colours and bars are measured by: the panel's own, else that of all its values
+// the range of colours and bars: the panel's own, else that of all its values
 function rangeOf(field: any, all: number[]) {
   if (field.type !== FieldType.number) return undefined;
   const min = field.config.min ?? Math.min(...all);

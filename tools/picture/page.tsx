@@ -1,4 +1,4 @@
-// A board as one static page, drawn with Grafana's own components from answers in data.js.
+// A board as one static page, rendered with Grafana's components from the responses in data.js.
 import { createTheme, dateTime, getFieldDisplayValues, ThemeContext, transformDataFrame } from '@grafana/data';
 import { initPluginTranslations } from '@grafana/i18n';
 import { BarGauge, BigValue, GlobalStyles, PanelChrome, PortalContainer, TimeSeries, VizRepeater } from '@grafana/ui';

@@ -1,1 +1,1 @@
-"""What is generated for readers: fields of the kinds, metrics, commands, and the values of the chart."""
+"""Generated documentation: fields of the kinds, metrics, commands, and the values of the chart."""

@@ -1,6 +1,6 @@
-"""`PYTHONPATH=tools python -m reference [--check] DIRECTORY`: write what is generated for readers.
+"""`PYTHONPATH=tools python -m reference [--check] DIRECTORY`: write the generated documentation.
 
-The pages go into the directory, the tables of the chart's values into its README.
+The pages are written into DIRECTORY, the tables of the chart's values into its README.
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ PAGES = {"kinds.md": kinds.page, "metrics.md": metrics.page, "cli.md": cli.page}
 
 @click.command()
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--check", is_flag=True, help="Write nothing; exit with 1 where a file is out of date.")
+@click.option("--check", is_flag=True, help="Write nothing; exit with 1 if a file is out of date.")
 def main(directory: Path, check: bool) -> None:
     """Write the pages of the reference into DIRECTORY, and the tables of the chart's README."""
     try:
@@ -30,7 +30,7 @@ def main(directory: Path, check: bool) -> None:
 
 
 def _compare(directory: Path, made: dict[Path, str]) -> None:
-    there = {*made, *directory.glob("*")}  # a page that nothing makes any more is left over
+    there = {*made, *directory.glob("*")}  # includes pages that are no longer generated
     stale = [str(path) for path in sorted(there) if not path.is_file() or path.read_text("utf-8") != made.get(path)]
     if stale:
         raise click.ClickException(f"{', '.join(stale)}: out of date: run make generate")

@@ -1,7 +1,7 @@
 """The tables of values in the chart's README, from the comments of values.yaml.
 
-`## Title` starts a table. The comment lines right above a value say what it means. A block mapping is no value but its
-keys are; a mapping in braces, a list or a scalar is one.
+`## Title` starts a table. The comment lines directly above a value describe it. The keys of a block mapping are values;
+a mapping in braces, a list or a scalar is one value.
 """
 
 import json
@@ -18,11 +18,11 @@ HEAD = ("value", "default", "meaning")
 
 
 class Undocumented(Exception):
-    """A value that no comment explains, or a README without a place for the tables."""
+    """A value without a comment, or a README without the markers of the tables."""
 
 
 def page() -> str:
-    """Return the README with its tables as they should be. Raises Undocumented."""
+    """Return the README with up-to-date tables. Raises Undocumented."""
     readme, values = (CHART / name for name in ("README.md", "values.yaml"))
     return with_tables(readme.read_text(encoding="utf-8"), tables(values.read_text(encoding="utf-8")))
 
@@ -63,7 +63,7 @@ def _values(node: yaml.Node | None, path: str = "") -> Iterator[tuple[str, int, 
 
 
 def _comment(lines: list[str], line: int) -> str:
-    """Return the comment right above a line, as one line."""
+    """Return the comment directly above a line, as one line."""
     above: list[str] = []
     while line > 0 and lines[line - 1].strip().startswith("# "):
         line -= 1
@@ -72,5 +72,5 @@ def _comment(lines: list[str], line: int) -> str:
 
 
 def _shown(default: object) -> str:
-    """Return a default as JSON; an empty text is nothing at all."""
+    """Return a default as JSON, or nothing for an empty string."""
     return code(json.dumps(default)) if default != "" else ""

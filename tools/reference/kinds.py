@@ -1,4 +1,4 @@
-"""Every field of the three kinds, from the schemas that the API server gets."""
+"""The page about the fields of the three kinds, from the schemas of their CRDs."""
 
 import json
 from collections.abc import Iterator
@@ -12,12 +12,12 @@ from reference.markdown import bullets, code, document, link, plain, table
 SOURCE = "the models in api/heterotp_api"
 HEAD = ("field", "type", "default", "must be", "meaning")
 INTRO = f"""\
-All three are namespaced kinds of `{API_VERSION}`. An unknown field, a wrong type or a broken rule is refused when the
-object is applied, by the API server itself; `heterotp validate FILE` says the same without a cluster. What the
-strategies and their fields do is in [the algorithms](../algorithms.md), what the words mean in
-[concepts](../concepts.md). `kubectl explain htpj.spec --recursive` shows these fields in a terminal.
+All three are namespaced kinds of `{API_VERSION}`. The API server refuses an object with an unknown field, a wrong type
+or a violated rule; `heterotp validate FILE` reports the same errors without a cluster. [The
+algorithms](../algorithms.md) describe the strategies and their fields, [concepts](../concepts.md) the terms.
+`kubectl explain htpj.spec --recursive` shows these fields in a terminal.
 
-A default of `-` means: absent. `required` fields have none."""
+A default of `-` means that the field is absent. `required` fields have no default."""
 Objects = dict[str, Json]  # by path, e.g. HeteroTPJob.spec.workerGroups[]
 
 
@@ -34,7 +34,7 @@ def _schema(kind: Kind) -> Json:
 
 
 def _objects(path: str, node: Json) -> Iterator[tuple[str, Json]]:
-    """Yield every object with fields of its own below a node, itself first."""
+    """Yield a node and every object with fields below it, with their paths."""
     if node.get("type") == "array":
         yield from _objects(f"{path}[]", node["items"])
     elif "properties" in node:
@@ -44,7 +44,7 @@ def _objects(path: str, node: Json) -> Iterator[tuple[str, Json]]:
 
 
 def _owners(kinds: list[Objects]) -> dict[str, str]:
-    """Return for each object's content the path nearest to a kind, where it is described: other places link there."""
+    """Return for each object's content the path nearest to a kind: it is described there, other paths link to it."""
     owners: dict[str, str] = {}
     for path, node in (item for objects in kinds for item in objects.items()):
         owners[_content(node)] = min(owners.get(_content(node), path), path, key=lambda each: each.count("."))
@@ -83,7 +83,7 @@ def _row(path: str, name: str, node: Json, required: bool, owners: dict[str, str
 
 
 def _type(path: str, node: Json, owners: dict[str, str]) -> str:
-    """Return the type in words; an object leads to where its fields are."""
+    """Return the type in words; an object links to its fields."""
     if node.get("type") == "array":
         return f"list of {_type(f'{path}[]', node['items'], owners)}"
     if "properties" in node:
@@ -101,7 +101,7 @@ def _default(node: Json) -> str:
 
 
 def _without_defaults(value: object, node: Json) -> object:
-    """Return a default without what the object's own fields default to."""
+    """Return a default without the defaults of the object's fields."""
     if not isinstance(value, dict):
         return value
     fields = node.get("properties", {})
@@ -110,7 +110,7 @@ def _without_defaults(value: object, node: Json) -> object:
 
 
 def _bounds(node: Json) -> Iterator[str]:
-    """Yield what a value must be beside its type."""
+    """Yield the constraints on a value other than its type."""
     if "enum" in node:
         yield "one of " + ", ".join(code(value or '""') for value in node["enum"])
     yield from _range(node)

@@ -1,4 +1,4 @@
-"""Markdown that MkDocs and a repository's own viewer read alike."""
+"""Markdown that MkDocs and repository viewers render in the same way."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -7,12 +7,12 @@ MADE = "<!-- Made by `make generate` from {source}; do not edit. -->"
 
 
 def document(title: str, source: str, *blocks: str) -> str:
-    """Return a page: its heading, the remark that it is generated, then the blocks."""
+    """Return a page: heading, the comment that it is generated, blocks."""
     return "\n\n".join([f"# {title}", MADE.format(source=source), *(block for block in blocks if block)]) + "\n"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table; a bar inside a cell is written so that it ends no cell."""
+    """Return a table; bars inside cells are escaped."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
@@ -28,7 +28,7 @@ def code(text: object) -> str:
 
 
 def plain(text: str) -> str:
-    """Return words in which no <name> is taken for HTML."""
+    """Return a text in which <name> is not HTML."""
     return text.replace("<", "&lt;")
 
 

@@ -1,4 +1,4 @@
-"""Every metric, from the registries that export them."""
+"""The page about the metrics, from the registries that export them."""
 
 from collections.abc import Iterable, Iterator
 
@@ -14,29 +14,29 @@ from prometheus_client.samples import Sample
 
 from reference.markdown import code, document, plain, table
 
-SOURCE = "the registries in trainer/heterotp_trainer/telemetry.py and operator/heterotp_operator/metrics.py"
+SOURCE = "the registries in trainer/heterotp_trainer/reporting/metrics.py and operator/heterotp_operator/metrics.py"
 FREE = ("rank", "le", "version", "torch", "backend")  # labels whose values are not a short list
 LEVELS = ("basic", "full")
-GANG = 64  # ranks of the job that sizes are said of
+GANG = 64  # ranks of the job in the table of sizes
 SCRAPE = 5  # series that Prometheus itself adds for each target: up, scrape_duration_seconds, ...
 INTRO = """\
-How they get into a Prometheus, and the boards and alerts made of them: [monitoring](../monitoring.md). Every label
-value that is known beforehand is there from the start at 0, so that `rate()` sees the first step."""
+[Monitoring](../monitoring.md) describes how a Prometheus scrapes these metrics, and the boards and alerts. Series with
+label values known in advance start at 0, so that `rate()` includes the first step."""
 RANKS = """\
-Every rank serves them on `metrics.port` + its number within the pod, at `/metrics`. A rank knows its `rank`; the labels
-`namespace`, `heterotpjob`, `node` and `pod` come from the scrape. `metrics.level` of the job is `basic` or `full`.
+Every rank serves them at `/metrics` on port `metrics.port` + its number within the pod. The process sets the label
+`rank`; the scrape adds `namespace`, `heterotpjob`, `node` and `pod`. `metrics.level` of the job is `basic` or `full`.
 
 Seconds are counted by `phase`: `matmul` matrix products of the sharded layers (M), `unit` other work on owned units
-(U), `fixed` work that all ranks do alike (F), `wait` collectives, `data` loading, `migrate` what pruning and migration
-cost beside products and transfers, `control` the rest of a boundary. A rank's own computing is T = M + U + F; at level
-`basic`, which leaves out `unit`, M + F. Wall time tells nothing apart: it is the same on all ranks."""
-RANK_0 = "The job as a whole, on the port of rank 0 alone, whatever the level."
+(U), `fixed` equal work of all ranks (F), `wait` collectives, `data` loading, `migrate` extraction and insertion of
+columns by pruning and migration, `control` the rest of a boundary. The computing time of a rank is T = M + U + F; at
+level `basic`, which omits `unit`, M + F. Wall time does not distinguish ranks: it is the same on all of them."""
+RANK_0 = "Metrics of the whole job, only on the port of rank 0, at both levels."
 OPERATOR = """\
 The operator serves them on port 8080 (`HETEROTP_METRICS_PORT`). `namespace` is that of the job: a scrape needs
-`honorLabels: true`, else Prometheus renames it to `exported_namespace`. Only the replica that leads has jobs to tell
-of. There is a series for each combination of labels, of a histogram as many as it has buckets and two more. Those of a
-job go away with the job; histograms and counters are by namespace, never by job. Names that begin with `process`
-are about the operator's own process."""
+`honorLabels: true`, otherwise Prometheus renames it to `exported_namespace`. Only the leading replica has series of
+jobs. There is one series for each combination of labels; a histogram has one per bucket and two more. Series of a
+job are deleted with the job; histograms and counters are by namespace, never by job. Names that start with `process`
+are about the operator's process."""
 
 
 def page() -> str:
@@ -57,7 +57,7 @@ def page() -> str:
     )
 
 
-# -- the registries, as they are once something has happened ---------------------------------------------------
+# -- the registries, after events have occurred ---------------------------------------------------
 
 
 def _rank_registry(level: str) -> CollectorRegistry:
@@ -112,31 +112,31 @@ def _operator_rows(registry: CollectorRegistry) -> Iterator[tuple[str, ...]]:
 
 
 def _sizes(basic: int, full: int, rank_0: int, job: int) -> str:
-    """Say how many series there are, as counted."""
+    """Return the table of the number of series, as counted."""
     return f"""\
 ## How many series
 
 | | `basic` | `full` |
 | --- | --- | --- |
 | a rank | {basic} | {full} |
-| rank 0 besides | {rank_0} | {rank_0} |
+| rank 0 in addition | {rank_0} | {rank_0} |
 | a job of {GANG} ranks | {GANG * basic + rank_0:,} | {GANG * full + rank_0:,} |
-| ... with what Prometheus adds ({SCRAPE} for each target) | {GANG * (basic + SCRAPE) + rank_0:,} | \
+| ... with the series that Prometheus adds ({SCRAPE} per target) | {GANG * (basic + SCRAPE) + rank_0:,} | \
 {GANG * (full + SCRAPE) + rank_0:,} |
 
-A rank that is slowed by an injection has one more. The operator has {job} for each job."""
+A rank with an injection has one more. The operator has {job} for each job."""
 
 
-# -- what a metric says of itself ------------------------------------------------------------------------------
+# -- properties of a metric ------------------------------------------------------------------------------
 
 
 def _metrics(registry: CollectorRegistry) -> list[MetricWrapperBase]:
-    """Return the registry's metrics in the order in which they were made."""
+    """Return the metrics of a registry in the order of their creation."""
     return [each for each in registry._collector_to_names if isinstance(each, MetricWrapperBase)]
 
 
 def _others(registry: CollectorRegistry) -> list[Metric]:
-    """Return what collectors of the library's make at each scrape, as of the process."""
+    """Return metrics that collectors of the library create at each scrape, e.g. about the process."""
     own = {family.name for metric in _metrics(registry) for family in metric.describe()}
     return [family for family in registry.collect() if family.name not in own]
 
@@ -160,7 +160,7 @@ def _name(metric: MetricWrapperBase) -> str:
 
 
 def _full(family: Metric) -> str:
-    """Return the name as it stands in an exposition; a histogram's series end in _bucket, _sum and _count."""
+    """Return the name in the exposition; series of a histogram end in _bucket, _sum and _count."""
     return family.name + {"counter": "_total", "info": "_info"}.get(family.type, "")
 
 

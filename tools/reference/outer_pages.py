@@ -1,4 +1,4 @@
-"""A hook of MkDocs: pages that live outside of docs/ become part of the site, and links between the two hold."""
+"""A hook of MkDocs: adds pages from outside docs/ to the site and rewrites the links between the two."""
 
 import posixpath
 import re
@@ -26,12 +26,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Rewrite links that lead over the edge of docs/."""
+    """Rewrite links between docs/ and the outer pages."""
     return moved(markdown, page.file.src_uri)
 
 
 def moved(markdown: str, page: str) -> str:
-    """Return a page's text with its links as they must be in the site; `page` is its path there."""
+    """Return the text of a page with its links rewritten for the site; `page`: its path in the site."""
     docs = "docs/"
     source = SOURCES.get(page, docs + page)
 

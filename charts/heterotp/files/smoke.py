@@ -1,4 +1,4 @@
-"""What `helm test` runs in the operator's image: are our kinds served, does one operator lead, and may it read them?"""
+"""The program of `helm test`: checks that the kinds are served, that one operator leads, and that it may list them."""
 
 import http.client
 import json
@@ -15,19 +15,19 @@ from typing import Any
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 METRICS_PORT = 8080
-# for both checks; new rights need a moment, a Lease whose holder was killed is taken over after some 20 s, and the last
-# try may take a minute more: activeDeadlineSeconds of tests/smoke.yaml leaves room for it
+# for both checks together: new rights take effect after a moment, a Lease of a killed holder is taken over after about
+# 20 s, and the last try may take another minute (see activeDeadlineSeconds in tests/smoke.yaml)
 PATIENCE_SECONDS = 120
 LEADS = "heterotp_operator_leader"
 LISTED = 'heterotp_operator_api_requests_total{code="200",resource="heterotpjobs",verb="list"}'
 
 
 class Broken(Exception):
-    """What is not as it should be, in one line."""
+    """A failed check, described in one line."""
 
 
 def job(ranks: int) -> dict[str, Any]:
-    """Return a job with two pods; it is right with two ranks."""
+    """Return a job with two pods; it is valid with two ranks."""
     return {
         "apiVersion": "heterotp.io/v1alpha1",
         "kind": "HeteroTPJob",
@@ -41,7 +41,7 @@ def job(ranks: int) -> dict[str, Any]:
 
 
 def fetch(request: urllib.request.Request, timeout: float, context: ssl.SSLContext) -> tuple[int, str]:
-    """Return code and words of an answer, also of a refusal. Raises Broken when there is none."""
+    """Return code and text of a response, also of a refusal. Raises Broken without a response."""
     try:
         try:
             answer = urllib.request.urlopen(request, timeout=timeout, context=context)
@@ -54,14 +54,14 @@ def fetch(request: urllib.request.Request, timeout: float, context: ssl.SSLConte
 
 
 def dry_run(server: str, namespace: str, body: dict[str, Any], token: str, context: ssl.SSLContext) -> tuple[int, str]:
-    """Ask the API server whether it would create a job; return the code of its answer, and its words."""
+    """Create a job as a dry run; return code and text of the response."""
     url = f"{server}/apis/heterotp.io/v1alpha1/namespaces/{namespace}/heterotpjobs?dryRun=All&fieldValidation=Strict"
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
     return fetch(urllib.request.Request(url, json.dumps(body).encode(), headers), 30, context)
 
 
 def check_kinds(server: str, namespace: str, token: str, context: ssl.SSLContext) -> None:
-    """A job that is right is taken, and one whose ranks do not add up is refused by the CRD's rules."""
+    """Check that a valid job is accepted, and that the CRD's rules refuse a wrong number of ranks. Raises Broken."""
     code, words = dry_run(server, namespace, job(2), token, context)
     if code != 201:
         raise Broken(f"the API server does not take a HeteroTPJob: {code} {words}")
@@ -71,7 +71,7 @@ def check_kinds(server: str, namespace: str, token: str, context: ssl.SSLContext
 
 
 def any_certificate() -> ssl.SSLContext:
-    """Return a context that trusts everybody: replicas are asked by address, their certificate is for a name."""
+    """Return a context without verification: connections use addresses, the certificate has a DNS name."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -79,7 +79,7 @@ def any_certificate() -> ssl.SSLContext:
 
 
 def metrics(scheme: str, address: str) -> str:
-    """Return an operator's /metrics."""
+    """Return /metrics of an operator. Raises Broken."""
     host = f"[{address}]" if ":" in address else address
     request = urllib.request.Request(f"{scheme}://{host}:{METRICS_PORT}/metrics")
     code, text = fetch(request, 5, any_certificate())
@@ -89,13 +89,13 @@ def metrics(scheme: str, address: str) -> str:
 
 
 def value(text: str, sample: str) -> float:
-    """Return the value of a sample of /metrics, 0 when it is not there."""
+    """Return the value of a sample of /metrics, 0 if it is absent."""
     line = next((line for line in text.splitlines() if line.startswith(f"{sample} ")), "0")
     return float(line.rpartition(" ")[2])
 
 
 def addresses(host: str) -> list[str]:
-    """Return the addresses of the ready operators: those that the headless Service names."""
+    """Return the addresses of the ready operators, from the headless Service. Raises Broken."""
     try:
         return sorted({str(info[4][0]) for info in socket.getaddrinfo(host, METRICS_PORT, type=socket.SOCK_STREAM)})
     except OSError as error:
@@ -103,7 +103,7 @@ def addresses(host: str) -> list[str]:
 
 
 def check_operators(scheme: str, host: str, replicas: int) -> None:
-    """All operators show metrics, one of them leads, and the API server has let it list our jobs."""
+    """Check that all operators serve metrics, that one leads, and that it has listed jobs. Raises Broken."""
     found = [metrics(scheme, address) for address in addresses(host)]
     leaders = [text for text in found if value(text, LEADS) == 1]
     if len(found) != replicas or len(leaders) != 1:
@@ -113,7 +113,7 @@ def check_operators(scheme: str, host: str, replicas: int) -> None:
 
 
 def eventually(deadline: float, check: Callable[..., None], *arguments: Any) -> None:
-    """Repeat a check until it passes; raise what it found wrong when the deadline is over."""
+    """Repeat a check until it passes; raises its error after the deadline (monotonic seconds)."""
     while True:
         try:
             check(*arguments)

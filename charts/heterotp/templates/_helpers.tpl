@@ -14,26 +14,26 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 app.kubernetes.io/component: operator
 {{- end -}}
 
-{{/* What Deployment, Service and policies select: never changed, a Deployment's selector is immutable. */}}
+{{/* Selector labels of Deployment, Service and policies: never change them, the selector of a Deployment is immutable. */}}
 {{- define "heterotp.selector" -}}
 app.kubernetes.io/name: heterotp
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: operator
 {{- end -}}
 
-{{/* The pod of `helm test`: none of the operator's, but let into its metrics. */}}
+{{/* The pod of `helm test`: not an operator's pod, but permitted to read the metrics. */}}
 {{- define "heterotp.testSelector" -}}
 app.kubernetes.io/name: heterotp
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: test
 {{- end -}}
 
-{{/* The ranks' pods, as the operator labels them (api/heterotp_api/names.py). */}}
+{{/* The pods of ranks, as the operator labels them (api/heterotp_api/names.py). */}}
 {{- define "heterotp.rankSelector" -}}
 app.kubernetes.io/managed-by: heterotp-operator
 {{- end -}}
 
-{{/* labels and annotations of metadata: ours and those of `values`; ours win. */}}
+{{/* labels and annotations of metadata: ours and those of `values`; ours take precedence. */}}
 {{- define "heterotp.labelled" -}}
 labels: {{- merge (include "heterotp.labels" .root | fromYaml) (.values.labels | default dict) | toYaml | nindent 2 }}
 {{- with .values.annotations }}
@@ -63,17 +63,17 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
-{{/* How the operator's port is spoken to. */}}
+{{/* The scheme of the operator's port. */}}
 {{- define "heterotp.scheme" -}}
 {{- .Values.metrics.tlsSecretName | empty | ternary "http" "https" -}}
 {{- end -}}
 
-{{/* The name of the operator's Service, as its certificate bears it. */}}
+{{/* The DNS name of the operator's Service, as in its certificate. */}}
 {{- define "heterotp.host" -}}
 {{ include "heterotp.name" . }}-operator.{{ .Release.Namespace }}.svc
 {{- end -}}
 
-{{/* How often a monitor's endpoint is scraped. */}}
+{{/* Interval and time limit of a monitor's scrapes. */}}
 {{- define "heterotp.scrape" -}}
 path: /metrics
 {{- with .interval }}
@@ -97,7 +97,7 @@ metricRelabelings: {{- toYaml . | nindent 2 }}
 {{- $sum -}}
 {{- end -}}
 
-{{/* Limits of a monitor's scrapes; 0 is none. */}}
+{{/* Limits of a monitor's scrapes; 0: no limit. */}}
 {{- define "heterotp.limits" -}}
 {{- with .sampleLimit }}
 sampleLimit: {{ . }}
@@ -115,7 +115,7 @@ labelLimit: {{ . }}
 {{- end -}}
 {{- end -}}
 
-{{/* What the operator may do with the objects of the namespaces that it serves; README.md has the reasons. */}}
+{{/* Rights of the operator in the namespaces that it serves; README.md has the reasons. */}}
 {{- define "heterotp.rules" -}}
 - apiGroups: [heterotp.io]
   resources: [heterotpjobs, balancingpolicies, stragglerinjections]

@@ -1,13 +1,13 @@
-{{/* What NOTES.txt warns of: values that are allowed but hardly meant. A YAML list of sentences. */}}
+{{/* Warnings of NOTES.txt about valid but unusual values. A YAML list of sentences. */}}
 {{- define "heterotp.warnings" -}}
 {{- $monitoring := .Values.monitoring -}}
 {{- $ranks := $monitoring.podMonitor.enabled -}}
 {{- $operator := $monitoring.serviceMonitor.enabled -}}
 {{- if and $monitoring.rules.enabled (not $ranks) (not $operator) }}
 - >-
-  monitoring.rules.enabled without monitoring.podMonitor.enabled and monitoring.serviceMonitor.enabled: nothing of this
-  chart makes Prometheus scrape, so the alerts of absent metrics fire and the others never do, unless you scrape by other
-  means.
+  monitoring.rules.enabled without monitoring.podMonitor.enabled and monitoring.serviceMonitor.enabled: no object of
+  this chart makes Prometheus scrape, so alerts on absent metrics fire and other alerts never do, unless you scrape by
+  other means.
 {{- else if and $monitoring.rules.enabled (not $ranks) }}
 - >-
   monitoring.rules.enabled without monitoring.podMonitor.enabled: HeteroTPJobMetricsMissing fires for every running job
@@ -24,7 +24,7 @@
 {{- end }}
 {{- if and $monitoring.rules.enabled (not (hasPrefix "http" $monitoring.rules.runbookUrl)) }}
 - >-
-  monitoring.rules.runbookUrl is no URL, so links of alerts lead nowhere: serve docs/ (`make docs`) and set it, with
+  monitoring.rules.runbookUrl is no URL, so links in alerts do not work: serve docs/ (`make docs`) and set it, with
   {alert} for the alert's name.
 {{- end }}
 {{- range $name := list "podMonitor" "serviceMonitor" }}
@@ -39,7 +39,7 @@
 {{- end }}
 {{- if and .Values.networkPolicy.enabled (or $ranks $operator) (not .Values.networkPolicy.scrapers) }}
 - >-
-  networkPolicy.enabled with no networkPolicy.scrapers: Prometheus cannot reach what the monitors name.
+  networkPolicy.enabled with no networkPolicy.scrapers: Prometheus cannot reach the targets of the monitors.
 {{- end }}
 {{- if and .Values.networkPolicy.enabled (not .Values.namespaces) (not .Values.networkPolicy.rankNamespaces) }}
 - >-

@@ -1,4 +1,4 @@
-"""What the chart installs: kinds, rights, the operator's images and environment."""
+"""Objects of the chart: kinds, rights, images and environment of the operator."""
 
 import re
 

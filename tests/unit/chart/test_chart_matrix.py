@@ -25,7 +25,7 @@ each_case = pytest.mark.parametrize("name", CASES)
 
 @cache  # most objects are the same in most cases
 def complaint(text, version):
-    """Return what a version of Kubernetes has against an object, "" when it has nothing."""
+    """Return the schema error of an object for a version of Kubernetes, "" without an error."""
     try:
         kubernetes_validate.validate(json.loads(text), version, strict=True)
     except kubernetes_validate.ValidationError as error:

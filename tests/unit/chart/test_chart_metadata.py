@@ -1,4 +1,4 @@
-"""Chart.yaml: what Artifact Hub shows is what the chart installs."""
+"""Chart.yaml: the data for Artifact Hub agree with the objects of the chart."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Monitors and dashboards: what they select is there, and the labels that rules and boards go by come out of it."""
+"""Monitors and dashboards: their selectors match existing objects, and scrapes have the labels of rules and boards."""
 
 import json
 import re
@@ -23,7 +23,7 @@ def objects():
 
 
 def rank_pods(processes, port=9400):
-    """Return the pods that the operator makes of a job with two groups."""
+    """Return the pods that the operator creates for a job with two groups."""
     world = World(manifest(groups=(("a", 1, processes), ("b", 2, 1)), metrics={"port": port}))
     world.settle()
     return list(world.pods.values())
@@ -35,7 +35,7 @@ def declared(pod, container):
 
 
 def meta(pod):
-    """Return the labels that Prometheus' pod discovery gives a pod, those that we use."""
+    """Return the labels of Prometheus' pod discovery for a pod, as far as the chart uses them."""
     labels = {re.sub(r"\W", "_", name): value for name, value in pod["metadata"]["labels"].items()}
     return {
         **{f"__meta_kubernetes_pod_label_{name}": value for name, value in labels.items()},
@@ -46,7 +46,7 @@ def meta(pod):
 
 
 def relabelled(source, relabelings):
-    """Return the labels that relabelings set; ours are all of action replace, with whole values."""
+    """Return the labels that relabelings set; all of ours have the action replace and whole values."""
     out = {}
     for each in relabelings:
         assert set(each) <= {"sourceLabels", "targetLabel", "replacement"}, each
@@ -188,7 +188,7 @@ class TestMonitor:
 # -- dashboards -----------------------------------------------------------------------------------------------
 @pytest.fixture
 def chart(tmp_path):
-    """The chart with two boards of ours in place of its own."""
+    """The chart with two test boards instead of its own."""
     copy = shutil.copytree(CHART, tmp_path / "heterotp")
     shutil.rmtree(copy / "files" / "dashboards", ignore_errors=True)
     (copy / "files" / "dashboards").mkdir()

@@ -1,4 +1,4 @@
-"""Who reaches whom under the chart's NetworkPolicies, judged as a network plugin would."""
+"""Connections that the chart's NetworkPolicies permit, evaluated as a network plugin does."""
 
 from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
@@ -13,7 +13,7 @@ ON = ("networkPolicy.enabled=true", "networkPolicy.rankNamespaces={team}")
 
 @dataclass(frozen=True)
 class Place:
-    """A pod of some namespace, and the numbers of its named ports; one on the host's network has but an address."""
+    """A pod of a namespace and the numbers of its named ports; a pod on the host's network has only an address."""
 
     namespace: str
     labels: dict
@@ -27,7 +27,7 @@ def place(pod, namespace=None):
 
 
 def matches(peer, home, other):
-    """Return whether a peer of a policy in the namespace `home` is `other`."""
+    """Return whether a peer of a policy in the namespace `home` matches `other`."""
     if "ipBlock" in peer:
         return ip_address(other.address) in ip_network(peer["ipBlock"]["cidr"])
     if "namespaceSelector" in peer:
@@ -45,7 +45,7 @@ def opens(entry, target, port, protocol):
 
 
 def passes(rule, side, home, other, target, port, protocol):
-    """Return whether one rule lets a connection through; a rule without peers or ports means all of them."""
+    """Return whether one rule permits a connection; a rule without peers or ports permits all of them."""
     peers, ports = rule.get(side), rule.get("ports")
     if peers is not None and not any(matches(peer, home, other) for peer in peers):
         return False

@@ -1,4 +1,4 @@
-"""NOTES.txt: how to see metrics, which labels Prometheus needs, and what is hardly meant."""
+"""NOTES.txt: access to metrics, labels for Prometheus, and warnings about unusual values."""
 
 import pytest
 from support.rendered_chart import one, render
@@ -25,7 +25,7 @@ POD, SERVICE, RULES_ALONE, BOARDS = (
 )
 RULES = f"{RULES_ALONE},monitoring.rules.runbookUrl=https://docs.test/runbooks/{{alert}}/"
 POLICY = "networkPolicy.enabled=true,networkPolicy.rankNamespaces={a}"
-NOBODY = "networkPolicy.scrapers=null"
+NO_SCRAPERS = "networkPolicy.scrapers=null"
 
 
 def times(monitor, interval, timeout):
@@ -49,9 +49,9 @@ def times(monitor, interval, timeout):
         ((POD, times("podMonitor", "1h", "59m60s")), []),
         ((POD, times("podMonitor", "", "20s")), []),
         ((times("podMonitor", "15s", "20s"),), []),
-        ((POD, POLICY, NOBODY), ["networkPolicy.enabled with no networkPolicy.scrapers"]),
-        ((SERVICE, POLICY, NOBODY), ["networkPolicy.enabled with no networkPolicy.scrapers"]),
-        ((POLICY, NOBODY), []),
+        ((POD, POLICY, NO_SCRAPERS), ["networkPolicy.enabled with no networkPolicy.scrapers"]),
+        ((SERVICE, POLICY, NO_SCRAPERS), ["networkPolicy.enabled with no networkPolicy.scrapers"]),
+        ((POLICY, NO_SCRAPERS), []),
         ((POD, POLICY), []),
         ((BOARDS,), ["monitoring.dashboards.enabled without monitoring.rules.enabled"]),
         (("networkPolicy.enabled=true",), ["networkPolicy.enabled covers the operator alone"]),

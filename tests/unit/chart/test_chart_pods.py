@@ -1,4 +1,4 @@
-"""The pods of the chart: their security, where they run, what drains may take."""
+"""The pods of the chart: security, placement, disruption budget."""
 
 from dataclasses import fields
 
@@ -9,7 +9,7 @@ from support.rendered_chart import of_kind, one, pod_of, render, selects
 
 
 def ranks():
-    """Return the pods that the operator makes for a template that says nothing."""
+    """Return the pods that the operator creates for an empty template."""
     world = World(manifest())
     world.settle()
     return list(world.pods.values())

@@ -1,4 +1,4 @@
-"""The chart's PrometheusRule and boards are those of dashboards/, with values of the chart in them."""
+"""The chart's PrometheusRule and boards equal those of dashboards/, with values of the chart."""
 
 import json
 

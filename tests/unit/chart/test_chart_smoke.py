@@ -1,4 +1,4 @@
-"""The pod of `helm test`: what it runs, with which rights, and what it finds wrong."""
+"""The pod of `helm test`: its program, its rights, and the errors that it detects."""
 
 import asyncio
 import http.client
@@ -30,7 +30,7 @@ ENVIRONMENT = {
 
 @pytest.fixture(scope="module")
 def hooks():
-    """What `helm test` makes."""
+    """The objects of `helm test`."""
     objects = render()
     return [each for each in objects if each not in installed(objects)]
 
@@ -97,7 +97,7 @@ def test_it_can_be_left_out_or_take_another_account(values, kinds):
 
 # -- the script -----------------------------------------------------------------------------------------------
 def answers(monkeypatch, *codes):
-    """Let the API server answer so, one after the other."""
+    """Set the next responses of the API server, in order."""
     said = iter(codes)
     monkeypatch.setattr(smoke, "dry_run", lambda *_: next(said))
 
@@ -172,7 +172,7 @@ def test_one_of_all_replicas_leads_and_may_list_jobs(monkeypatch, shown, wrong):
 
 @pytest.fixture(params=["http", "https"])
 async def serving(request, monkeypatch, tmp_path, unused_tcp_port):
-    """The scheme and the metrics of an operator that serves on this machine."""
+    """Scheme and metrics of an operator that serves on this machine."""
     metrics = Metrics()
     server = Server(metrics, {}, lambda: [], lambda: 0.0)
     context = Certificate(made(tmp_path)).context if request.param == "https" else None
@@ -210,7 +210,7 @@ def test_operators_that_do_not_answer_are_named(unused_tcp_port, monkeypatch):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that a pause moves on."""
+    """A clock that advances with each pause."""
     now = [100.0]
     monkeypatch.setattr(smoke.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(smoke.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
@@ -241,7 +241,7 @@ def test_a_check_that_never_passes_ends_with_what_is_wrong(clock):
 
 @pytest.mark.parametrize(("slow", "code", "said"), [(0, 0, "ok: every operator"), (60, 1, "failed: none leads")])
 def test_both_checks_share_one_patience(clock, monkeypatch, tmp_path, capsys, slow, code, said):
-    """The first check takes its time; a leader comes after two thirds of the patience that there was in all."""
+    """The first check is slow; a leader appears after two thirds of the total patience."""
     begun = clock[0]
 
     def kinds(*_):

@@ -1,4 +1,4 @@
-"""From the first version of the chart to this one: nothing that cannot be changed in place has changed."""
+"""From the first version of the chart to this one: no immutable field has changed."""
 
 import pytest
 from support.rendered_chart import FIRST_CHART, identity, installed, of_kind, render

@@ -1,4 +1,4 @@
-"""values.schema.json: what it refuses, what it leaves open, and that it knows every value of values.yaml."""
+"""values.schema.json: refused values, open values, and completeness with regard to values.yaml."""
 
 import json
 import re
@@ -167,7 +167,7 @@ def test_templates_ask_for_values_that_there_are(path):
 
 @pytest.fixture
 def parent(tmp_path):
-    """A chart that has ours as a dependency, with a condition."""
+    """A chart that depends on ours, with a condition."""
     chart = tmp_path / "parent"
     (chart / "charts").mkdir(parents=True)
     shutil.copytree(CHART, chart / "charts" / "heterotp")

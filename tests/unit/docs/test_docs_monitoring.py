@@ -1,4 +1,4 @@
-"""What the pages say of monitoring holds: runbooks, metrics, queries, panels, and how ranks are scraped."""
+"""The pages about monitoring agree with the code: runbooks, metrics, queries, panels, scrape configuration."""
 
 import json
 import re
@@ -44,7 +44,7 @@ def test_a_runbook_says_what_it_means_where_to_look_what_to_do_and_when_it_is_no
     assert headings[0] == "What it means"
     assert {"Look", "It is nothing when"} <= set(headings)
     assert any(heading.startswith("Do") for heading in headings)
-    assert len(text.splitlines()) <= 90, "for somebody who was asleep a minute ago"
+    assert len(text.splitlines()) <= 90, "short enough for an on-call engineer"
 
 
 # -- metrics, queries, panels --------------------------------------------------------------------------------------
@@ -73,13 +73,13 @@ def test_queries_are_promql():
         promql_parser.parse(query)  # raises ValueError
 
 
-def slanted(paragraph):
+def italics(paragraph):
     """Return the words between single asterisks."""
     return re.findall(r"(?<![*\w])\*([^*]+)\*(?!\*)", " ".join(paragraph.split()))
 
 
 def test_panels_that_are_named_exist():
-    """Slanted words in a paragraph that names a board are titles of its panels or rows."""
+    """Words in italics in a paragraph that names a board are titles of its panels or rows."""
     checked = 0
     for paragraph in (text for page in PROSE for text in page.read_text().split("\n\n") if not text.startswith("|")):
         board = re.search(r"\bboard(?:'s row| `heterotp-([a-z]+)`)", paragraph, flags=re.IGNORECASE)
@@ -88,8 +88,8 @@ def test_panels_that_are_named_exist():
                 "panels"
             ]
             titles = {panel["title"] for row in panels for panel in (row, *row.get("panels", ()))}
-            assert set(slanted(paragraph)) <= titles
-            checked += len(slanted(paragraph))
+            assert set(italics(paragraph)) <= titles
+            checked += len(italics(paragraph))
     assert checked > 20
 
 
@@ -98,7 +98,7 @@ def test_panels_that_are_named_exist():
 
 @pytest.fixture(scope="module")
 def written():
-    """What the page tells a Prometheus to scrape, by job."""
+    """The relabelings of the page's scrape configuration, by job."""
     (block,) = (text for text in blocks(DOCS / "monitoring.md", "yaml") if "scrape_configs" in text)
     return {each["job_name"]: each["relabel_configs"] for each in yaml.safe_load(block)["scrape_configs"]}
 
@@ -109,7 +109,7 @@ def monitors():
 
 
 def labels(relabelings, sources, target):
-    """Return the labels that relabelings set, and from what."""
+    """Return the labels that relabelings set, with their sources."""
     return {rule[target]: rule[sources] for rule in relabelings if rule.get(sources) and target in rule}
 
 
@@ -128,7 +128,7 @@ def test_jobs_are_called_as_the_chart_calls_them(written, monitors):
 
 
 def test_the_operators_pods_are_told_apart(written):
-    """Its board has a line per pod; the Prometheus operator sets the label by itself."""
+    """The operator's board has a line per pod; the Prometheus operator sets this label."""
     assert labels(written["heterotp-operator"], "source_labels", "target_label") == {
         "pod": ["__meta_kubernetes_pod_name"]
     }

@@ -1,4 +1,4 @@
-"""What the pages say of programs holds: commands, make targets, files, settings, messages."""
+"""The pages agree with the programs: commands, make targets, files, settings, messages."""
 
 import os
 import re
@@ -15,14 +15,14 @@ from support.pages import DOCS, OUTSIDE, PROSE, each_of, shell_lines
 from support.places import BIN, ROOT
 
 ENSURE = ROOT / "tools" / "cluster" / "ensure.sh"
-UNSET = "-"  # how the table of settings says that the default is none
+UNSET = "-"  # the table of settings shows no default like this
 
 
 # -- commands ----------------------------------------------------------------------------------------------------
 
 
 def ours(line):
-    """Return group and arguments of a command of ours, None for any other."""
+    """Return click group and arguments of a command of the project, None for other commands."""
     words = [word for word in shlex.split(line, comments=True) if word not in ("&", ">")]
     words = words[next((n for n, word in enumerate(words) if "=" not in word.split("/")[0]), 0) :]
     if words[:2] == ["kubectl", "heterotp"]:
@@ -35,7 +35,9 @@ def test_commands_exist_as_they_are_written(page):
     for line in shell_lines(page):
         if (found := ours(line)) is not None:
             group, arguments = found
-            done = CliRunner().invoke(group, [*arguments, "--help"])  # click refuses an unknown option before it helps
+            done = CliRunner().invoke(
+                group, [*arguments, "--help"]
+            )  # click refuses unknown options before it prints help
             assert done.exit_code == 0, f"{line}: {done.output}"
 
 
@@ -47,13 +49,13 @@ def test_the_first_ten_minutes_have_commands_of_both_programs():
 
 @each_of([*PROSE, *OUTSIDE])
 def test_commands_stay_in_the_root_of_the_checkout(page):
-    """Else the next command of the page, `make` say, finds nothing."""
+    """Otherwise the next command of the page, e.g. `make`, would fail."""
     assert [line for line in shell_lines(page) if line.startswith("cd ")] == []
 
 
 @each_of([*PROSE, *OUTSIDE])
 def test_helm_is_told_release_and_namespace(page):
-    """Without the namespace helm looks for the release in the one that the kubeconfig happens to name."""
+    """Without the namespace, helm searches the release in the current namespace of the kubeconfig."""
     text = page.read_text().replace("\\\n", " ")
     calls = re.findall(r"\bhelm (?:install|upgrade|rollback|test|uninstall) \w[^`\n]*", text)
     assert [call for call in calls if not re.search(r" (--namespace|-n) \S", call)] == []
@@ -91,7 +93,7 @@ def test_the_clusters_script_prints_where_its_programs_are():
 
 
 def test_a_path_with_the_clusters_programs_is_not_taken_for_the_machines_own():
-    """Docker's client is looked for there, and a link to it made among ours: it must not lead to itself."""
+    """Docker's client is searched in HOST_PATH and linked among our programs: the link must not point to itself."""
     own = os.environ["PATH"].replace(f"{BIN}:", "")
     environment = {name: value for name, value in os.environ.items() if name != "HOST_PATH"}
     command = ["bash", "-c", f'. "{ENSURE.parent}/lib.sh"; echo "$HOST_PATH"']
@@ -108,7 +110,7 @@ def test_settings_of_the_operator_are_told_with_their_defaults():
     known = {field.name.upper(): field.default for field in fields(Settings)}
     assert {name: _shown(known[name]) for name in told} == told
     by_chart = {"TRAINER_IMAGE", "NAMESPACES", "LEASE_NAME"}
-    own = {"IDENTITY", "LEASE_NAMESPACE", "METRICS_HOST"}  # found out by the process; nobody need set them
+    own = {"IDENTITY", "LEASE_NAMESPACE", "METRICS_HOST"}  # determined by the process
     assert set(known) - set(told) == by_chart | own
 
 
@@ -119,14 +121,14 @@ def _shown(default):
 
 
 def said_by_the_code():
-    """Return all texts of the programs, the parts of a split one put together, what differs as one character."""
+    """Return the source of the programs with adjacent string literals joined."""
     files = [path for part in ("api", "operator", "trainer", "cli") for path in sorted((ROOT / part).rglob("*.py"))]
     text = "\n".join(path.read_text() for path in files)
     return re.sub(r"""(["'])\s*\n?\s*f?\1""", "", text)
 
 
 def quoted():
-    """Yield the messages that the FAQ quotes: code in the first column of its tables, … for what differs."""
+    """Yield the messages that the FAQ quotes: code in the first column of its tables, … for variable parts."""
     for line in (DOCS / "faq.md").read_text().splitlines():
         if line.startswith("| "):
             yield from re.findall(r"`([^`]+)`", line.split(" | ")[0])

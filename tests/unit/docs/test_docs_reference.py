@@ -1,4 +1,4 @@
-"""Generated pages of the documentation: up to date, and with all that there is."""
+"""Generated pages of the documentation are up to date and complete."""
 
 import pytest
 from heterotp_api.crd import crds
@@ -45,7 +45,7 @@ def test_series_are_counted_from_the_exposition():
 
 
 def test_every_metric_of_the_operator_has_a_row():
-    """Also those of its process, which the library's own collector makes at each scrape."""
+    """Includes metrics of the process, which a collector of the library creates at each scrape."""
     ends = {"counter": "_total", "info": "_info"}
     names = [family.name + ends.get(family.type, "") for family in Metrics().registry.collect()]
     assert "process_resident_memory_bytes" in names and "heterotp_operator_leader" in names

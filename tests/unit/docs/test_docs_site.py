@@ -1,4 +1,4 @@
-"""The documentation's site: it builds strictly, its links lead somewhere, and it loads nothing from the network."""
+"""The documentation site: a strict build, valid links, and no resources from the network."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from support.places import ROOT
 
 
 class Head(HTMLParser):
-    """Collects what a page loads by itself."""
+    """Collects the resources that a page loads."""
 
     def __init__(self):
         super().__init__()
@@ -30,10 +30,10 @@ class Head(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """The built site; links and anchors that lead nowhere make a strict build fail."""
+    """The built site; a strict build fails on invalid links and anchors."""
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder]  # --quiet would count nothing
-    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}  # of a banner of the theme's
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder]  # --quiet would hide warnings
+    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}  # no banner of the theme
     done = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return folder
@@ -58,7 +58,7 @@ def test_style_sheets_load_no_fonts(site):
 
 
 def test_no_table_list_or_block_is_left_as_text(site):
-    """Markdown wants an empty line before lists and tables, and four spaces before what belongs to an item."""
+    """Markdown needs an empty line before lists and tables, and four spaces before the content of an item."""
     for page in site.rglob("*.html"):
         text = page.read_text()
         paragraphs = re.findall(r"<p>(.*?)</p>", text, flags=re.DOTALL)
