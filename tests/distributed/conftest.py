@@ -1,4 +1,4 @@
-"""Runs a gang of ranks as processes of their own and hands their results to the tests."""
+"""Runs gangs of ranks, one process each, and returns their results to the tests."""
 
 import json
 import os
@@ -65,7 +65,7 @@ def gang(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gang]:
 
 @pytest.fixture
 def launch(tmp_path):
-    """A function that starts a gang; whatever is left is killed."""
+    """A function that starts a gang; its processes are killed after the test."""
     started = []
 
     def start(body, **options):
@@ -73,7 +73,7 @@ def launch(tmp_path):
         return started[-1]
 
     def in_folder(name, body, **options):
-        """Start another gang, in a folder of its own."""
+        """Start another gang in its own folder."""
         started.append(Launched(tmp_path / name, body, **options))
         return started[-1]
 

@@ -1,3 +1,3 @@
-"""How long a test waits for what must happen: only a broken program reaches it, however busy the machine is."""
+"""The time limit of every wait in tests: long enough for a busy machine, so only a broken program reaches it."""
 
 PATIENCE_SECONDS = 180.0
