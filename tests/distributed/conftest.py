@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from support.launched import Launched
+from support.patience import COMPUTING_SECONDS
 from support.places import RANK_SCRIPTS
 from support.rank_server import Forked, rank_server
 
-GANG_SECONDS = 540.0  # a gang computes for half a minute of CPU time on each rank
 POLL_SECONDS = 0.05
 
 Gang = Callable[[str, int], list[dict[str, Any]]]
@@ -26,7 +26,7 @@ def _start(script: str, rank: int, ranks: int, folder: Path) -> Forked:
 
 def _wait(processes: list[Forked]) -> str:
     """Return "" when all ranks ended well, else what went wrong; ranks that still run are killed."""
-    deadline = time.monotonic() + GANG_SECONDS
+    deadline = time.monotonic() + COMPUTING_SECONDS
     try:
         while True:
             codes = [process.poll() for process in processes]
@@ -36,7 +36,7 @@ def _wait(processes: list[Forked]) -> str:
             if None not in codes:
                 return ""
             if time.monotonic() > deadline:
-                return f"not done after {GANG_SECONDS} s: ranks {[r for r, c in enumerate(codes) if c is None]}"
+                return f"not done after {COMPUTING_SECONDS} s: ranks {[r for r, c in enumerate(codes) if c is None]}"
             time.sleep(POLL_SECONDS)
     finally:
         for process in processes:

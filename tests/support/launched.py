@@ -10,7 +10,7 @@ from pathlib import Path
 
 from heterotp_api.names import Env
 from support.forking import forkable, rank_of
-from support.patience import PATIENCE_SECONDS
+from support.patience import COMPUTING_SECONDS
 from support.rank_server import rank_server
 
 
@@ -88,7 +88,7 @@ class Launched:
     def wait(self):
         """Return the exit code; no process of the gang is left."""
         try:
-            return self.process.wait(PATIENCE_SECONDS)
+            return self.process.wait(COMPUTING_SECONDS)
         finally:
             self.kill()
 
@@ -127,13 +127,13 @@ class Launched:
 
     def until(self, what, holds):
         """Wait until a condition holds; a failure shows the log."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + COMPUTING_SECONDS
         while time.monotonic() < deadline:
             if value := holds():
                 return value
             assert self.process.poll() is None, f"the gang ended before: {what}\n{self.text()}"
             time.sleep(0.05)
-        raise AssertionError(f"not within {PATIENCE_SECONDS} s: {what}\n{self.text()}")
+        raise AssertionError(f"not within {COMPUTING_SECONDS} s: {what}\n{self.text()}")
 
     def reach(self, iteration):
         """Wait until the history holds an iteration."""
