@@ -11,10 +11,10 @@ CLUSTER := tools/cluster
 
 .PHONY: help setup demo test test-fast test-bare check format generate docs lock cluster-up cluster-down cluster-load images
 
-help: ## this list
+help: ## print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
-setup: $(READY) ## the virtual environment, from the pinned lock file
+setup: $(READY) ## make the virtual environment from the pinned lock file
 
 $(READY): requirements.lock pyproject.toml
 	@echo "setting up $(VENV) (some 5 GB with PyTorch; once)"
@@ -24,26 +24,26 @@ $(READY): requirements.lock pyproject.toml
 	@$(VENV)/bin/uv pip install --quiet --python $(PY) --no-deps --editable .
 	@touch $@
 
-demo: setup ## train a ViT on real digits over four unequal ranks, here
+demo: setup ## train a ViT on handwritten digits over four unequal ranks on this machine
 	@$(VENV)/bin/heterotp run examples/demo.yaml --fresh
 
-test: setup ## every test, on a real API server and a real kind cluster that it starts and stops itself
+test: setup ## run every test, on a real API server and a kind cluster that it starts and stops
 	@tools/test.sh
 
-test-fast: setup ## unit and distributed tests: what needs no cluster; the chart's only where helm is built
+test-fast: setup ## run unit and distributed tests, which need no cluster; tests of the chart only if helm is built
 	@tools/test.sh fast
 
-test-bare: ## `make demo` and `make test` in a fresh clone with empty caches, with the time of each step
+test-bare: ## run `make demo` and `make test` in a fresh clone with empty caches; print the time of each step
 	@tools/test-bare.sh
 
-check: setup ## format, lint, types, import rules, generated files
+check: setup ## check format, lint, types, import rules, generated files, scripts
 	@tools/check.sh
 
 format: setup ## format the code
 	@$(VENV)/bin/ruff format -q .
 	@$(VENV)/bin/ruff check -q --fix .
 
-generate: setup ## write what is made from code and comments: CRDs, boards, rules, the chart's tables, pages of the docs
+generate: setup ## write all generated files: CRDs, boards, rules, the chart's tables, pages of the docs
 	@$(PY) -m heterotp_api.generate $(CRDS)
 	@$(PY) -m heterotp_dashboards.generate .
 	@PYTHONPATH=tools $(PY) -m reference docs/reference
@@ -51,19 +51,19 @@ generate: setup ## write what is made from code and comments: CRDs, boards, rule
 docs: setup ## build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
-lock: setup ## pin all dependencies again
+lock: setup ## pin all dependencies anew
 	@$(VENV)/bin/uv pip compile -q pyproject.toml --extra operator --extra trainer --extra cli --extra dev \
 	  --universal --python-version 3.11 --generate-hashes --no-header -o requirements.lock
 
 images: ## build the operator's and the trainer's image
 	@$(CLUSTER)/build-images.sh
 
-cluster-up: ## a kind cluster: one control plane, two workers labelled as unlike accelerators
+cluster-up: ## make a kind cluster: one control plane, two workers with labels of unlike accelerators
 	@$(CLUSTER)/ensure.sh kind
 
-cluster-load: images ## put our images into the cluster's nodes
+cluster-load: images ## load the images into the nodes of the cluster
 	@$(CLUSTER)/load-images.sh
 
-cluster-down: ## delete the cluster and stop what was started for it
+cluster-down: ## delete the cluster and stop the Docker that was started for it
 	@$(CLUSTER)/kind-down.sh
 	@$(CLUSTER)/dockerd.sh stop

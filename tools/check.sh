@@ -1,5 +1,5 @@
 #!/bin/bash
-# Format, lint, types, import rules, generated files: everything that needs no test run.
+# Format, lint, types, import rules, generated files, syntax of scripts: every check without a test run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bin=.venv/bin
@@ -8,13 +8,14 @@ if [ -e operator/__init__.py ]; then
   echo "operator/__init__.py must not exist: it would shadow Python's own operator module" >&2
   exit 1
 fi
-$bin/ruff format --check -q . || { echo "run make format" >&2; exit 1; }
+for script in tools/*.sh tools/cluster/*.sh .ci/run; do bash -n "$script"; done
+$bin/ruff format --check -q . || { echo "not formatted: run make format" >&2; exit 1; }
 $bin/ruff check -q .
 $bin/mypy
 $bin/lint-imports
 made=$(mktemp -d)
 trap 'rm -rf "$made"' EXIT
-same() { # what was made now, what is checked in
+same() { # GENERATED CHECKED_IN
   diff -r "$1" "$2" || { echo "generated files are out of date: run make generate" >&2; exit 1; }
 }
 $bin/python -m heterotp_api.generate "$made/crds"
@@ -25,5 +26,4 @@ for part in charts/heterotp/templates/prometheusrule.yaml charts/heterotp/files/
   same "$made/$part" "$part"
 done
 PYTHONPATH=tools $bin/python -m reference --check docs/reference
-for script in tools/*.sh tools/cluster/*.sh tools/picture/*.sh .ci/run; do bash -n "$script"; done
 echo "check: all clean"

@@ -30,7 +30,8 @@ for option; do
 done
 
 if [ -z "$demo_only$shared_docker" ] && docker info >/dev/null 2>&1; then
-  echo "a Docker answers here, and its images count as caches: stop it (tools/cluster/dockerd.sh stop) or pass --shared-docker" >&2
+  echo "a Docker answers here, and its images count as caches:" \
+    "stop it (tools/cluster/dockerd.sh stop) or pass --shared-docker" >&2
   exit 2
 fi
 [ -z "$(git -C "$root" status --porcelain)" ] || echo "uncommitted changes are left out: the last commit is cloned" >&2
@@ -81,7 +82,8 @@ bare() { # from here on HOME and every cache are in the new folder; where regist
   settings GIT_CONFIG_GLOBAL "$HOME/.gitconfig" "${XDG_CONFIG_HOME:-$HOME/.config}/git/config"
   command -v go >/dev/null && settings GOENV "$(go env GOENV)"
   PATH=${PATH//"${CLUSTER_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/heterotp-cluster}/bin:"/}
-  unset MAKEFLAGS MAKELEVEL VIRTUAL_ENV PYTHONPATH PYTHONHOME KUBECONFIG KEEP_CLUSTER CLUSTER_NAME HOST_PATH HETEROTP_KIND_KUBECONFIG
+  unset MAKEFLAGS MAKELEVEL VIRTUAL_ENV PYTHONPATH PYTHONHOME
+  unset KUBECONFIG HETEROTP_KIND_KUBECONFIG KEEP_CLUSTER CLUSTER_NAME HOST_PATH
   export HOME=$work/home TMPDIR=$work/tmp CLUSTER_DIR=$work/cluster
   export XDG_CACHE_HOME=$work/cache XDG_CONFIG_HOME=$work/config XDG_DATA_HOME=$work/data XDG_STATE_HOME=$work/state
   export GOPATH=$work/go GOCACHE=$work/go-build GOMODCACHE=$work/go/pkg/mod

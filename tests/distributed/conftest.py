@@ -1,4 +1,4 @@
-"""Runs a gang of ranks as processes of their own and hands their results to the tests."""
+"""Runs gangs of ranks, one process each, and returns their results to the tests."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.launched import Launched
-from support.patience import PATIENCE_SECONDS
+from support.patience import COMPUTING_SECONDS
 from support.places import RANK_SCRIPTS
 from support.rank_server import Forked, rank_server
 
@@ -26,7 +26,7 @@ def _start(script: str, rank: int, ranks: int, folder: Path) -> Forked:
 
 def _wait(processes: list[Forked]) -> str:
     """Return "" when all ranks ended well, else what went wrong; ranks that still run are killed."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + COMPUTING_SECONDS
     try:
         while True:
             codes = [process.poll() for process in processes]
@@ -36,7 +36,7 @@ def _wait(processes: list[Forked]) -> str:
             if None not in codes:
                 return ""
             if time.monotonic() > deadline:
-                return f"not done after {PATIENCE_SECONDS} s: ranks {[r for r, c in enumerate(codes) if c is None]}"
+                return f"not done after {COMPUTING_SECONDS} s: ranks {[r for r, c in enumerate(codes) if c is None]}"
             time.sleep(POLL_SECONDS)
     finally:
         for process in processes:
@@ -65,7 +65,7 @@ def gang(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gang]:
 
 @pytest.fixture
 def launch(tmp_path):
-    """A function that starts a gang; whatever is left is killed."""
+    """A function that starts a gang; its processes are killed after the test."""
     started = []
 
     def start(body, **options):
@@ -73,7 +73,7 @@ def launch(tmp_path):
         return started[-1]
 
     def in_folder(name, body, **options):
-        """Start another gang, in a folder of its own."""
+        """Start another gang in its own folder."""
         started.append(Launched(tmp_path / name, body, **options))
         return started[-1]
 

@@ -1,4 +1,4 @@
-"""The chart, installed on the kind cluster once for the whole run; a namespace of its own for each test."""
+"""The chart, installed on the kind cluster once for the whole test run; each test has its own namespace."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def pytest_terminal_summary(terminalreporter, config):
 
 @pytest.fixture(scope="session")
 def measured(request):
-    """A dict of what was measured, in seconds or as words; printed at the end of the run."""
+    """A dict of measurements, in seconds or as text; printed at the end of the test run."""
     return request.config.stash[MEASURED]
 
 
@@ -68,14 +68,14 @@ class Release:
         self.kube, self.kubeconfig = kube, kubeconfig
 
     def helm(self, *arguments):
-        """Run helm on the release's namespace; return what it printed."""
+        """Run helm in the namespace of the release; return its output."""
         command = [BIN / "helm", "--kubeconfig", self.kubeconfig, "--namespace", SYSTEM, *arguments]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, f"helm {arguments[0]}: {done.stdout}\n{done.stderr}\n{self.log()}"
         return done.stdout
 
     def install(self):
-        """Install the chart and wait until the operator is ready and leads."""
+        """Install the chart and wait until an operator is ready and leads."""
         often = {"HETEROTP_POLL_SECONDS": "1", "HETEROTP_INJECTION_LEASE_SECONDS": "10"}
         extra = [{"name": name, "value": value} for name, value in often.items()]
         self.helm(
@@ -86,7 +86,7 @@ class Release:
         until("an operator leads", self.leader, every=0.2)
 
     def scale(self, replicas):
-        """Run so many operators, and wait until they do."""
+        """Set the number of operators and wait until they run."""
         path = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/{RELEASE}-operator"
         self.kube.request("PATCH", path, {"spec": {"replicas": replicas}}, MERGE)
         until(lambda: f"{replicas} operators: {list(self.pods())}", lambda: len(self.pods()) == replicas, every=0.2)
@@ -101,7 +101,7 @@ class Release:
         return {pod["metadata"]["name"]: pod for pod in self.kube.list("pods", SYSTEM, OPERATORS)}
 
     def leader(self):
-        """Return the name of the operator pod that holds the Lease, None when none of them does."""
+        """Return the name of the operator pod that holds the Lease; None when no pod does."""
         lease = self.kube.get("leases", SYSTEM, f"{RELEASE}-operator")
         holder = ((lease or {}).get("spec") or {}).get("holderIdentity") or ""
         return next((name for name in self.pods() if holder.startswith(name)), None)
@@ -112,7 +112,7 @@ class Release:
 
 @pytest.fixture(scope="session")
 def release(kube, kubeconfig):
-    """The release; removed with its CRDs at the end, also when this run is killed."""
+    """The release; removed with its CRDs at the end, also when this test run is killed."""
     guardian = Guardian()
     kubectl = [str(BIN / "kubectl"), "--kubeconfig", kubeconfig, "delete", "--ignore-not-found", "--wait=false"]
     guardian.at_end([*kubectl, "namespace", "--selector", "heterotp.io/e2e"])

@@ -1,4 +1,4 @@
-"""A real API server (etcd, kube-apiserver, controller manager) for the whole run, and operators on it."""
+"""A real API server (etcd, kube-apiserver, controller manager) for the whole test run, and operators on it."""
 
 import os
 import re
@@ -23,7 +23,7 @@ API_SERVER = re.compile(r"cp-it-(\d+)(-\w+)?$")
 
 
 def remove_leftovers():
-    """Take down the API servers of earlier runs whose process is gone."""
+    """Remove the API servers of earlier test runs whose process has ended."""
     for left in RUN.glob("cp-it-*"):
         match = API_SERVER.search(left.name)
         if match and not Path(f"/proc/{match[1]}").exists():
@@ -39,7 +39,7 @@ def guardian():
 
 @pytest.fixture(scope="session")
 def new_api_server(guardian):
-    """A context that is the kubeconfig's path of a new API server with CRDs, ours and more; see `kubeconfig`."""
+    """A context manager that yields the kubeconfig path of a new API server with our CRDs and more."""
     remove_leftovers()
 
     @contextmanager
@@ -59,13 +59,13 @@ def new_api_server(guardian):
 
 @pytest.fixture(scope="session")
 def kubeconfig(new_api_server):
-    """The kubeconfig's path of an API server with our CRDs, removed even when this run is killed."""
+    """The kubeconfig path of an API server with our CRDs, removed also when this test run is killed."""
     with new_api_server() as path:
         yield path
 
 
 def start_api_server(name):
-    """Start it and return its kubeconfig's path."""
+    """Start an API server and return its kubeconfig path."""
     done = subprocess.run(
         [TOOLS / "cp-up.sh", name],
         env={**os.environ, "CP_WITHOUT": "kwok scheduler"},
@@ -97,7 +97,7 @@ def collections_of(crd):
 
 
 def served(kube, path):
-    """Return whether a list is answered: for a moment after a CRD is established it is not (404, 429)."""
+    """Return whether a list request succeeds: shortly after a CRD is established it does not (404, 429)."""
     try:
         return kube.request("GET", path)
     except KubeError as error:
@@ -120,7 +120,7 @@ def kube(kubeconfig):
 
 @pytest.fixture
 def proxy(kube):
-    """A proxy before the API server, at which a test can make it fail."""
+    """A proxy in front of the API server that can inject failures."""
     proxy = Proxy(kube)
     yield proxy
     proxy.close()
@@ -133,7 +133,7 @@ def free_port():
 
 
 class OperatorProcess:
-    """`python -m heterotp_operator` on one namespace."""
+    """A process of `python -m heterotp_operator` for one namespace."""
 
     def __init__(self, guardian, kubeconfig, namespace, log, **settings):
         self.guardian, self.log, self.namespace = guardian, log, namespace
@@ -162,12 +162,12 @@ class OperatorProcess:
         return self
 
     def stop(self):
-        """SIGTERM, and return the exit code."""
+        """Send SIGTERM and return the exit code."""
         self.process.terminate()
         return self._ended()
 
     def kill(self):
-        """SIGKILL."""
+        """Send SIGKILL and return the exit code."""
         self.process.kill()
         return self._ended()
 
@@ -183,7 +183,7 @@ class OperatorProcess:
 
 @pytest.fixture(scope="session")
 def new_operator(guardian, kubeconfig, tmp_path_factory):
-    """A function that makes (not yet starts) an operator process."""
+    """A function that returns an operator process that is not started yet."""
     logs = tmp_path_factory.mktemp("operator")
     made = []
 
@@ -200,7 +200,7 @@ def new_operator(guardian, kubeconfig, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def operated(kube, new_operator):
-    """A context that is an operator in a namespace of its own; it must live to the end and stop as it is told to."""
+    """A context manager that yields an operator in its own namespace; it must run to the end and stop on SIGTERM."""
 
     @contextmanager
     def at_work(namespace):

@@ -1,7 +1,7 @@
-"""Tells a Prometheus what its discovery of Kubernetes would: Debian's is built without.
+"""Replaces the Kubernetes discovery of Prometheus, which Debian's package is built without.
 
-Pods and services of a cluster become targets in files, with the labels `__meta_kubernetes_*` of Prometheus' own
-discovery, so that relabelings are the real ones.
+Pods, services and nodes of a cluster become targets in files, with the `__meta_kubernetes_*` labels of the real
+discovery, so that the real relabelings apply.
 """
 
 import json
@@ -17,7 +17,7 @@ META = "__meta_kubernetes_"
 
 
 class Discovery(threading.Thread):
-    """Looks at the cluster again and again, and writes a file for each role: pod, endpoints, node."""
+    """Reads the cluster every half second and writes a file for each role: pod, endpoints, node."""
 
     def __init__(self, kubeconfig, directory):
         super().__init__(name="discovery", daemon=True)
@@ -37,7 +37,7 @@ class Discovery(threading.Thread):
         self.join()
 
     def look(self):
-        """Write what there is now; each file is replaced as a whole."""
+        """Write the current targets; each file is replaced atomically."""
         with closing(Kube(self._kubeconfig)) as kube:
             pods, services, nodes = (kube.list(plural) for plural in ("pods", "services", "nodes"))
         found = {
@@ -91,7 +91,7 @@ def _name(thing):
 
 
 def _labels(kind, thing):
-    """Return an object's labels, and that they are there, under the names that Prometheus gives them."""
+    """Return the labels of an object and their presence flags, under the names that Prometheus gives them."""
     found = {}
     for key, value in (thing["metadata"].get("labels") or {}).items():
         name = re.sub("[^a-zA-Z0-9_]", "_", key)

@@ -1,4 +1,4 @@
-"""Plays the kubelet and the ranks of a job: tests patch pod status through the API, as a node would."""
+"""Simulates the kubelet and the ranks of a job: tests patch pod status through the API, as a node does."""
 
 from datetime import UTC, datetime
 
@@ -8,7 +8,7 @@ from support.patience import PATIENCE_SECONDS
 
 
 def groups_of(pods, **container):
-    """Return worker groups of (name, pods), one process per pod; the keywords are added to their container."""
+    """Return worker groups of (name, pods), one process per pod; keywords: more fields of their container."""
     template = {"spec": {"containers": [{"name": names.CONTAINER, "image": "heterotp/trainer:test", **container}]}}
     return [{"name": group, "pods": count, "template": template} for group, count in pods]
 
@@ -79,7 +79,7 @@ class Gang:
         until(what, lambda: self.status.get("waitingFor", "") == wanted, seconds)
 
     def attempt(self, number, seconds=PATIENCE_SECONDS):
-        """Wait until all pods of this attempt, and no others, are there; return them."""
+        """Wait until all pods of this attempt and no others exist; return them."""
 
         def complete():
             every, these = self.pods(), self.pods(number)
@@ -89,12 +89,12 @@ class Gang:
         return until(what, complete, seconds)
 
     def suspend(self):
-        """Suspend and wait until no pod is left."""
+        """Suspend the job and wait until it has no pods."""
         self.patch({"runPolicy": {"suspend": True}})
         self.phase("Suspended")
         until(lambda: f"no pods: {self.names()}", lambda: not self.pods())
 
-    # playing
+    # acting as the kubelet
     def _play(self, pod, phase, state, ready, **more):
         container = {
             "name": names.CONTAINER,
@@ -118,7 +118,7 @@ class Gang:
         self.kube.patch("pods", self.namespace, pod["metadata"]["name"], {"status": status}, "status")
 
     def bind(self, pod, node):
-        """Give the pod to a node: from now on only its kubelet, or force, removes it."""
+        """Bind the pod to a node: from now on only a kubelet or a forced deletion removes it."""
         name, target = pod["metadata"]["name"], {"apiVersion": "v1", "kind": "Node", "name": node}
         binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
         self.kube.request("POST", self.kube.path("pods", self.namespace, name, "binding"), binding)

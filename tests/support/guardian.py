@@ -1,7 +1,7 @@
-"""A process that cleans up after a test run, however that run ends.
+"""A process that cleans up after a test run, also when that run is killed.
 
-It reads lines from its standard input: `pid N` (kill this process), `gone N` (no longer), `run COMMAND` (JSON list).
-When the input ends, because the test run closed it or was killed, it kills the processes and runs the commands.
+Lines of its standard input: `pid N` (kill this process at the end), `gone N` (do not), `run COMMAND` (a JSON list). The
+input ends when the test run closes it or is killed; then the guardian kills the processes and runs the commands.
 """
 
 import contextlib
@@ -20,32 +20,32 @@ class Guardian:
             [sys.executable, __file__], stdin=subprocess.PIPE, start_new_session=True, text=True, bufsize=1
         )
 
-    def _say(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
 
     def watch(self, pid: int) -> None:
         """Kill this process at the end."""
-        self._say(f"pid {pid}")
+        self._send(f"pid {pid}")
 
     def forget(self, pid: int) -> None:
-        """Leave this process id alone: it has ended."""
-        self._say(f"gone {pid}")
+        """Do not kill this process: it has ended."""
+        self._send(f"gone {pid}")
 
     def at_end(self, command: list[str]) -> None:
         """Run this command at the end."""
-        self._say("run " + json.dumps(command))
+        self._send("run " + json.dumps(command))
 
     def finish(self) -> None:
-        """Do now what is to be done at the end, and wait for it."""
+        """Clean up now, and wait until that is done."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait(60)
 
 
 def main() -> None:
-    """Be the guardian."""
+    """Run the guardian process."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     pids: set[int] = set()

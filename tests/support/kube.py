@@ -18,7 +18,7 @@ STRATEGIC = "application/strategic-merge-patch+json"
 
 
 class KubeError(Exception):
-    """The API server's refusal."""
+    """An error status of the API server: its HTTP code and message."""
 
     def __init__(self, code, status):
         super().__init__(f"{code}: {status.get('message', status)}")
@@ -26,7 +26,7 @@ class KubeError(Exception):
 
 
 def _refusal(text):
-    """Return the Status object of a refusal; a proxied server may have said something else."""
+    """Return the Status object of an error; the answer of a proxied server may be of another form."""
     try:
         status = json.loads(text)
     except ValueError:
@@ -35,7 +35,7 @@ def _refusal(text):
 
 
 def _tls(cluster, user):
-    """Return the TLS context of a kubeconfig with files or embedded data; None without an authority."""
+    """Return the TLS context of a kubeconfig (files or embedded data); None without a certificate authority."""
     embedded = cluster.get("certificate-authority-data")
     if not embedded and "certificate-authority" not in cluster:
         return None
@@ -50,7 +50,7 @@ def _tls(cluster, user):
 
 
 class Kube:
-    """One connection, one thread."""
+    """A client with one connection, for one thread."""
 
     def __init__(self, kubeconfig):
         document = yaml.safe_load(Path(kubeconfig).read_text())
@@ -69,12 +69,12 @@ class Kube:
         return http.client.HTTPSConnection(host, timeout=PATIENCE_SECONDS, context=self._context)
 
     def request(self, method, path, body=None, content_type="application/json"):
-        """Return the answer's object."""
+        """Return the object of the answer."""
         text = self.text(method, path, body, content_type)
         return json.loads(text) if text else {}
 
     def text(self, method, path, body=None, content_type="application/json"):
-        """Return the answer's bytes; KubeError when it is a refusal."""
+        """Return the body of the answer; raise KubeError for a status of 400 or more."""
         headers = {"Content-Type": content_type}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
@@ -137,7 +137,7 @@ class Kube:
 
 
 def until(what, check, seconds=PATIENCE_SECONDS, every=0.05):
-    """Return check()'s first true value; fail saying what was waited for and what there was."""
+    """Return the first true value of check(), called every `every` seconds; fail with `what` after `seconds`."""
     deadline = time.monotonic() + seconds
     while True:
         value = check()

@@ -1,4 +1,4 @@
-"""Starts real gangs through the launcher, in directories and on ports of their own."""
+"""Starts real gangs with the launcher, each in its own directory and on its own ports."""
 
 import json
 import os
@@ -10,12 +10,12 @@ from pathlib import Path
 
 from heterotp_api.names import Env
 from support.forking import forkable, rank_of
-from support.patience import PATIENCE_SECONDS
+from support.patience import COMPUTING_SECONDS
 from support.rank_server import rank_server
 
 
 def free_port(count=1):
-    """Return the first of `count` consecutive ports that are free now, below the range of outgoing connections."""
+    """Return the first of `count` consecutive free ports, below the range of outgoing connections."""
     start = 21000 + os.getpid() % 500 * 20
     for first in range(start, 32000, count):
         sockets = []
@@ -33,7 +33,7 @@ def free_port(count=1):
 
 
 def spec(ranks=2, groups=None, checkpoint=None, **training):
-    """Return a job's spec of quick training on the digits."""
+    """Return the spec of a job that trains a small model on the digits."""
     body = {
         "tensorParallelDegree": ranks,
         "workerGroups": groups or [{"name": "a", "pods": 1, "processesPerPod": ranks, "relativeSpeed": 1}],
@@ -49,10 +49,10 @@ def spec(ranks=2, groups=None, checkpoint=None, **training):
 
 
 class Launched:
-    """One pod's launcher and what it wrote."""
+    """The launcher of one pod and the files that it wrote."""
 
     def __init__(self, workdir, body, attempt=1, command=(), forked=True, **environ):
-        """Start it; forked: from the rank server where that can stand for it (see support.forking)."""
+        """Start the launcher; forked: by the rank server, where a fork can replace it (support.forking)."""
         self.workdir = Path(workdir)
         self.workdir.mkdir(parents=True, exist_ok=True)
         ranks = body["tensorParallelDegree"]
@@ -86,9 +86,9 @@ class Launched:
         return self.log.read_text()
 
     def wait(self):
-        """Return the exit code; nothing of the gang is left."""
+        """Return the exit code; no process of the gang is left."""
         try:
-            return self.process.wait(PATIENCE_SECONDS)
+            return self.process.wait(COMPUTING_SECONDS)
         finally:
             self.kill()
 
@@ -98,7 +98,7 @@ class Launched:
             self.process.wait()
 
     def read(self, name):
-        """Return a JSON file of the run directory, None while it is not there."""
+        """Return a JSON file of the run directory; None while it does not exist or is incomplete."""
         try:
             return json.loads((self.workdir / name).read_text())
         except (FileNotFoundError, json.JSONDecodeError):
@@ -126,17 +126,17 @@ class Launched:
         return [found[rank] for rank in sorted(found)]
 
     def until(self, what, holds):
-        """Wait until a condition holds; the log goes into the failure."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        """Wait until a condition holds; a failure shows the log."""
+        deadline = time.monotonic() + COMPUTING_SECONDS
         while time.monotonic() < deadline:
             if value := holds():
                 return value
             assert self.process.poll() is None, f"the gang ended before: {what}\n{self.text()}"
             time.sleep(0.05)
-        raise AssertionError(f"not within {PATIENCE_SECONDS} s: {what}\n{self.text()}")
+        raise AssertionError(f"not within {COMPUTING_SECONDS} s: {what}\n{self.text()}")
 
     def reach(self, iteration):
-        """Wait until an iteration is in the history."""
+        """Wait until the history holds an iteration."""
         return self.until(
             f"iteration {iteration}", lambda: any(line["iteration"] >= iteration for line in self.history())
         )

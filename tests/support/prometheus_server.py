@@ -1,4 +1,4 @@
-"""A real Prometheus: over a given history, with what recording rules would have made of it, or one that scrapes."""
+"""A real Prometheus server, over a given history and its recording rules, or one that scrapes."""
 
 import json
 import shutil
@@ -15,7 +15,7 @@ from support.patience import PATIENCE_SECONDS
 
 
 class PrometheusServer:
-    """Serves one data directory on a port of its own, between start and stop."""
+    """Serves one data directory on its own port, between start and stop."""
 
     def __init__(self, directory: Path, configuration: str = "{}\n") -> None:
         self._directory = directory
@@ -24,17 +24,20 @@ class PrometheusServer:
         (directory / "prometheus.yml").write_text(configuration)
 
     def load(self, openmetrics: Path) -> None:
-        """Add samples; the server must not run."""
+        """Add samples; the server must be stopped."""
         command = [_program("promtool"), "tsdb", "create-blocks-from", "openmetrics", openmetrics, "data"]
         subprocess.run(command, cwd=self._directory, check=True, capture_output=True)
 
     def start(self) -> None:
-        """Start, and wait until it answers."""
+        """Start the server and wait until it answers."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{free.getsockname()[1]}"
         self.url = f"http://{address}"
-        flags = ["--config.file=prometheus.yml", f"--web.listen-address={address}"]  # Debian's would take its own file
+        flags = [
+            "--config.file=prometheus.yml",
+            f"--web.listen-address={address}",
+        ]  # else the package's own file is read
         flags += ["--storage.tsdb.path=data", "--storage.tsdb.retention.time=100y"]
         with (self._directory / "prometheus.log").open("ab") as log:
             command = [_program("prometheus"), *flags]
@@ -54,14 +57,14 @@ class PrometheusServer:
             return False
 
     def stop(self) -> None:
-        """Stop, and wait for its end."""
+        """Stop the server and wait for its end."""
         if self._process is not None:
             self._process.terminate()
             self._process.wait(timeout=PATIENCE_SECONDS)
             self._process = None
 
     def record(self, rules: str, start: int, end: int, step: int) -> None:
-        """Make the series of the recording rules over a past range; starts and stops the server."""
+        """Add the series of the recording rules over a past range; starts and stops the server."""
         self.start()
         lines = list(_recorded(self.url, _expanded(rules), start, end, step))
         self.stop()
@@ -76,7 +79,7 @@ def _program(name: str) -> str:
 
 
 def _expanded(rules: str) -> dict[str, str]:
-    """Return each recording rule's expression with those that it reads put in."""
+    """Return the expression of each recording rule, with the rules that it reads substituted."""
     expressions: dict[str, str] = {}
     for group in yaml.safe_load(rules)["groups"]:
         for rule in (each for each in group["rules"] if "record" in each):

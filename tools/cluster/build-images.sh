@@ -1,6 +1,6 @@
 #!/bin/bash
 # Build heterotp/operator:dev and heterotp/trainer:dev. Base images: the public ones where they can be pulled,
-# else Debian's, made on this machine (base-images.sh).
+# else images of Debian packages, built on this machine (base-images.sh).
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 has_docker || die "no dockerd: run dockerd.sh start"
 cd "$HERE/../.."

@@ -1,17 +1,17 @@
 #!/bin/bash
-# Bring up what is missing, and nothing that is there.
-#   ensure.sh programs     kubectl, helm, kind, etcd, kube-apiserver ... (Go; 8 minutes cold)
-#   ensure.sh has-programs exit 0 where they are built and of these sources
-#   ensure.sh kind         ... Docker, node image, cluster
-#   ensure.sh kubeconfig   print the cluster's kubeconfig path
+# Build and start what is missing; leave what is there as it is.
+#   ensure.sh programs     build kubectl, helm, kind, etcd, kube-apiserver ... (with Go; 10 minutes without caches)
+#   ensure.sh has-programs exit code 0 if they are built from the present sources
+#   ensure.sh kind         programs, then Docker, the node image, the cluster
+#   ensure.sh kubeconfig   print the path of the cluster's kubeconfig
 #   ensure.sh bin          print the folder of kubectl, helm, kind ..., for your PATH
-# With a Docker that answers and can pull images this needs no root; without, it needs root on Debian.
+# Needs no root where a Docker answers that can pull images, else root on Debian.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 config=$RUN/kind-$CLUSTER_NAME.kubeconfig
 
-checksum() { cat "$@" | sha256sum | cut -c1-16; }
+checksum() { cat "$@" | sed '/^ *#/d' | sha256sum | cut -c1-16; } # of files without their comments
 
-# sources: the checksum of our Go code and of the versions; where it changes all is built anew
+# sources: the checksum of our Go code and of the versions; a change means a new build
 sources() { cd "$HERE" && checksum programs.sh go/go.mod go/cmd/*/*.go <(echo "$KUBE_VERSION"); }
 has_programs() { [ "$(cat "$BIN/.built" 2>/dev/null)" = "$(sources)" ] && [ -x "$BIN/helm" ]; }
 programs() {
@@ -26,10 +26,10 @@ engine() {
   "$HERE/dockerd.sh" start
 }
 
-# node_image: the public one where it is here or can be pulled, else our own; the last line is its name
+# node_image: make the node image available and print its name: the public one if present or pullable, else our own
 node_image() {
   if docker image inspect "$PUBLIC_NODE_IMAGE" >/dev/null 2>&1 || can_pull "$PUBLIC_NODE_IMAGE"; then
-    docker pull -q "$PUBLIC_NODE_IMAGE" >&2 || true # it may be here already, without a registry
+    docker pull -q "$PUBLIC_NODE_IMAGE" >&2 || true # without a registry it may be present already
     echo "$PUBLIC_NODE_IMAGE"
     return
   fi
@@ -42,7 +42,7 @@ node_image() {
   echo "$NODE_IMAGE"
 }
 
-# up IMAGE: is the cluster there, of this very image?
+# up IMAGE: whether the cluster runs, made from this image
 up() {
   local made; made=$(docker inspect -f '{{.Image}}' "$CLUSTER_NAME-control-plane" 2>/dev/null) || return 1
   [ "$made" = "$(docker image inspect -f '{{.Id}}' "$1")" ] || return 1
@@ -59,7 +59,7 @@ kind)
   engine
   image=$(node_image)
   if up "$image"; then say "cluster $CLUSTER_NAME is up already"; exit; fi
-  kind delete cluster --name "$CLUSTER_NAME" >/dev/null 2>&1 || true # of another image, or what a killed run left
+  kind delete cluster --name "$CLUSTER_NAME" >/dev/null 2>&1 || true # made from another image, or left by a killed run
   "$HERE/kind-up.sh" "$image"
   ;;
 *) die "usage: $0 programs|kind|kubeconfig|bin" ;;

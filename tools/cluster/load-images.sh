@@ -1,5 +1,5 @@
 #!/bin/bash
-# Put our images into the workers of the kind cluster; what a node has already is not sent again.
+# Load our images into the workers of the kind cluster; kind skips images that a node has already.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 workers=$(kind get nodes --name "$CLUSTER_NAME" | grep worker | paste -sd,)
 TAG=${TAG:-dev}
