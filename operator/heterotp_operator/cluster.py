@@ -20,6 +20,7 @@ from heterotp_api import names
 from kubernetes.aio import client
 
 from heterotp_operator.metrics import Metrics
+from heterotp_operator.reconcile.gang_schedulers.registry import SCHEDULERS
 from heterotp_operator.store import Json, controller_of
 
 STATUS_MANAGER = "heterotp-status"
@@ -54,14 +55,17 @@ SERVICES = Resource("v1", "services", "Service")
 CONFIGMAPS = Resource("v1", "configmaps", "ConfigMap")
 EVENTS = Resource("v1", "events", "Event")
 LEASES = Resource("coordination.k8s.io/v1", "leases", "Lease")
-VOLCANO = Resource("scheduling.volcano.sh/v1beta1", "podgroups", "PodGroup")
-COSCHEDULING = Resource("scheduling.x-k8s.io/v1alpha1", "podgroups", "PodGroup")
+PODGROUPS = {  # by gang scheduler
+    name: Resource(scheduler.pod_group_api, "podgroups", "PodGroup")
+    for name, scheduler in SCHEDULERS.items()
+    if scheduler.pod_group_api
+}
 OWNED = f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}"
 
 
 def resource_of(body: Json) -> Resource:
     """Return the resource of a body by its apiVersion and kind."""
-    known = (JOBS, POLICIES, INJECTIONS, PODS, SERVICES, CONFIGMAPS, EVENTS, LEASES, VOLCANO, COSCHEDULING)
+    known = (JOBS, POLICIES, INJECTIONS, PODS, SERVICES, CONFIGMAPS, EVENTS, LEASES, *PODGROUPS.values())
     return next(r for r in known if (r.api_version, r.kind) == (body["apiVersion"], body["kind"]))
 
 

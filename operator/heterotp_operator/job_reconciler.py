@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from heterotp_operator.apply import Applier, Refusals
-from heterotp_operator.cluster import COSCHEDULING, VOLCANO, Cluster, NotFound, Refused
+from heterotp_operator.cluster import PODGROUPS, Cluster, NotFound, Refused
 from heterotp_operator.events import Recorder
 from heterotp_operator.informers import Informers
 from heterotp_operator.metrics import Metrics
@@ -22,7 +22,6 @@ from heterotp_operator.trainer_poller import TrainerPoller
 
 REFRESH_SECONDS = 1.0  # in which a kubelet that was woken hands the control document to rank 0
 ANSWER_SECONDS = 3.0  # in which running ranks take a control document
-PODGROUPS = {"volcano": VOLCANO, "coscheduling": COSCHEDULING}
 
 
 @dataclass

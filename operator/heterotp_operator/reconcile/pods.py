@@ -9,7 +9,8 @@ from heterotp_api.base import without_nulls
 from heterotp_api.names import Env
 from heterotp_api.ranks import PodPlace
 
-from heterotp_operator.reconcile.gang_providers import join_gang
+from heterotp_operator.reconcile.gang_schedulers.registry import join_gang
+from heterotp_operator.reconcile.gang_schedulers.scheduler import GangMember
 from heterotp_operator.reconcile.observed import Body, Observed
 
 USER = 65532
@@ -62,7 +63,7 @@ def pod_body(observed: Observed, place: PodPlace, attempt: int) -> Body:
         metadata["annotations"] = annotations
     body: Body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.get("spec") or {}}
     _complete_spec(observed, place, attempt, body["spec"], name)
-    join_gang(observed.spec.run_policy.gang, observed.name, attempt, len(observed.places), body)
+    join_gang(observed.spec.run_policy.gang, GangMember(observed.name, attempt, len(observed.places), body))
     return body
 
 
