@@ -1,4 +1,4 @@
-"""The four figures by which a list of iteration times is told."""
+"""Four figures that sum up a list of iteration times."""
 
 import math
 import statistics

@@ -9,7 +9,7 @@ from heterotp_api.ranks import RankPlace
 
 
 def resolve(targets: Targets, places: Sequence[RankPlace], nodes: Mapping[int, str] | None) -> list[int]:
-    """Return the ranks, each once; `nodes` is the node of each rank, None where nothing is known of nodes.
+    """Return the ranks, each once; `nodes` is the node of each rank, None where nodes are unknown.
 
     Raises ValueError, `field: value: what would be right`, for what the job does not have.
     """

@@ -2,7 +2,7 @@
 
 ApiError
 ├─ Refused      400, 422 and 403: the object itself, a quota or a policy
-├─ Conflict     409: somebody else was faster
+├─ Conflict     409: another writer was faster
 │  └─ NameTaken     409: the name belongs to an object that is not ours
 └─ NotFound     404
 """
@@ -70,7 +70,7 @@ def resource_of(body: Json) -> Resource:
 
 
 class ApiError(Exception):
-    """The API server said no, or nothing at all (code 0)."""
+    """The API server refused a call, or did not answer (code 0)."""
 
     def __init__(self, code: int, reason: str, message: str) -> None:
         super().__init__(f"{code} {reason}: {message}")
@@ -86,7 +86,7 @@ class Conflict(ApiError):
 
 
 class NameTaken(Conflict):
-    """409: the name belongs to an object of somebody else."""
+    """409: an object of another owner has the name."""
 
 
 class NotFound(ApiError):

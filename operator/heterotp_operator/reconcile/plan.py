@@ -1,8 +1,8 @@
-"""One decision about one job: a ladder of early returns, from what ends it to what keeps it going.
+"""One decision about one job: a ladder of early returns, from what ends a job to what keeps it running.
 
-Level-triggered: nothing is remembered between calls, so the operator may be killed after any action. The
-attempt is raised before the first pod of it is made and before the first of the one before is deleted; pods of
-another attempt are then simply old.
+Level-triggered: nothing is remembered between calls, so the operator may be killed after any action. The attempt is
+raised before the first of its pods is made and before the first pod of the earlier attempt is deleted: pods of another
+attempt are old by their label.
 """
 
 from heterotp_api import names, reasons
@@ -121,7 +121,7 @@ def _trained(observed: Observed) -> bool:
 
 
 def _make(observed: Observed) -> Decision:
-    """Make what is missing of the current attempt; all of it, for a new one."""
+    """Make the missing pods and children of the current attempt."""
     here = {first_rank_of(pod) for pod in observed.current}
     missing = [place for place in observed.places if place.first_rank not in here]
     if missing and (wrong := template_error(observed.spec)) is not None:

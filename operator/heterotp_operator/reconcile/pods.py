@@ -68,7 +68,7 @@ def pod_body(observed: Observed, place: PodPlace, attempt: int) -> Body:
 
 
 def gang_hashes(observed: Observed) -> tuple[str, str]:
-    """Return two times 10 hex digits: of what only a suspended job may change, and of all that an attempt freezes."""
+    """Return two hashes of 10 hex digits: what only a suspended job may change, and all that an attempt freezes."""
     spec = observed.spec.dump()
     groups = spec["workerGroups"]
     training, checkpoint = spec.get("training") or {}, spec.get("checkpoint") or {}
@@ -91,7 +91,7 @@ def _hash(value: Any) -> str:
 
 
 def _complete_spec(observed: Observed, place: PodPlace, attempt: int, spec: Body, name: str) -> None:
-    """Fill in what is ours; what the template says stays, where it is not ours."""
+    """Complete the pod spec: fields that are the operator's are set, others keep what the template gives."""
     spec["hostname"] = name
     spec["subdomain"] = names.service_name(observed.name)
     spec["restartPolicy"] = "Never"
