@@ -20,7 +20,7 @@ from heterotp_operator.reconcile.observed import (
 
 ROOT_CAUSE_GRACE_SECONDS = 5.0  # victims of a lost peer sometimes end first: wait for the root cause
 Verdict = Literal["FailJob", "RestartGang", "IgnoreCount"]
-# the trainer refused its input: no restart helps, unless a rule says otherwise
+# the trainer refused its input: no restart helps, unless an own rule decides otherwise
 BUILT_IN = FailureRule(on_exit_codes=[EXIT_BAD_INPUT], action="FailJob")
 
 
@@ -118,8 +118,8 @@ def _cause(pod: Body, now: float) -> Cause | None:
 def _detail(container: str, message: str) -> str:
     """Return what a container's termination message adds for people: of a trainer's documents, else the last line."""
     if container == CONTAINER and (failure := rank_failure(message)) is not None:
-        said = failure.message or "it wrote no output"
-        return f"rank {failure.rank} ended with exit code {failure.exit_code}: {said}"
+        last_line = failure.message or "it wrote no output"
+        return f"rank {failure.rank} ended with exit code {failure.exit_code}: {last_line}"
     if container == CONTAINER and (status := trainer_status(message)) is not None:
         return status.message
     return next(iter(reversed(message.strip().splitlines())), "")
