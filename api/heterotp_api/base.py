@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 @dataclass(frozen=True)
 class Rule:
-    """One validation rule, said twice: as CEL for the API server and as a predicate for Python.
+    """One validation rule in two forms: as CEL for the API server and as a predicate for Python.
 
     `cel` is None where the schema itself already refuses (a map list refuses duplicate keys);
     `holds` is None where only the API server can judge (a comparison with the old object).

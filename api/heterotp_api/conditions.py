@@ -17,7 +17,7 @@ class Condition(Model):
     last_transition_time: str | None = Field(
         None, max_length=64, json_schema_extra={"format": "date-time"}, description="When `status` changed last."
     )
-    observed_generation: int | None = Field(None, description="metadata.generation that it was said of.")
+    observed_generation: int | None = Field(None, description="metadata.generation that the condition is of.")
 
 
 CONDITIONS: Any = Field(

@@ -1,4 +1,4 @@
-"""The control document: what the operator (or a user, locally) tells a running trainer."""
+"""The control document: policy and injections that the operator, or a user locally, gives a running trainer."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -13,7 +13,7 @@ LOSSLESS_AUTO = BalancingSettings(strategy="AUTO", max_pruned_share=0.0)
 
 
 class ControlInjection(Slowdown):
-    """One injection, its targets resolved to ranks; `uid` tells it from every other, also after a restart."""
+    """One injection, its targets resolved to ranks; `uid` identifies it, also after a restart."""
 
     uid: str = Field(min_length=1, max_length=253)
     name: str = Field("", max_length=253)
@@ -21,7 +21,7 @@ class ControlInjection(Slowdown):
 
 
 def control_injection(name: str, uid: str | None, spec: Slowdown, ranks: list[int]) -> ControlInjection:
-    """Return an injection as the trainer reads it; the name stands for the uid that no API server gave."""
+    """Return an injection as the trainer reads it; its name replaces the uid where no API server gave one."""
     slowdown = {field: getattr(spec, field) for field in Slowdown.model_fields}
     return ControlInjection(uid=uid or name, name=name, ranks=ranks, **slowdown)
 

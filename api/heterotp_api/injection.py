@@ -63,13 +63,13 @@ class Every(Model):
 
 
 class RoundRobin(Model):
-    """The slow-down wanders over the targets."""
+    """The slow-down moves from target to target, in their order."""
 
     every: Every
 
 
 class RandomPattern(Model):
-    """The slow-down jumps among the targets."""
+    """The slow-down moves to a target drawn at random."""
 
     seed: int = Field(0, description="Of the draws, the same on all ranks.")
     every: Every
@@ -117,7 +117,7 @@ def _ordered(slowdown: "Slowdown") -> bool:
     return True
 
 
-class Aim(Model):
+class InjectedRanks(Model):
     """Which ranks of which jobs."""
 
     job_ref: JobRef | None = None
@@ -134,7 +134,7 @@ class Aim(Model):
 
 
 class Slowdown(Model):
-    """How much slower, how and when; says nothing of whom."""
+    """How much slower, by which means, and when."""
 
     slowdown: float = Field(ge=1, le=MOST_SLOWDOWN, description="chi: matmul runs so many times slower.")
     mode: SlowdownMode | None = Field(None, description="Absent: sleep on cpu and emulated, spin on cuda.")
@@ -155,10 +155,10 @@ class Slowdown(Model):
     )
 
 
-class StragglerInjectionSpec(Slowdown, Aim):  # fields of the last base come first
-    """Which ranks of which job become how much slower, how and when."""
+class StragglerInjectionSpec(Slowdown, InjectedRanks):  # fields of the last base come first
+    """Makes ranks of a job slower: which ones, how much, by which means, and when."""
 
-    rules: ClassVar[tuple[Rule, ...]] = (*Aim.rules, *Slowdown.rules)
+    rules: ClassVar[tuple[Rule, ...]] = (*InjectedRanks.rules, *Slowdown.rules)
 
 
 class InjectedRank(Model):
@@ -171,7 +171,7 @@ class InjectedRank(Model):
     since: str | None = Field(
         None, max_length=64, json_schema_extra={"format": "date-time"}, description="Since when it is slowed."
     )
-    reason: str | None = Field(None, max_length=64, description="Why the effect is absent or another, in one word.")
+    reason: str | None = Field(None, max_length=64, description="Why the effect is absent or differs, in one word.")
     message: str | None = Field(None, max_length=1024, description="The same, for people.")
 
 
@@ -180,7 +180,7 @@ class InjectionStatus(Model):
 
     observed_generation: int | None = Field(None, description="metadata.generation that this status is of.")
     phase: Literal["Pending", "Injecting", "Paused", "Finished", "Failed"] | None = Field(
-        None, description="Of all jobs together: what still happens somewhere comes first."
+        None, description="Of all jobs together: Injecting, if it acts in one of them."
     )
     ranks: list[InjectedRank] | None = Field(
         None,

@@ -1,4 +1,4 @@
-"""Manifests from files: the same verdict as the API server's, without one."""
+"""Reads and validates manifests from files as the API server does, without one."""
 
 import math
 import re
@@ -25,10 +25,10 @@ KINDS: dict[str, type[Kind]] = {
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads YAML as kubectl does: 1e-3 is a number, and a key that stands twice is an error."""
+    """Reads YAML as kubectl does: 1e-3 is a number, and a duplicate key is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """Return the map of a node; raises ConstructorError naming a key that stands twice."""
+        """Return the map of a node; raises ConstructorError naming a duplicate key."""
         seen: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
@@ -59,7 +59,7 @@ def _short(value: object) -> str:
 
 
 def field_path(details: ErrorDetails) -> str:
-    """Return the path of an error as people write it, e.g. spec.workerGroups[0].pods."""
+    """Return the path of an error, e.g. spec.workerGroups[0].pods."""
     path = ""
     for part in details["loc"]:
         if part != "[key]":  # of a map whose key is wrong: the path names the key already
@@ -80,7 +80,7 @@ def first_error(error: ValidationError) -> tuple[str, object, str]:
 
 
 def _message(details: ErrorDetails) -> str:
-    message = details["msg"].removeprefix("Value error, ")
+    message = str(details["ctx"]["error"]) if details["type"] == "value_error" else details["msg"]
     return message if details["type"] == "rule" else message[0].lower() + message[1:]
 
 
@@ -121,7 +121,7 @@ def load_manifest(path: Path) -> list[Kind]:
 
 
 def is_foreign(body: dict[str, Any]) -> bool:
-    """Return whether an object is of somebody else's kind (a queue beside a job), and so not ours to judge."""
+    """Return whether an object is of another project's kind (a queue beside a job), which is not validated here."""
     group = str(body.get("apiVersion") or GROUP).partition("/")[0]
     return group != GROUP and bool(body.get("kind")) and str(body["kind"]) not in KINDS
 

@@ -1,4 +1,4 @@
-"""Where each rank lives: ranks are numbered group by group, pod by pod, process by process."""
+"""The place of each rank: ranks are numbered group by group, pod by pod, process by process."""
 
 from dataclasses import dataclass
 

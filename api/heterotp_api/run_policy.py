@@ -35,7 +35,7 @@ DISRUPTION = FailureRule(on_pod_conditions=["DisruptionTarget"], action="IgnoreC
 
 
 class Gang(Model):
-    """Who admits all pods of the job at once."""
+    """The gang scheduler that admits all pods of the job at once."""
 
     provider: Literal["none", "kueue", "volcano", "coscheduling"] = Field("none", description="The gang scheduler.")
     queue: str | None = Field(

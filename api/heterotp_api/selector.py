@@ -1,4 +1,4 @@
-"""Which objects a label selector selects, as meta/v1 says."""
+"""Label selectors, as in meta/v1."""
 
 from collections.abc import Mapping
 

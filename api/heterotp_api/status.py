@@ -32,7 +32,7 @@ MAX_RANKS = 64  # a status shows at most so many ranks, the slowest first when t
 
 
 class GroupStatus(Model):
-    """Pods of one worker group, counted."""
+    """Numbers of pods of one worker group."""
 
     name: str = Field(max_length=63, description="Name of the group.")
     desired: int = Field(description="Pods that it shall have.")
@@ -134,7 +134,7 @@ class JobStatus(Model):
         None,
         max_length=MAX_RANKS,
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
-        description="Ranks as rank 0 tells; of more than 64 the stragglers and the slowest.",
+        description="Ranks as rank 0 reports them; of more than 64 the stragglers and the slowest.",
     )
     training: TrainingStatus | None = None
     balancing: BalancingStatus | None = None

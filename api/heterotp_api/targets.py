@@ -17,7 +17,7 @@ class TargetError(ValueError):
 
 
 def resolve(targets: Targets, places: Sequence[RankPlace], nodes: Mapping[int, str] | None) -> list[int]:
-    """Return the ranks, each once; `nodes` is the node of each rank, None where nothing is known of nodes.
+    """Return the ranks, each once; `nodes` is the node of each rank, None where nodes are unknown.
 
     Raises TargetError for what the job does not have.
     """

@@ -1,4 +1,4 @@
-"""What the models cannot say of a pod template: the shape that completing it relies on."""
+"""Checks of a pod template that the models leave out: the shape that the operator relies on."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -38,7 +38,7 @@ logger = logging.getLogger("heterotp_operator")
 
 
 class Operator:
-    """All parts of the process, wired once."""
+    """All parts of the process, connected once."""
 
     def __init__(self, settings: Settings, cluster: Cluster, metrics: Metrics) -> None:
         self.settings, self.cluster, self.metrics = settings, cluster, metrics

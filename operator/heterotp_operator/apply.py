@@ -1,4 +1,4 @@
-"""Carries a decision out: the actions in their order, then one status write, then the events."""
+"""Executes the actions of a decision in their order, and the one status write after them."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -39,7 +39,7 @@ Refusals = dict[str, Refusal]
 
 
 class Client(Protocol):
-    """What actions need of the cluster."""
+    """The calls to the API server that actions need."""
 
     async def create(self, body: Json, dry_run: bool = False) -> Json:
         """Create, or only check."""
@@ -76,7 +76,7 @@ class Applier:
     stores: Stores
     job: Json
     refusals: Refusals = field(default_factory=dict)
-    changed: bool = False  # an answer told something new: worth another look, as no event will tell it again
+    changed: bool = False  # an answer brought something new, which no watch event will bring again
 
     @property
     def key(self) -> Key:
@@ -131,7 +131,7 @@ class Applier:
         await self._ensure(self.stores.podgroups, action.body, self._patch)
 
     async def _ensure(self, store: Store, body: Json, correct: Callable[[Json, Json], Awaitable[Json]]) -> None:
-        """Bring our own child to the wanted form; a name that belongs to somebody else is never taken over."""
+        """Make or correct a child of the job; an object with the same name and another owner is left alone."""
         known = store.get(key_of(body))
         if known is None or not same_controller(known, body):
             self._take(store, await self.client.create_owned(body))
@@ -143,7 +143,7 @@ class Applier:
         return await self.client.apply(exact, MANAGER)
 
     async def _replace(self, known: Json, body: Json) -> Json:
-        """Write the child whole: to a patch, ports and selectors are maps that keep what somebody else put in."""
+        """Replace the child whole: a patch would keep foreign entries of ports and selectors."""
         live = known["metadata"]
         metadata = {**body["metadata"], **{key: live[key] for key in ("uid", "resourceVersion")}}
         metadata["labels"] = {**live.get("labels", {}), **metadata["labels"]}

@@ -30,7 +30,7 @@ class Certificate:
     def _load(self) -> ssl.SSLContext:
         """Return a fresh context: loading into one that is in use could leave it with halves of two pairs."""
         for file in self._files:
-            file.read_bytes()  # load_cert_chain does not say which file is missing
+            file.read_bytes()  # load_cert_chain does not name the file that is missing
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:

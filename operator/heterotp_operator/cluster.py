@@ -2,7 +2,7 @@
 
 ApiError
 ├─ Refused      400, 422 and 403: the object itself, a quota or a policy
-├─ Conflict     409: somebody else was faster
+├─ Conflict     409: another writer was faster
 │  └─ NameTaken     409: the name belongs to an object that is not ours
 └─ NotFound     404
 """
@@ -20,6 +20,7 @@ from heterotp_api import names
 from kubernetes.aio import client
 
 from heterotp_operator.metrics import Metrics
+from heterotp_operator.reconcile.gang_schedulers.registry import SCHEDULERS
 from heterotp_operator.store import Json, controller_of
 
 STATUS_MANAGER = "heterotp-status"
@@ -54,19 +55,22 @@ SERVICES = Resource("v1", "services", "Service")
 CONFIGMAPS = Resource("v1", "configmaps", "ConfigMap")
 EVENTS = Resource("v1", "events", "Event")
 LEASES = Resource("coordination.k8s.io/v1", "leases", "Lease")
-VOLCANO = Resource("scheduling.volcano.sh/v1beta1", "podgroups", "PodGroup")
-COSCHEDULING = Resource("scheduling.x-k8s.io/v1alpha1", "podgroups", "PodGroup")
+PODGROUPS = {  # by gang scheduler
+    name: Resource(scheduler.pod_group_api, "podgroups", "PodGroup")
+    for name, scheduler in SCHEDULERS.items()
+    if scheduler.pod_group_api
+}
 OWNED = f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}"
 
 
 def resource_of(body: Json) -> Resource:
     """Return the resource of a body by its apiVersion and kind."""
-    known = (JOBS, POLICIES, INJECTIONS, PODS, SERVICES, CONFIGMAPS, EVENTS, LEASES, VOLCANO, COSCHEDULING)
+    known = (JOBS, POLICIES, INJECTIONS, PODS, SERVICES, CONFIGMAPS, EVENTS, LEASES, *PODGROUPS.values())
     return next(r for r in known if (r.api_version, r.kind) == (body["apiVersion"], body["kind"]))
 
 
 class ApiError(Exception):
-    """The API server said no, or nothing at all (code 0)."""
+    """The API server refused a call, or did not answer (code 0)."""
 
     def __init__(self, code: int, reason: str, message: str) -> None:
         super().__init__(f"{code} {reason}: {message}")
@@ -82,7 +86,7 @@ class Conflict(ApiError):
 
 
 class NameTaken(Conflict):
-    """409: the name belongs to an object of somebody else."""
+    """409: an object of another owner has the name."""
 
 
 class NotFound(ApiError):

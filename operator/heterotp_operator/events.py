@@ -21,7 +21,7 @@ MAX_MESSAGE = 1024  # events.v1 refuses longer notes
 
 
 class EventLike(Protocol):
-    """An event as the plan wishes it."""
+    """An event as a decision contains it."""
 
     @property
     def type(self) -> str:
@@ -37,7 +37,7 @@ class EventLike(Protocol):
 
 
 class EventClient(Protocol):
-    """What the recorder needs of the cluster."""
+    """The calls to the API server that the recorder needs."""
 
     async def create(self, body: Json) -> Json:
         """Create the Event."""

@@ -1,4 +1,4 @@
-"""The thin layer on kopf: a handler updates a store and enqueues a key, nothing else; nothing here can fail."""
+"""The thin layer on kopf: a handler updates a store and enqueues keys; nothing here can fail."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

@@ -1,7 +1,7 @@
 """Takes watch events and list pages into the stores, and enqueues all that may have to change because of them.
 
-A policy or an injection concerns the jobs that it is meant for now and those that it was meant for before; a job
-concerns its policies and injections likewise. Nothing here can fail.
+A policy or an injection concerns the jobs that it selects now and those that it selected before; a job concerns its
+policies and injections likewise. Nothing here can fail.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ WATCHED = (JOBS, POLICIES, INJECTIONS, *CHILDREN)
 
 
 class Informers:
-    """What the cluster says, on its way into the stores and queues."""
+    """Puts what the watches and lists deliver into the stores, and enqueues the keys that it concerns."""
 
     def __init__(self, stores: Stores, enqueue: Enqueue) -> None:
         self._stores, self._enqueue = stores, enqueue
@@ -48,7 +48,7 @@ class Informers:
             self._enqueue_concerned(resource, before, None)
 
     def enqueue_dependents(self, *jobs: Json | None) -> None:
-        """Enqueue the policies and injections that are meant for a job: their status tells of it."""
+        """Enqueue the policies and injections that select a job: their status depends on it."""
         for job in filter(None, jobs):
             namespace = key_of(job)[0]
             for policy in self._stores.policies.in_namespace(namespace):
@@ -74,19 +74,19 @@ class Informers:
                 self._enqueue(JOBS, key)
 
     def _enqueue_selected(self, resource: Resource, versions: Sequence[Json]) -> None:
-        """Enqueue the jobs that a policy or an injection is, or was, meant for, and its rivals."""
+        """Enqueue the jobs that a policy or an injection selects or selected; for a policy, all policies as well."""
         namespace = key_of(versions[0])[0]
         selects = policy_selects if resource is POLICIES else injection_selects
         for job in self._stores.jobs.in_namespace(namespace):
             if any(selects(version, job) for version in versions):
                 self._enqueue(JOBS, key_of(job))
-        if resource is POLICIES:  # who governs may be another one now
+        if resource is POLICIES:  # another policy may govern these jobs now
             for policy in self._stores.policies.in_namespace(namespace):
                 self._enqueue(POLICIES, key_of(policy))
 
 
 def _same_spec(before: Json | None, after: Json | None) -> bool:
-    """Return whether only the status, or metadata that nobody selects by, differs."""
+    """Return whether only the status or labels and annotations differ."""
     if before is None or after is None:
         return False
     return all(

@@ -1,11 +1,11 @@
-"""One reconcile of a job: observe the stores, ask the plan, carry it out. What decides is in reconcile/."""
+"""One reconcile of a job: observe the stores, plan, execute. All decisions are made in reconcile/."""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from heterotp_operator.apply import Applier, Refusals
-from heterotp_operator.cluster import COSCHEDULING, VOLCANO, Cluster, NotFound, Refused
+from heterotp_operator.cluster import PODGROUPS, Cluster, NotFound, Refused
 from heterotp_operator.events import Recorder
 from heterotp_operator.informers import Informers
 from heterotp_operator.metrics import Metrics
@@ -20,9 +20,8 @@ from heterotp_operator.status_throttle import awaits_ranks, due, due_later
 from heterotp_operator.store import Json, Stores
 from heterotp_operator.trainer_poller import TrainerPoller
 
-REFRESH_SECONDS = 1.0  # in which a kubelet that was woken hands the control document to rank 0
-ANSWER_SECONDS = 3.0  # in which running ranks take a control document
-PODGROUPS = {"volcano": VOLCANO, "coscheduling": COSCHEDULING}
+REFRESH_SECONDS = 1.0  # in which a kubelet that was woken mounts the new control document
+ANSWER_SECONDS = 3.0  # in which running ranks apply a control document
 
 
 @dataclass
@@ -33,11 +32,11 @@ class _Memory:
     attempt: int = -1
     refusals: Refusals = field(default_factory=dict)
     written_at: float = float("-inf")
-    waiting_since: float | None = None  # that the status tells less than the ranks were told
+    waiting_since: float | None = None  # for the ranks to apply a control document, before the status is written
 
 
 class JobReconciler:
-    """Brings one job after the other to what its plan says."""
+    """Brings one job after the other to the state that its plan wants."""
 
     def __init__(
         self,
@@ -60,7 +59,7 @@ class JobReconciler:
 
     async def reconcile(self, key: Key) -> float | None:
         """Observe, plan and apply one job; return the seconds after which to look again. Raises ApiError."""
-        for _ in range(2):  # a refusal changes what is observed, and the status should say so at once
+        for _ in range(2):  # a refusal changes what is observed, and the status shows it at once
             job = self._stores.jobs.get(key)
             if job is None:
                 self._forget(key)
@@ -78,7 +77,7 @@ class JobReconciler:
                 break
         self._publish(key, observed, decision)
         await self._report(key, applier, decision, memory)
-        # an answer may be the first to show another label: then whom it left must hear of it, too
+        # an answer may be the first to show another label: enqueue also what selected the job before
         self._informers.enqueue_dependents(job, self._stores.jobs.get(key))
         return decision.requeue_after
 
@@ -110,7 +109,7 @@ class JobReconciler:
             await self._recorder.record(applier.job, event)
 
     def _is_due(self, key: Key, written: Json, wanted: Json, memory: _Memory) -> bool:
-        """Return whether to write the status now; what ranks are being told waits a moment for their answer."""
+        """Return whether to write the status now; a new control document waits seconds until the ranks apply it."""
         now = self._now()
         age = now - memory.written_at
         if not due(written, wanted, age):
@@ -145,7 +144,7 @@ class JobReconciler:
             return known
         try:
             self._stores.podgroups.upsert(await self._cluster.get(PODGROUPS[provider], *key))
-        except (NotFound, Refused):  # making it will tell why
+        except (NotFound, Refused):  # making it gives the error
             return None
         return self._stores.podgroups.get(key)
 

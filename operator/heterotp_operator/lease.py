@@ -1,4 +1,4 @@
-"""The Lease gate: one operator works, the others wait; who loses the Lease leaves the process at once."""
+"""The Lease gate: one operator works, the others wait; a process that loses the Lease ends at once."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class LeaseClient(Protocol):
-    """What the gate needs of the cluster."""
+    """The calls to the API server that the gate needs."""
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Json:
         """Return the Lease. Raises NotFound."""
@@ -31,7 +31,7 @@ class LeaseClient(Protocol):
 
 @dataclass(frozen=True)
 class LeaseTimes:
-    """Seconds: how long a holder is believed, how long it tries to renew, how often."""
+    """Seconds: how long a record is valid without renewal, how long its holder tries to renew it, how often."""
 
     duration: float = 15.0
     renew_deadline: float = 10.0
@@ -45,8 +45,8 @@ def _leave() -> None:
 class LeaseGate:
     """Holds the Lease or waits for it.
 
-    A holder's word is judged by our own monotonic clock: it is dead when its record has not changed for
-    `duration`, whatever time it wrote.
+    A holder counts as dead when its record has not changed for `duration` by our own monotonic clock, whatever time
+    it wrote.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class LeaseGate:
         holder = lease["spec"].get("holderIdentity")
         if holder in (self._identity, None, ""):
             return True
-        if self.leading:  # this process was frozen for so long that somebody else took over
+        if self.leading:  # this process was frozen for so long that another one took the Lease
             self._taken = True
             return False
         seen = lease["metadata"].get("uid", ""), lease["metadata"]["resourceVersion"]

@@ -171,7 +171,7 @@ class Metrics:
         self.startup_seconds.labels(namespace)
 
     def observe_transition(self, job: Json, status: Json, now: float) -> None:
-        """Count what the new status says for the first time: an end, a restart, a gang that runs."""
+        """Count what is new in a status: an end, a restart, a gang that runs."""
         namespace, old = job["metadata"]["namespace"], job.get("status") or {}
         phase = status.get("phase")
         if phase == "Restarting" and (status.get("attempt") or 0) > (old.get("attempt") or 0):

@@ -1,4 +1,4 @@
-"""From the stores and the last poll to what a decision about one job may look at."""
+"""Collects what a decision about one job may read, from the stores and the last poll."""
 
 from collections.abc import Mapping
 

@@ -14,7 +14,7 @@ MAX_DELAY_SECONDS = 1000.0
 
 
 class QueueObserver(Protocol):
-    """What a queue tells about itself; the operator's metrics implement it."""
+    """Receives what happens in a queue; the operator's metrics implement it."""
 
     def added(self) -> None:
         """A key became ready."""
@@ -62,7 +62,7 @@ class WorkQueue:
         return self._now() - min(self._working.values(), default=self._now())
 
     def add(self, key: Key) -> None:
-        """Make the key ready; while it is in work, mark it for one more turn."""
+        """Make the key ready; while it is in work, make it ready again after that."""
         if key in self._dirty:
             return
         self._dirty[key] = self._now()

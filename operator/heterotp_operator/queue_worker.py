@@ -1,4 +1,4 @@
-"""Workers of one queue: a key at a time, with back-off, metrics and a log line for what went wrong."""
+"""Workers of one queue: one key at a time, with back-off, metrics and a log line for each error."""
 
 import logging
 import time

@@ -1,4 +1,4 @@
-"""Full lists: the first one fills the stores, later ones find what a watch has lost."""
+"""Full lists: the first one fills the stores, later ones find what a watch has missed."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""The operator's HTTP server: /metrics, /healthz (restart me if bad) and /readyz."""
+"""The operator's HTTP server: /metrics, /healthz (not 200: restart the process) and /readyz."""
 
 import ssl
 import time

@@ -19,7 +19,7 @@ class Settings:
     lease_namespace: where the Lease is; the pod's own namespace unless given.
     api_requests_per_second: bound of the operator's own calls, a burst of twice as many is let through.
     injection_lease_seconds: injections are dropped when no poll has reached rank 0 for so long.
-    identity: who holds the Lease; unique per process unless given (the pod's name makes a restart immediate).
+    identity: the name of this process in the Lease; unique per process unless given (the pod's name makes a restart immediate).
     trainer_image: the image where a template's container gives none.
     metrics_tls_directory: tls.crt and tls.key by which metrics and probes are served; none means plain HTTP.
     """

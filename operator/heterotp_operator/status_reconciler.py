@@ -1,4 +1,4 @@
-"""Reconciles of policies and injections: they own nothing, so all there is to do is to keep their status true."""
+"""Reconciles of policies and injections: they own no objects; only their status is kept up to date."""
 
 import time
 from collections.abc import Callable
@@ -11,10 +11,10 @@ from heterotp_operator.observe import observe
 from heterotp_operator.published import PublishedControls
 from heterotp_operator.queue import Key
 from heterotp_operator.reconcile.actions import Event
-from heterotp_operator.reconcile.injection_status import InjectionSeen, injection_status
+from heterotp_operator.reconcile.injection_status import ObservedInjection, injection_status
 from heterotp_operator.reconcile.objects import injection_selects, is_ours
 from heterotp_operator.reconcile.observed import Observed
-from heterotp_operator.reconcile.policy_status import PolicySeen, policy_status
+from heterotp_operator.reconcile.policy_status import ObservedPolicy, policy_status
 from heterotp_operator.settings import Settings
 from heterotp_operator.status_throttle import due, due_later
 from heterotp_operator.status_writer import write_status
@@ -31,13 +31,13 @@ class StatusDecisions:
         self._stores, self._poller, self._settings, self._published = stores, poller, settings, published
 
     def policy(self, key: Key, body: Json, now: float) -> tuple[Json, tuple[Event, ...]]:
-        """Return a policy's status and news."""
-        return policy_status(PolicySeen(body, self._stores.policies.in_namespace(key[0]), self._jobs(key[0]), now))
+        """Return a policy's status and events."""
+        return policy_status(ObservedPolicy(body, self._stores.policies.in_namespace(key[0]), self._jobs(key[0]), now))
 
     def injection(self, key: Key, body: Json, now: float) -> tuple[Json, tuple[Event, ...]]:
-        """Return an injection's status and news."""
+        """Return an injection's status and events."""
         jobs = [job for job in self._jobs(key[0]) if injection_selects(body, job)]
-        return injection_status(InjectionSeen(body, tuple(self._job(key_of(job), job, now) for job in jobs), now))
+        return injection_status(ObservedInjection(body, tuple(self._job(key_of(job), job, now) for job in jobs), now))
 
     def _jobs(self, namespace: str) -> tuple[Json, ...]:
         return tuple(job for job in self._stores.jobs.in_namespace(namespace) if is_ours(job))
@@ -54,7 +54,7 @@ class _Memory:
 
 
 class StatusReconciler:
-    """Keeps the status of one kind's objects true."""
+    """Keeps the status of one kind's objects up to date."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What the operator knows of the cluster: trimmed records, keyed by (namespace, name), newest version wins."""
+"""The operator's copy of the cluster: trimmed records by (namespace, name); the newest version is kept."""
 
 import math
 import sys
@@ -71,13 +71,13 @@ def _metadata(body: Json) -> Json:
 
 
 def trim_custom(body: Json) -> Json:
-    """Return of an object of ours spec and status whole and the metadata without managedFields."""
+    """Return an object of our kinds: spec and status whole, metadata without managedFields."""
     head = {"apiVersion": body.get("apiVersion", names.API_VERSION), "kind": body.get("kind", "HeteroTPJob")}
     return {**head, "metadata": _metadata(body), "spec": body.get("spec", {}), "status": body.get("status") or {}}
 
 
 def trim_pod(body: Json) -> Json:
-    """Return of a pod what the plan reads: identity, node, gates, phase, conditions, container states."""
+    """Return the fields of a pod that the plan reads: identity, node, gates, phase, conditions, container states."""
     status = body.get("status", {})
     kept = _pick(status, POD_STATUS)
     kept["conditions"] = [_pick(condition, POD_CONDITION) for condition in status.get("conditions", ())]
@@ -191,7 +191,7 @@ def _content(record: Json) -> Json:
 
 
 class Stores:
-    """All that is known: one Store per kind."""
+    """One Store per kind."""
 
     def __init__(self) -> None:
         self.jobs = Store(trim_custom)

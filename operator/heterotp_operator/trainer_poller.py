@@ -1,4 +1,4 @@
-"""Polls rank 0 of every running job for its status document; a rank that does not answer is a fact, not an error."""
+"""Polls rank 0 of every running job for its status document; that a rank does not answer is reported, not raised."""
 
 import random
 import time
@@ -18,7 +18,7 @@ from heterotp_operator.store import Json, Stores
 DEFAULT_PORT = 9400
 MAX_DOCUMENT_BYTES = 4 << 20
 JITTER = 0.2
-NEWS_SECONDS = 1.0  # between polls of ranks that have not taken the newest control document yet
+NEWS_SECONDS = 1.0  # between polls of ranks that have not applied the newest control document yet
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def target(job: Json | None, pods: list[Json]) -> Target | None:
 
 
 class TrainerPoller:
-    """Asks each rank 0 every few seconds, jittered; a new answer enqueues the job."""
+    """Polls each rank 0 every few seconds, with jitter; an answer that differs from the last one enqueues the job."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class TrainerPoller:
         self.queue = WorkQueue()
 
     def report(self, key: Key) -> TrainerReport | None:
-        """Return what rank 0 of the job's pods said last; a report of an earlier pod does not count."""
+        """Return the last report of rank 0 of the job's pods; None when it is of a pod that is gone."""
         uid, report = self._reports.get(key, ("", None))
         return report if any(pod["metadata"]["uid"] == uid for pod in self._stores.pods.of_job(key)) else None
 
@@ -110,7 +110,7 @@ class TrainerPoller:
         old_uid, old = self._reports.get(key, ("", None))
         if old is not None and old_uid == uid and (old.status, old.error) == (status, error):
             return
-        # `since` says how long a rank has been unreachable, whatever words the error has
+        # `since` is kept while errors follow each other, whatever their messages are
         same_state = old is not None and old_uid == uid and bool(old.error) == bool(error)
         since = old.since if old is not None and same_state else self._now()
         self._reports[key] = uid, TrainerReport(status=status, error=error, since=since)
@@ -136,7 +136,7 @@ async def ask(http: aiohttp.ClientSession, url: str) -> tuple[TrainerStatus | No
 
 
 async def _read(answer: aiohttp.ClientResponse) -> bytes:
-    """Return the body, cut off soon after the limit: a stranger's port may send for ever."""
+    """Return the body, cut soon after the limit: an unknown server may send without end."""
     body = bytearray()
     async for chunk in answer.content.iter_any():
         body += chunk

@@ -1,4 +1,4 @@
-"""What a decision may ask for; every action is safe to repeat, and they are carried out in order."""
+"""The actions of a decision: each is safe to repeat, and they are carried out in order."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +9,7 @@ COUNTERS = ("attempt", "restarts")  # of a job's status: BumpAttempt writes them
 
 @dataclass(frozen=True)
 class DryRunPod:
-    """Let the API server judge the first pod of a group without making it."""
+    """Have the API server validate the first pod of a group without making it."""
 
     group: str
     body: Body
@@ -72,7 +72,7 @@ class TouchPod:
 
 @dataclass(frozen=True)
 class DeleteJob:
-    """Delete the job itself: its time after the end is over."""
+    """Delete the job itself, ttlSecondsAfterFinished after its end."""
 
     uid: str
     resource_version: str
@@ -93,7 +93,7 @@ Action = (
 
 @dataclass(frozen=True)
 class Event:
-    """One sentence for `kubectl describe`; type is Normal or Warning."""
+    """An event of the object; type is Normal or Warning, reason a constant, message one sentence for people."""
 
     type: str
     reason: str
@@ -102,7 +102,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Decision:
-    """What is to be done, shown and told; status None: leave it alone."""
+    """Actions, the next status (None: leave it alone), events, and the seconds after which to look again."""
 
     actions: tuple[Action, ...] = ()
     status: Body | None = None

@@ -6,7 +6,7 @@ from typing import Any
 from heterotp_api import names
 
 from heterotp_operator.reconcile.actions import Action, ApplyConfigMap, ApplyPodGroup, CreateService, TouchPod
-from heterotp_operator.reconcile.gang_providers import pod_group
+from heterotp_operator.reconcile.gang_schedulers.registry import pod_group
 from heterotp_operator.reconcile.observed import Body, Observed, ended, first_rank_of, terminating
 from heterotp_operator.reconcile.pods import child_metadata
 

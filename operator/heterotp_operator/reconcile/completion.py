@@ -1,7 +1,7 @@
 """How a job ends, and what becomes of its pods then.
 
-The status that says so is written before the first pod goes: an operator killed in between would otherwise
-take the pods it deleted itself for pods that failed.
+The status shows the end before the first pod is deleted: an operator that was killed in between would otherwise
+take the pods that it deleted itself for pods that failed.
 """
 
 from typing import Any
@@ -39,7 +39,7 @@ def _at_rest(conditions: Conditions, reason: str) -> None:
 
 
 def invalid(observed: Observed, error: tuple[str, Any, str]) -> Decision:
-    """Fail a job that the schema let pass and the models do not: field path, value and what would be right."""
+    """Fail a job that the schema accepts and the models do not, naming field path, value and what would be right."""
     field, value, message = error
     if observed.holds("Succeeded"):
         return Decision()
@@ -74,7 +74,7 @@ def finished(observed: Observed) -> Decision:
 
 
 def _clean(observed: Observed) -> tuple[Action, ...]:
-    """Delete by cleanPodPolicy; pods of attempts that were given up always go."""
+    """Delete pods by cleanPodPolicy; pods of earlier attempts are always deleted."""
     policy = observed.spec.run_policy.clean_pod_policy
     pods = list(observed.old)
     if policy != "None":
@@ -83,7 +83,7 @@ def _clean(observed: Observed) -> tuple[Action, ...]:
 
 
 def delete(observed: Observed, pods: list[Body]) -> tuple[Action, ...]:
-    """Delete pods; one that terminates longer than its grace allows has lost its node and is forced."""
+    """Delete pods; a pod that terminates for longer than its grace has lost its node: its deletion is forced."""
     actions: list[Action] = []
     for pod in pods:
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]

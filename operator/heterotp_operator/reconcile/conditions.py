@@ -1,4 +1,4 @@
-"""Conditions and what is read off them: a condition's time moves only when its status flips."""
+"""Conditions of a status, and what follows from them: lastTransitionTime changes only with a condition's status."""
 
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -9,11 +9,11 @@ ORDER = (
     *("Created", "PodsReady", "Running", "Straggling", "ReplacementAdvised"),
     *("Restarting", "SpecChangePending", "Suspended", "Succeeded", "Failed"),
 )
-AT_WORK = ("PodsReady", "Running", "Straggling", "ReplacementAdvised")  # what holds of a gang that runs, of no other
+AT_WORK = ("PodsReady", "Running", "Straggling", "ReplacementAdvised")  # conditions that hold only while a gang runs
 MAX_MESSAGE = 4096
 
 
-class Seen(Protocol):
+class HasStatus(Protocol):
     """An object whose conditions are to be set."""
 
     @property
@@ -27,16 +27,16 @@ class Seen(Protocol):
 
 @dataclass
 class Conditions:
-    """The conditions of the next status, begun from the live ones."""
+    """The conditions of the next status; they start as the live ones."""
 
-    observed: Seen
+    observed: HasStatus
     _all: dict[str, Body] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._all = {c["type"]: dict(c) for c in self.observed.status.get("conditions") or ()}
 
     def set(self, kind: str, holds: bool, reason: str, message: str = "") -> None:
-        """Say whether a condition holds and why."""
+        """Set whether a condition holds, with a reason constant and a message for people."""
         status = "True" if holds else "False"
         old = self._all.get(kind, {})
         moved = old.get("status") != status
@@ -49,7 +49,7 @@ class Conditions:
         }
 
     def clear(self, kind: str, reason: str) -> None:
-        """Say that a condition no longer holds; one that was never said stays unsaid."""
+        """Set a condition that holds to False; one that is absent stays absent."""
         if self.holds(kind):
             self.set(kind, False, reason)
 
@@ -58,7 +58,7 @@ class Conditions:
         return bool(self._all.get(kind, {}).get("status") == "True")
 
     def reason(self, kind: str) -> str:
-        """Return why a condition is as it is; empty for one that was never said."""
+        """Return the reason of a condition; empty for one that is absent."""
         return str(self._all.get(kind, {}).get("reason") or "")
 
     def list(self) -> list[Body]:
@@ -67,7 +67,7 @@ class Conditions:
         return known + [c for kind, c in sorted(self._all.items()) if kind not in ORDER]
 
     def phase(self) -> str:
-        """Return the phase that the conditions add up to."""
+        """Return the phase that follows from the conditions."""
         for kind in ("Failed", "Succeeded", "Suspended", "Restarting", "Running"):
             if self.holds(kind):
                 return kind

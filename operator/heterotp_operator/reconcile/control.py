@@ -12,12 +12,12 @@ from heterotp_operator.reconcile.injections import JobInjections, job_injections
 from heterotp_operator.reconcile.objects import Body
 from heterotp_operator.reconcile.policies import Governing, governing
 
-MOST_GENERATION = 2**52  # half of what a document can carry: nobody has counted as far
+MOST_GENERATION = 2**52  # half of what a document can carry: no operator has counted so far
 
 
 @dataclass(frozen=True)
 class Sources:
-    """All that a control document follows from; `job` is the body that `spec` is of, `nodes` the node of each rank."""
+    """The input of a control document; `spec` is that of `job`, `nodes` the node of each rank."""
 
     job: Body
     spec: HeteroTPJobSpec
@@ -30,7 +30,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class Effective:
-    """What the job's ranks shall follow, and what governs and slows it."""
+    """The control document of a job, the policy that governs it and the injections that slow it."""
 
     document: ControlDocument
     policy: Governing
@@ -44,7 +44,7 @@ def effective(sources: Sources) -> Effective:
     found = job_injections(sources.injections, job, rank_table(spec), sources.nodes)
     wanted = ControlDocument(
         generation=0,
-        lease_seconds=sources.lease_seconds if found.injections else None,  # a policy needs nobody to take it back
+        lease_seconds=sources.lease_seconds if found.injections else None,  # only injections end with their lease
         balancing=policy.settings,
         injections=list(found.injections),
     )
@@ -56,16 +56,15 @@ def _generation(sources: Sources, wanted: ControlDocument) -> int:
     live = (sources.job.get("status") or {}).get("balancing") or {}
     known, applied = int(live.get("generation") or 0), int(live.get("appliedGeneration") or 0)
     present = _present_document(sources.configmap)
-    if (
-        present is None or present.generation >= MOST_GENERATION
-    ):  # taken away or spoilt by hand: ranks that follow `known` must not take another content for it
+    if present is None or present.generation >= MOST_GENERATION:
+        # deleted or spoilt by hand: ranks that follow `known` must not take another content for it
         return max(1, known + (0 < known <= applied))
     same = present.model_copy(update={"generation": 0}) == wanted
     return max(known, present.generation + (not same), 1)
 
 
 def _present_document(configmap: Body | None) -> ControlDocument | None:
-    """Return the document that is there; None when it is missing or no longer ours to read."""
+    """Return the live document; None when it is missing or no control document any more."""
     text = ((configmap or {}).get("data") or {}).get(names.CONTROL_FILE)
     try:
         return ControlDocument.model_validate_json(text) if text else None

@@ -23,7 +23,7 @@ def expired(observed: Observed) -> tuple[str, str] | None:
 
 
 def next_deadline(observed: Observed) -> float | None:
-    """Return the seconds until a deadline may be over, or until silence becomes worth telling."""
+    """Return the seconds until a deadline may be over, or until rank 0 counts as unreachable."""
     return soonest(_active_left(observed), _pre_running_left(observed), _silence_left(observed))
 
 
@@ -39,7 +39,7 @@ def _active_left(observed: Observed) -> float | None:
 
 
 def ran(observed: Observed) -> bool:
-    """Return whether the current attempt got its ranks together; a trainer must have been heard."""
+    """Return whether the ranks of the current attempt have met; with a trainer, rank 0 must have reported it."""
     running = observed.condition("Running")
     if not was_complete(observed) or running.get("status") != "True":
         return False
@@ -60,7 +60,7 @@ def _pre_running_left(observed: Observed) -> float | None:
 
 
 def _began(observed: Observed) -> float | None:
-    """Return when an attempt without pods began to be wanted."""
+    """Return since when an attempt without pods is wanted, in unix seconds."""
     if observed.holds("Restarting"):
         return seconds(observed.condition("Restarting").get("lastTransitionTime"))
     return seconds(observed.status.get("startTime"))

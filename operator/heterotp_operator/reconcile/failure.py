@@ -1,4 +1,4 @@
-"""Why a gang ended: the root cause among the pods, and what the job's rules make of it."""
+"""Why a gang ended: the root cause among the pods, and the verdict of the job's failure rules."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -18,22 +18,22 @@ from heterotp_operator.reconcile.observed import (
     terminating,
 )
 
-ROOT_CAUSE_GRACE_SECONDS = 5.0  # victims of a lost peer end first sometimes: wait for the culprit
+ROOT_CAUSE_GRACE_SECONDS = 5.0  # victims of a lost peer sometimes end first: wait for the root cause
 Verdict = Literal["FailJob", "RestartGang", "IgnoreCount"]
-# the trainer refused its input: no restart helps, unless a rule says otherwise
+# the trainer refused its input: no restart helps, unless an own rule decides otherwise
 BUILT_IN = FailureRule(on_exit_codes=[EXIT_BAD_INPUT], action="FailJob")
 
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a pod ended, in words and numbers."""
+    """Why a pod ended: a reason and an exit code, and a message for people."""
 
     pod: str
     reason: str
     message: str
     exit_code: int | None = None
     conditions: tuple[str, ...] = ()
-    taken: bool = False  # somebody or something took the pod away
+    taken: bool = False  # the pod was deleted or disrupted
     at: float = 0.0  # unix seconds of its end
     trainer: bool = False  # the exit code is the trainer's, not a sidecar's
 
@@ -59,7 +59,7 @@ def find_cause(observed: Observed, created: bool) -> tuple[Cause | None, float |
 
 
 def earlier_cause(observed: Observed) -> Cause | None:
-    """Return what the pods of the attempt before tell; None when they are gone or tell nothing."""
+    """Return the root cause among the pods of earlier attempts; None when they are gone or ended well."""
     suspects = [cause for pod in observed.old if (cause := _cause(pod, observed.now)) is not None]
     return _likeliest(suspects) if suspects else None
 
@@ -69,7 +69,7 @@ def _likeliest(suspects: list[Cause]) -> Cause:
 
 
 def _guilt(cause: Cause) -> int:
-    """Order causes: a pod taken away, then a rank that failed, then one that was told to stop, then victims."""
+    """Order causes: a pod that was deleted, then a rank that failed, then one that was stopped, then victims."""
     if cause.taken or cause.exit_code is None:
         return 0
     if cause.exit_code in VICTIM_EXITS:
@@ -118,8 +118,8 @@ def _cause(pod: Body, now: float) -> Cause | None:
 def _detail(container: str, message: str) -> str:
     """Return what a container's termination message adds for people: of a trainer's documents, else the last line."""
     if container == CONTAINER and (failure := rank_failure(message)) is not None:
-        said = failure.message or "it wrote no output"
-        return f"rank {failure.rank} ended with exit code {failure.exit_code}: {said}"
+        last_line = failure.message or "it wrote no output"
+        return f"rank {failure.rank} ended with exit code {failure.exit_code}: {last_line}"
     if container == CONTAINER and (status := trainer_status(message)) is not None:
         return status.message
     return next(iter(reversed(message.strip().splitlines())), "")
@@ -145,7 +145,7 @@ def _ended_at(pod: Body, now: float) -> float:
 
 
 def judge(cause: Cause, rules: list[FailureRule], built_in: bool = True) -> Verdict:
-    """Return what the first matching rule says; without a match the gang is restarted and that counts.
+    """Return the action of the first rule that matches; without a match the gang is restarted and that counts.
 
     `built_in`: whether the built-in trainer runs, whose exit code for refused input is known.
     """

@@ -33,8 +33,8 @@ NOT_NOW: dict[str, Why] = {
 
 
 @dataclass(frozen=True)
-class InjectionSeen:
-    """One injection and the jobs that it is meant for, each as its own reconcile sees it; `now` is unix seconds."""
+class ObservedInjection:
+    """One injection and the jobs that it selects, each as its own reconcile observes it; `now` is unix seconds."""
 
     injection: Body
     jobs: tuple[Observed, ...]
@@ -54,15 +54,15 @@ class InjectionSeen:
 
 @dataclass(frozen=True)
 class Effect:
-    """What an injection does in one job: its state there, a row per rank, or why it cannot do anything."""
+    """The effect of an injection in one job: its state, a row per rank, and the problem that prevents it."""
 
     state: str
     rows: tuple[Body, ...] = ()
     problem: str = ""
 
 
-def injection_status(seen: InjectionSeen) -> tuple[Body, tuple[Event, ...]]:
-    """Return the whole status and what is news."""
+def injection_status(seen: ObservedInjection) -> tuple[Body, tuple[Event, ...]]:
+    """Return the whole status and the events of what is new in it."""
     spec = injection_spec(seen.injection)
     if isinstance(spec, str):
         return _status(seen, "Failed", [], spec, reasons.INVALID_SPEC)
@@ -89,7 +89,7 @@ def _no_job(spec: StragglerInjectionSpec) -> str:
 
 
 def _phase(effects: list[Effect]) -> str:
-    """Return one word for all jobs: what still happens somewhere comes first."""
+    """Return the phase of all jobs together: Injecting, if it acts in one of them."""
     states = [effect.state for effect in effects]
     for state, word in (
         ("active", "Injecting"),
@@ -103,7 +103,7 @@ def _phase(effects: list[Effect]) -> str:
 
 
 def _status(
-    seen: InjectionSeen, phase: str, rows: list[Body], message: str, accepted: str
+    seen: ObservedInjection, phase: str, rows: list[Body], message: str, accepted: str
 ) -> tuple[Body, tuple[Event, ...]]:
     conditions = Conditions(seen)
     holds = accepted == reasons.ACCEPTED
@@ -132,8 +132,8 @@ def _what(phase: str, rows: list[Body]) -> str:
 # -- one job --------------------------------------------------------------------------------------------------
 
 
-def _effect(seen: InjectionSeen, spec: StragglerInjectionSpec, job: Observed) -> Effect:
-    """Return what the injection does in a job."""
+def _effect(seen: ObservedInjection, spec: StragglerInjectionSpec, job: Observed) -> Effect:
+    """Return the effect of the injection in a job."""
     if job.holds("Succeeded") or job.holds("Failed"):
         return Effect("finished")
     uid = str(seen.injection["metadata"]["uid"])
@@ -154,7 +154,7 @@ def _effect(seen: InjectionSeen, spec: StragglerInjectionSpec, job: Observed) ->
     return Effect("pending" if state in ("waiting", "lapsed") else state, rows)
 
 
-def _silent(seen: InjectionSeen, spec: StragglerInjectionSpec, job: Observed, ranks: Sequence[int]) -> Effect:
+def _silent(seen: ObservedInjection, spec: StragglerInjectionSpec, job: Observed, ranks: Sequence[int]) -> Effect:
     """Return what rank 0 reported last, with the reason Unreachable once it has not answered for long."""
     before = {row["rank"]: row for row in seen.status.get("ranks") or () if row["job"] == job.name}
     report = job.trainer
@@ -179,14 +179,14 @@ def _reported(job: Observed, uid: str) -> TrainerInjection | None:
 
 
 def _row(
-    seen: InjectionSeen,
+    seen: ObservedInjection,
     spec: StragglerInjectionSpec,
     job: Observed,
     rank: int,
     reported: TrainerInjection | None,
     now: TrainerRank | None,
 ) -> Body:
-    """Return a rank's line: asked for, measured, since when, and a message where the effect is absent."""
+    """Return a rank's row: slow-down asked for and measured, since when, and why it is absent or another."""
     row: Body = {"job": job.name, "rank": rank, "asked": spec.slowdown}
     absent = _absent(job, rank, reported)
     if absent is not None:

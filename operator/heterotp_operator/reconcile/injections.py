@@ -1,4 +1,4 @@
-"""The injections of a job: targets become ranks, and what does not fit into the control document stays out of it."""
+"""The injections of a job: targets become ranks; what does not fit into the control document is left out."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class JobInjections:
 def job_injections(
     injections: Iterable[Body], job: Body, places: tuple[RankPlace, ...], nodes: Mapping[int, str]
 ) -> JobInjections:
-    """Return what of a namespace's injections a job's control document lists, oldest first.
+    """Return the injections of a namespace that a job's control document lists, oldest first.
 
     nodes: of each rank whose pod has one.
     """

@@ -44,7 +44,7 @@ def injection_spec(body: Body) -> StragglerInjectionSpec | str:
 
 
 def balancing_of(job: Body) -> Balancing | str:
-    """Return what a job says of its balancing, or what is wrong with that."""
+    """Return spec.balancing of a job, or what is wrong with it."""
     return _parsed(Balancing, json.dumps(job["spec"].get("balancing") or {}, sort_keys=True))  # type: ignore[return-value]
 
 
@@ -59,13 +59,13 @@ def name_of(body: Body) -> str:
 
 
 def in_order(bodies: Iterable[Body]) -> list[Body]:
-    """Return the oldest first, by name where they are of the same second; those being deleted are gone already."""
+    """Return the oldest first, by name within the same second; objects that are being deleted are left out."""
     live = [body for body in bodies if not body["metadata"].get("deletionTimestamp")]
     return sorted(live, key=lambda body: (body["metadata"].get("creationTimestamp") or "", name_of(body)))
 
 
 def policy_selects(policy: Body, job: Body) -> bool:
-    """Return whether a policy is meant for a job: the job names it, or its selector matches."""
+    """Return whether a policy selects a job: the job names it, or its selector matches."""
     balancing = balancing_of(job)
     reference = balancing.policy_ref if isinstance(balancing, Balancing) else None
     if reference is not None and reference.name == name_of(policy):
@@ -75,7 +75,7 @@ def policy_selects(policy: Body, job: Body) -> bool:
 
 
 def injection_selects(injection: Body, job: Body) -> bool:
-    """Return whether an injection is meant for a job: it names it, or its selector matches."""
+    """Return whether an injection selects a job: it names it, or its selector matches."""
     spec = injection_spec(injection)
     if isinstance(spec, str):
         return False
@@ -83,7 +83,7 @@ def injection_selects(injection: Body, job: Body) -> bool:
 
 
 def injections_of(job: Body, injections: Iterable[Body]) -> Iterator[tuple[Body, StragglerInjectionSpec]]:
-    """Yield the injections that are meant for a job, oldest first."""
+    """Yield the injections that select a job, oldest first."""
     for body in in_order(injections):
         spec = injection_spec(body)
         if not isinstance(spec, str) and injection_selects(body, job):

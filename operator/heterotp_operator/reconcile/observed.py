@@ -1,4 +1,4 @@
-"""Everything that a decision about one job may look at."""
+"""All that a decision about one job may read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -19,7 +19,7 @@ Body = dict[str, Any]
 
 
 class PlanSettings(Protocol):
-    """What of the operator's settings decisions need."""
+    """The settings of the operator that decisions need."""
 
     @property
     def trainer_image(self) -> str:
@@ -27,12 +27,12 @@ class PlanSettings(Protocol):
 
     @property
     def injection_lease_seconds(self) -> float:
-        """How long injections hold without an operator that polls."""
+        """Seconds for which injections hold without a poll by the operator."""
 
 
 @dataclass(frozen=True)
 class TrainerReport:
-    """What rank 0 said last, or why it said nothing, and since when (unix seconds) it is so."""
+    """Rank 0's last answer, or the error of the last poll; `since`: unix seconds of the change between the two."""
 
     status: TrainerStatus | None
     error: str
@@ -107,7 +107,7 @@ class Observed:
 
     @cached_property
     def foreign(self) -> tuple[Body, ...]:
-        """Pods of an earlier job of the same name, on their way out."""
+        """Pods of an earlier job of the same name, which are being deleted."""
         return tuple(pod for pod in self.pods if owner_uid(pod) != self.uid)
 
     @cached_property
@@ -187,7 +187,7 @@ def first_rank_of(pod: Body) -> int:
 
 
 def terminating(pod: Body) -> bool:
-    """Return whether somebody deleted the pod."""
+    """Return whether the pod was deleted and still exists."""
     return bool(pod["metadata"].get("deletionTimestamp"))
 
 
@@ -197,7 +197,7 @@ def phase(pod: Body) -> str:
 
 
 def ended(pod: Body) -> bool:
-    """Return whether the pod's processes are over."""
+    """Return whether all processes of the pod have ended."""
     return phase(pod) in ("Succeeded", "Failed")
 
 

@@ -1,8 +1,8 @@
-"""One decision about one job: a ladder of early returns, from what ends it to what keeps it going.
+"""One decision about one job: a ladder of early returns, from what ends a job to what keeps it running.
 
-Level-triggered: nothing is remembered between calls, so the operator may be killed after any action. The
-attempt is raised before the first pod of it is made and before the first of the one before is deleted; pods of
-another attempt are then simply old.
+Level-triggered: nothing is remembered between calls, so the operator may be killed after any action. The attempt is
+raised before the first of its pods is made and before the first pod of the earlier attempt is deleted: pods of another
+attempt are old by their label.
 """
 
 from heterotp_api import names, reasons
@@ -10,15 +10,16 @@ from heterotp_api.load import first_error
 from heterotp_api.template import template_error
 from pydantic import ValidationError
 
-from heterotp_operator.reconcile.actions import Action, BumpAttempt, CreatePod, Decision, DryRunPod, Event
+from heterotp_operator.reconcile.actions import Action, CreatePod, Decision, DryRunPod, Event
 from heterotp_operator.reconcile.children import ensure_children
 from heterotp_operator.reconcile.completion import delete, fail, finished, force_later, invalid, succeed
 from heterotp_operator.reconcile.conditions import AT_WORK, Conditions, was_complete
 from heterotp_operator.reconcile.deadlines import expired, next_deadline, ran, soonest
-from heterotp_operator.reconcile.failure import Cause, earlier_cause, find_cause, judge
+from heterotp_operator.reconcile.failure import earlier_cause, find_cause
 from heterotp_operator.reconcile.objects import is_ours
 from heterotp_operator.reconcile.observed import Observed, first_rank_of, phase
 from heterotp_operator.reconcile.pods import gang_hashes, pod_body
+from heterotp_operator.reconcile.restart_backoff import bump, next_attempt, restart, restarted_event
 from heterotp_operator.reconcile.status import is_ready, status_of
 from heterotp_operator.reconcile.stragglers import show_stragglers
 
@@ -78,7 +79,7 @@ def _suspend(observed: Observed) -> Decision:
     """Remove all pods; the attempt is raised first, so that resuming only has to make the next one's pods."""
     actions: list[Action] = []
     if observed.current:
-        actions.append(_bump(observed, observed.restarts))
+        actions.append(bump(observed, observed.restarts))
     actions += delete(observed, list(observed.own))
     conditions, gone = Conditions(observed), not observed.own
     conditions.set(
@@ -92,10 +93,6 @@ def _suspend(observed: Observed) -> Decision:
     return Decision(tuple(actions), status, events, force_later(observed))
 
 
-def _bump(observed: Observed, restarts: int) -> BumpAttempt:
-    return BumpAttempt(observed.attempt + 1, restarts, str(observed.job["metadata"]["resourceVersion"]))
-
-
 # -- the gang -------------------------------------------------------------------------------------------------
 
 
@@ -106,7 +103,7 @@ def _advance(observed: Observed) -> Decision:
             return succeed(observed)
         cause, wait = find_cause(observed, was_complete(observed))
         if cause is not None:
-            return _restart(observed, cause)
+            return restart(observed, cause)
         if wait is not None:
             return _watch(observed, (), wait)
     if observed.old or observed.foreign:
@@ -123,49 +120,24 @@ def _trained(observed: Observed) -> bool:
     return reported or len(observed.current) == len(observed.places)
 
 
-def _restart(observed: Observed, cause: Cause) -> Decision:
-    """Raise the attempt for the next gang, or fail the job, by its failure rules."""
-    policy = observed.spec.run_policy
-    verdict = judge(cause, policy.failure_rules, built_in=observed.spec.training is not None)
-    if verdict == "FailJob":
-        return fail(observed, reasons.FAILURE_RULE, cause.message)
-    counted = verdict == "RestartGang"
-    if counted and observed.restarts >= policy.backoff_limit:
-        words = f"{observed.restarts} restarts, backoffLimit {policy.backoff_limit}; last: {cause.message}"
-        return fail(observed, reasons.BACKOFF_LIMIT_EXCEEDED, words)
-    return _next_attempt(observed, cause.reason, cause.message, counted)
-
-
-def _next_attempt(observed: Observed, reason: str, message: str, counted: bool) -> Decision:
-    """Raise the attempt; the pods that are there are old then, and go on the next look."""
-    conditions = Conditions(observed)
-    conditions.set("Restarting", True, reason, message)
-    for kind in ("Created", *AT_WORK):
-        conditions.clear(kind, reasons.RESTARTING)
-    bump, event = _bump(observed, observed.restarts + counted), _restarted(observed.attempt + 1, message)
-    return Decision((bump,), status_of(observed, conditions, "PodsTerminating"), (event,), 0.0)
-
-
 def _make(observed: Observed) -> Decision:
-    """Make what is missing of the current attempt; all of it, for a new one."""
+    """Make the missing pods and children of the current attempt."""
     here = {first_rank_of(pod) for pod in observed.current}
     missing = [place for place in observed.places if place.first_rank not in here]
     if missing and (wrong := template_error(observed.spec)) is not None:
         return fail(observed, reasons.INVALID_SPEC, wrong)
     shape_changed, stale = _changed(observed)
     if shape_changed:
-        return _next_attempt(observed, reasons.SPEC_CHANGED, "the job was suspended, changed and resumed unseen", False)
+        return next_attempt(observed, reasons.SPEC_CHANGED, "the job was suspended, changed and resumed unseen", False)
     if missing and stale:  # a gang is never made of two templates
-        return _next_attempt(
-            observed, reasons.TEMPLATE_CHANGED, "the template changed before all pods were made", False
-        )
+        return next_attempt(observed, reasons.TEMPLATE_CHANGED, "the template changed before all pods were made", False)
     attempt = max(1, observed.attempt)
     actions: list[Action] = []
     if missing and not observed.current:
         firsts = {place.group: place for place in reversed(observed.places)}
         actions += [DryRunPod(group, pod_body(observed, place, attempt)) for group, place in firsts.items()]
     if observed.attempt == 0:
-        actions.append(_bump(observed, 0))
+        actions.append(bump(observed, 0))
     actions += ensure_children(observed, attempt)
     actions += [CreatePod(pod_body(observed, place, attempt)) for place in missing]
     wait = RETRY_SECONDS if observed.refusals else None
@@ -237,14 +209,10 @@ def _forget_earlier_attempt(observed: Observed, conditions: Conditions) -> tuple
         cause = earlier_cause(observed)
         reason, message = (cause.reason, cause.message) if cause else (reasons.GANG_RESTARTED, "its pods are gone")
         conditions.set("Restarting", True, reason, message)
-        events = (_restarted(observed.attempt, message),)
+        events = (restarted_event(observed.attempt, message),)
     for kind in before:
         conditions.clear(kind, reasons.RESTARTING)
     return events
-
-
-def _restarted(attempt: int, message: str) -> Event:
-    return Event("Warning", reasons.GANG_RESTARTED, f"attempt {attempt} follows attempt {attempt - 1}: {message}")
 
 
 def _show_template(observed: Observed, conditions: Conditions) -> None:

@@ -9,7 +9,8 @@ from heterotp_api.base import without_nulls
 from heterotp_api.names import Env
 from heterotp_api.ranks import PodPlace
 
-from heterotp_operator.reconcile.gang_providers import join_gang
+from heterotp_operator.reconcile.gang_schedulers.registry import join_gang
+from heterotp_operator.reconcile.gang_schedulers.scheduler import GangMember
 from heterotp_operator.reconcile.observed import Body, Observed
 
 USER = 65532
@@ -62,12 +63,12 @@ def pod_body(observed: Observed, place: PodPlace, attempt: int) -> Body:
         metadata["annotations"] = annotations
     body: Body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.get("spec") or {}}
     _complete_spec(observed, place, attempt, body["spec"], name)
-    join_gang(observed.spec.run_policy.gang, observed.name, attempt, len(observed.places), body)
+    join_gang(observed.spec.run_policy.gang, GangMember(observed.name, attempt, len(observed.places), body))
     return body
 
 
 def gang_hashes(observed: Observed) -> tuple[str, str]:
-    """Return two times 10 hex digits: of what only a suspended job may change, and of all that an attempt freezes."""
+    """Return two hashes of 10 hex digits: what only a suspended job may change, and all that an attempt freezes."""
     spec = observed.spec.dump()
     groups = spec["workerGroups"]
     training, checkpoint = spec.get("training") or {}, spec.get("checkpoint") or {}
@@ -90,7 +91,7 @@ def _hash(value: Any) -> str:
 
 
 def _complete_spec(observed: Observed, place: PodPlace, attempt: int, spec: Body, name: str) -> None:
-    """Fill in what is ours; what the template says stays, where it is not ours."""
+    """Complete the pod spec: fields that are the operator's are set, others keep what the template gives."""
     spec["hostname"] = name
     spec["subdomain"] = names.service_name(observed.name)
     spec["restartPolicy"] = "Never"

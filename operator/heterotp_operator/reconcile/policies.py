@@ -1,4 +1,4 @@
-"""Which policy governs a job: named by the job, written into it, the oldest that selects it, else AUTO without loss."""
+"""The policy that governs a job: its inline policy, the one it names, the oldest that selects it, or lossless AUTO."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Governing:
 
 
 def claimant(balancing: Balancing, job: Body, policies: Iterable[Body]) -> Body | None:
-    """Return the policy object that is to govern the job, None where none is; the oldest one wins."""
+    """Return the policy object that governs the job, None without one; of several that select it the oldest."""
     if balancing.policy is not None:
         return None
     reference = balancing.policy_ref
@@ -39,7 +39,7 @@ def claimant(balancing: Balancing, job: Body, policies: Iterable[Body]) -> Body 
 def governing(balancing: Balancing, job: Body, policies: Iterable[Body], ranks: int) -> Governing:
     """Return what governs a job of so many ranks.
 
-    A policy that does not fit the job governs nothing: no other one steps in for it unasked.
+    A policy that does not fit the job is replaced by the default, never by another policy object.
     """
     if balancing.policy is not None:
         return _fitting(balancing.policy, Governing(balancing.policy, INLINE), "spec.balancing.policy", ranks)

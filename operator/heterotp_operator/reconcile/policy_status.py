@@ -1,4 +1,4 @@
-"""The status of a BalancingPolicy: which jobs it governs, which of them follow it by now, what it saved."""
+"""The status of a BalancingPolicy: the jobs that it governs, those that follow it, and the seconds saved."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ PROBLEMS = (("False", reasons.INVALID_SPEC), ("True", reasons.GOVERNED_BY_ANOTHE
 
 
 @dataclass(frozen=True)
-class PolicySeen:
+class ObservedPolicy:
     """One policy, all policies and jobs of its namespace; `now` is unix seconds."""
 
     policy: Body
@@ -35,8 +35,8 @@ class PolicySeen:
 
 
 @dataclass(frozen=True)
-class JobSeen:
-    """A job that a policy is meant for: why the policy does not govern it (empty: it does), and how far it is."""
+class SelectedJob:
+    """A job that a policy selects; rival, misfit: why the policy does not govern it, for people; empty: it does."""
 
     body: Body
     rival: str = ""
@@ -70,13 +70,13 @@ class JobSeen:
         return int(self.balancing.get("generation") or 0) if known == wanted else 0
 
     def lag(self, policy: Body) -> Body:
-        """Return published and applied generation."""
+        """Return published and applied generation of the control document."""
         applied = int(self.balancing.get("appliedGeneration") or 0)
         return {"job": name_of(self.body), "published": self._published(policy), "applied": applied}
 
 
-def policy_status(seen: PolicySeen) -> tuple[Body, tuple[Event, ...]]:
-    """Return the whole status and what is news."""
+def policy_status(seen: ObservedPolicy) -> tuple[Body, tuple[Event, ...]]:
+    """Return the whole status and the events of what is new in it."""
     conditions = Conditions(seen)
     spec = policy_spec(seen.policy)
     out: Body = {"observedGeneration": seen.policy["metadata"].get("generation", 0)}
@@ -95,38 +95,38 @@ def policy_status(seen: PolicySeen) -> tuple[Body, tuple[Event, ...]]:
     return out, _news(seen, conditions)
 
 
-def _seen(job: Body, seen: PolicySeen) -> JobSeen:
+def _seen(job: Body, seen: ObservedPolicy) -> SelectedJob:
     balancing = balancing_of(job)
     if isinstance(balancing, str):
-        return JobSeen(job, misfit="its own spec is invalid")
+        return SelectedJob(job, misfit="its own spec is invalid")
     if balancing.policy is not None:
-        return JobSeen(job, rival="its own inline policy")
+        return SelectedJob(job, rival="its own inline policy")
     if balancing.policy_ref is not None and balancing.policy_ref.name != name_of(seen.policy):
-        return JobSeen(job, rival=f"BalancingPolicy {balancing.policy_ref.name}")
+        return SelectedJob(job, rival=f"BalancingPolicy {balancing.policy_ref.name}")
     winner = claimant(balancing, job, seen.policies)
     if winner is not None and name_of(winner) != name_of(seen.policy):
-        return JobSeen(job, rival=f"BalancingPolicy {name_of(winner)}")
+        return SelectedJob(job, rival=f"BalancingPolicy {name_of(winner)}")
     settings = policy_spec(seen.policy)
     assert not isinstance(settings, str)
     wrong = policy_problem(settings.settings, int(job["spec"]["tensorParallelDegree"]))
-    return JobSeen(job, misfit=f"spec.{wrong}" if wrong is not None else "")
+    return SelectedJob(job, misfit=f"spec.{wrong}" if wrong is not None else "")
 
 
-def _governed(job: JobSeen) -> bool:
+def _governed(job: SelectedJob) -> bool:
     return not (job.rival or job.misfit)
 
 
-def _live(jobs: Iterable[JobSeen]) -> list[JobSeen]:
+def _live(jobs: Iterable[SelectedJob]) -> list[SelectedJob]:
     return [job for job in jobs if not job.rival and not job.ended]
 
 
-def _lagging(seen: PolicySeen, jobs: Iterable[JobSeen]) -> list[JobSeen]:
-    """Return the running jobs that do not follow yet; others read the policy when they start."""
+def _lagging(seen: ObservedPolicy, jobs: Iterable[SelectedJob]) -> list[SelectedJob]:
+    """Return the running jobs that do not follow yet; others follow from their start."""
     running = (job for job in _live(jobs) if job.status.get("phase") == "Running")
     return [job for job in running if job.misfit or not job.follows(seen.policy)]
 
 
-def _counts(seen: PolicySeen, jobs: list[JobSeen]) -> Body:
+def _counts(seen: ObservedPolicy, jobs: list[SelectedJob]) -> Body:
     live = _live(jobs)
     lagging = [job.lag(seen.policy) for job in _lagging(seen, jobs)]
     return {
@@ -136,7 +136,7 @@ def _counts(seen: PolicySeen, jobs: list[JobSeen]) -> Body:
     }
 
 
-def _show_conflict(conditions: Conditions, jobs: list[JobSeen]) -> None:
+def _show_conflict(conditions: Conditions, jobs: list[SelectedJob]) -> None:
     lost = [job for job in jobs if job.rival and not job.ended]
     if not lost:
         conditions.clear("Conflict", reasons.NO_CONFLICT)
@@ -146,7 +146,7 @@ def _show_conflict(conditions: Conditions, jobs: list[JobSeen]) -> None:
     conditions.set("Conflict", True, reasons.GOVERNED_BY_ANOTHER, words)
 
 
-def _show_applied(conditions: Conditions, seen: PolicySeen, jobs: list[JobSeen]) -> None:
+def _show_applied(conditions: Conditions, seen: ObservedPolicy, jobs: list[SelectedJob]) -> None:
     live, lagging = _live(jobs), _lagging(seen, jobs)
     misfits = [job for job in live if job.misfit]
     if not conditions.holds("Accepted") or not live:
@@ -165,7 +165,7 @@ def _show_applied(conditions: Conditions, seen: PolicySeen, jobs: list[JobSeen])
         conditions.set("Applied", True, reasons.IN_FORCE, words)
 
 
-def _news(seen: PolicySeen, conditions: Conditions) -> tuple[Event, ...]:
+def _news(seen: ObservedPolicy, conditions: Conditions) -> tuple[Event, ...]:
     """Return an event for each problem that is new, or that another version of the policy has as well."""
     before = {c["type"]: (c["status"], c.get("reason")) for c in seen.status.get("conditions") or ()}
     known = seen.status.get("observedGeneration")

@@ -8,7 +8,7 @@ import yaml
 from heterotp_api import names, ranks
 from heterotp_api.crd import crds
 from heterotp_api.load import parse_object
-from heterotp_operator.reconcile.gang_providers import pod_group
+from heterotp_operator.reconcile.gang_schedulers.registry import pod_group
 from support.gang import Gang
 from support.kube import Kube, KubeError, make_namespace, until
 from support.places import ROOT

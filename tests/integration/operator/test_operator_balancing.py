@@ -201,7 +201,9 @@ def test_an_injection_is_edited_paused_and_goes_on(run, inject):
     until(lambda: one.status, lambda: one.status.get("measured") == 1.94)
     one.edit(paused=True)
     said = one.says(phase="Paused")
-    assert said["ranks"] == [{"job": "edited", "rank": 1, "asked": 2, "message": "spec.paused is true"}]
+    assert said["ranks"] == [
+        {"job": "edited", "rank": 1, "asked": 2, "reason": "Paused", "message": "spec.paused is true"}
+    ]
     one.edit(paused=False)
     one.says(phase="Injecting")
 

@@ -143,6 +143,23 @@ async def test_a_policy_is_written_and_told_in_one_status_once_the_ranks_follow(
     )
 
 
+async def test_a_message_in_other_words_is_written_after_30_seconds(job):
+    status = job.poller.said.status.model_copy(update={"reason": "no rank is slower"})
+    job.poller.said = TrainerReport(status, "", EPOCH)
+    assert await job.look() == 1
+    job.poller.said = TrainerReport(status.model_copy(update={"reason": "no rank is much slower"}), "", EPOCH)
+    while job.queue.take():  # its own write
+        job.queue.done(KEY)
+    assert await job.look() == 0
+    job.now += 29
+    assert job.queue.take() is None
+    job.now += 1
+    assert job.queue.take() == KEY  # it comes back by itself
+    job.queue.done(KEY)
+    assert await job.look() == 1
+    assert job.cluster.statuses[-1]["balancing"]["reason"] == "no rank is much slower"
+
+
 async def test_ranks_that_do_not_answer_are_not_waited_for_long(job):
     job.stores.policies.upsert(policy("p", strategy="ZERO"))
     assert await job.look() == 0

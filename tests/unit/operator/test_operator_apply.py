@@ -5,8 +5,8 @@ from heterotp_api import names
 from heterotp_operator.apply import Applier
 from heterotp_operator.cluster import (
     JOBS,
+    PODGROUPS,
     PODS,
-    VOLCANO,
     ApiError,
     Conflict,
     NameTaken,
@@ -189,7 +189,7 @@ async def test_an_accepted_pod_clears_the_refusal(applier):
         (CreateService(child("Service", "s")), Refused(403, "Forbidden", "exceeded quota")),
         (ApplyConfigMap(child("ConfigMap", "s")), NameTaken(409, "AlreadyExists", "not ours")),
         (
-            ApplyPodGroup(child("PodGroup", "s") | {"apiVersion": VOLCANO.api_version}),
+            ApplyPodGroup(child("PodGroup", "s") | {"apiVersion": PODGROUPS["volcano"].api_version}),
             NotFound(404, "NotFound", "no kind"),
         ),
     ],
@@ -280,7 +280,7 @@ async def test_a_service_is_written_whole_and_keeps_what_is_not_ours(applier, cl
 
 
 async def test_a_podgroup_is_made_and_remembered(applier, stores):
-    body = {**child("PodGroup", "j"), "apiVersion": VOLCANO.api_version}
+    body = {**child("PodGroup", "j"), "apiVersion": PODGROUPS["volcano"].api_version}
     await applier.run((ApplyPodGroup(body),))
     assert stores.podgroups.get(("ns", "j")) is not None
 

@@ -3,7 +3,7 @@
 import pytest
 from heterotp_api.injection import InjectionStatus
 from heterotp_api.trainer_status import TrainerInjection, TrainerRank, TrainerStatus
-from heterotp_operator.reconcile.injection_status import InjectionSeen, injection_status
+from heterotp_operator.reconcile.injection_status import ObservedInjection, injection_status
 from heterotp_operator.reconcile.observed import TrainerReport, stamp
 from support.reconcile_world import EPOCH, World, injection, labelled, manifest
 
@@ -41,7 +41,7 @@ def status(*worlds, body=None, live=None, now=None):
     body["status"] = live or {}
     for world in worlds:
         world.put(body)
-    shown, events = injection_status(InjectionSeen(body, tuple(w.observe() for w in worlds), now or EPOCH))
+    shown, events = injection_status(ObservedInjection(body, tuple(w.observe() for w in worlds), now or EPOCH))
     InjectionStatus.model_validate(shown)  # the API server would take it
     return shown, [(event.type, event.reason, event.message) for event in events]
 

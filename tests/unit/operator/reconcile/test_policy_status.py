@@ -2,7 +2,7 @@
 
 import pytest
 from heterotp_api.policy import PolicyStatus
-from heterotp_operator.reconcile.policy_status import MAX_LAGGARDS, PolicySeen, policy_status
+from heterotp_operator.reconcile.policy_status import MAX_LAGGARDS, ObservedPolicy, policy_status
 from support.reconcile_world import EPOCH, labelled, manifest, policy
 
 
@@ -17,7 +17,7 @@ def job(name, follows="p", generation=3, applied=3, phase="Running", version=1, 
 def status(*jobs, spec=None, rivals=(), live=None):
     mine = policy("p", 5, **(spec or {"strategy": "ZERO"}))
     mine["status"] = live or {}
-    shown, events = policy_status(PolicySeen(mine, (mine, *rivals), jobs, EPOCH))
+    shown, events = policy_status(ObservedPolicy(mine, (mine, *rivals), jobs, EPOCH))
     PolicyStatus.model_validate(shown)  # the API server would take it
     return shown, events
 
@@ -145,7 +145,7 @@ def test_transition_times_move_only_with_the_status():
     first, _ = status(job("one"))
     mine = policy("p", 5, strategy="ZERO")
     mine["status"] = first
-    later, _ = policy_status(PolicySeen(mine, (mine,), (job("one"),), EPOCH + 50))
+    later, _ = policy_status(ObservedPolicy(mine, (mine,), (job("one"),), EPOCH + 50))
     assert later == first
 
 
@@ -157,7 +157,7 @@ def test_a_job_that_waits_for_the_policy_that_it_names_follows_no_inline_one():
 def test_a_policy_on_its_way_out_governs_nothing_and_quarrels_with_nobody():
     mine = policy("p", 5, strategy="ZERO")
     mine["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    shown, events = policy_status(PolicySeen(mine, (mine,), (job("one"),), EPOCH))
+    shown, events = policy_status(ObservedPolicy(mine, (mine,), (job("one"),), EPOCH))
     assert (shown["selectedJobs"], events, condition(shown, "Conflict")) == (0, (), {})
 
 

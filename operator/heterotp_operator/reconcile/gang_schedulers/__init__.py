@@ -1,0 +1,1 @@
+"""Gang schedulers: one file each, listed in registry.py."""
