@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from heterotp_api.policy import BalancingSettings
 from heterotp_trainer.balancing.simulation import Iteration, Machine, Simulation
-from heterotp_trainer.balancing.strategies.reshard import ReshardProblem
+from heterotp_trainer.balancing.reshard_problem import ReshardProblem
 
 BEFORE, AFTER = 15, 60  # iterations before and after the onset
 EVICT = "evict"

@@ -13,8 +13,8 @@ from heterotp_api.policy import BalancingSettings
 
 from heterotp_trainer.balancing.decide import decide
 from heterotp_trainer.balancing.history import History, Observation
-from heterotp_trainer.balancing.prediction import iteration_seconds, pruned_share
-from heterotp_trainer.balancing.strategies.reshard import ReshardProblem, move_seconds
+from heterotp_trainer.balancing.prediction import iteration_seconds, move_seconds, pruned_share
+from heterotp_trainer.balancing.reshard_problem import ReshardProblem, counts_of
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.ownership import Ownership
 from heterotp_trainer.plans.unit_plan import FAMILIES, UnitPlan
@@ -106,8 +106,7 @@ class Simulation:
         if plan.reductions:
             wait = self.machine.wait
             return iteration_seconds(self._costs, seen, plan.reductions_by_rank, plan.receivers, plan.primitive, wait)
-        counts = {family: self._shards.counts(family) for family in FAMILIES}
-        return ReshardProblem(self._costs, seen, self._shards).seconds(counts) + self.machine.wait
+        return ReshardProblem(self._costs, seen, self._shards).seconds(counts_of(self._shards)) + self.machine.wait
 
     def _boundary(self, newest: tuple[Observation, UnitPlan] | None) -> float | None:
         """Decide on what was seen one iteration ago; return the seconds of a move, None where none is made."""
@@ -133,5 +132,4 @@ class Simulation:
         costs = self._costs
         self._history = self._history.rebased(lambda seen: ReshardProblem(costs, seen, before).seen_under(after))
         self._shards, self._fresh = after, True
-        counts = ({family: plan.counts(family) for family in FAMILIES} for plan in (before, after))
-        return move_seconds(costs, *counts)
+        return move_seconds(costs, counts_of(before), counts_of(after))

@@ -18,7 +18,7 @@ from torch import nn
 from heterotp_trainer.balancing.decide import decide
 from heterotp_trainer.balancing.history import History, Observation
 from heterotp_trainer.balancing.prediction import kept_seconds, received_seconds, refreshed
-from heterotp_trainer.balancing.strategies.reshard import ReshardProblem
+from heterotp_trainer.balancing.reshard_problem import ReshardProblem
 from heterotp_trainer.boundary.exchange import Report, comparable
 from heterotp_trainer.devices.phase_clock import COMPUTE
 from heterotp_trainer.plans.costs import Costs
