@@ -4,6 +4,9 @@ Every sentence is a function from the view to text, empty where it has nothing t
 """
 
 from collections.abc import Sequence
+from typing import get_args
+
+from heterotp_api.strategies import Strategy
 
 from heterotp_cli.rows import percent, seconds
 from heterotp_cli.verbs.formatting import duration, listed, ranks_text, ratio, seconds_since, times
@@ -33,7 +36,7 @@ STATES = {
     "stopped": "was stopped{at}, and goes on from its checkpoint with `heterotp run --resume`",
     "unfinished": "was killed{at}, and goes on from its last checkpoint with `heterotp run --resume`",
 }
-ACTING = ("ZERO", "MIG", "SEMI", "RESHARD", "AUTO")  # strategies that take work from a straggler, or move it
+ACTING = tuple(name for name in get_args(Strategy) if name != "None")
 SLOW = 1.1  # times as long as a normal rank's: what counts of a rank whose units have moved away
 NAMED = 3  # ranks whose numbers are said one by one
 CLOSE = 0.10  # of a promise: measured this near to it is as predicted

@@ -38,6 +38,11 @@ def not_measured(policy: BalancingSettings) -> str:
     return f"{policy.strategy}: no rank is known to be slow"
 
 
+def single_rank(policy: BalancingSettings) -> str:
+    """Return the sentence for a job of one rank."""
+    return f"{policy.strategy}: a single rank does not wait for others"
+
+
 def fixed_ratio(policy: BalancingSettings) -> str:
     """Return the sentence on a ratio that the policy fixes."""
     block = policy.fixed
@@ -55,7 +60,9 @@ def no_straggler(policy: BalancingSettings) -> str:
 def left_alone(policy: BalancingSettings, seen: Observation, stragglers: Sequence[int]) -> str:
     """Return the sentence when stragglers keep their work."""
     if policy.moves_units:
-        return f"{_slow(seen, stragglers)}; {policy.strategy} moves units once the time lost has reached what a move costs"
+        return (
+            f"{_slow(seen, stragglers)}; {policy.strategy} moves units once the time lost has reached what a move costs"
+        )
     return f"{_slow(seen, stragglers)}; strategy {policy.strategy} leaves the work as it is"
 
 

@@ -45,7 +45,7 @@ class ReshardProblem:
 
     @cached_property
     def pace(self) -> Array:
-        """Seconds of each rank's products over those at calibration; a rank with nothing measured counts as usual: [e]."""
+        """Seconds of products over those at calibration: [e]; a rank without measured work counts as usual."""
         seen, whole = self.seen, self.costs.tables.full
         by_work = np.divide(seen.full, whole, out=np.zeros_like(whole), where=whole > 0)
         working = np.sort(by_work[(by_work > 0) & (seen.pace <= 0)])

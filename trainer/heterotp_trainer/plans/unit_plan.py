@@ -49,7 +49,7 @@ class UnitPlan:
 
     @classmethod
     def from_speeds(cls, speeds: Sequence[float], heads: int, ffn: int) -> "UnitPlan":
-        """Return the plan that minimises the longest time; every rank owns an FFN unit, so its speed stays measurable."""
+        """Return the plan with the least longest time; every rank owns an FFN unit, so its speed stays measurable."""
         least = 1 if ffn >= len(speeds) else 0
         return cls.from_counts(balanced_counts(heads, speeds), balanced_counts(ffn, speeds, least))
 

@@ -38,6 +38,7 @@ class Cause(Enum):
     """Why a plan is as it is; `WorkPlan.reason` says it in a sentence."""
 
     NOT_MEASURED = "notMeasured"  # no window of measurements is full yet
+    SINGLE_RANK = "singleRank"  # a job of one rank balances nothing
     NO_STRAGGLER = "noStraggler"
     LEFT_ALONE = "leftAlone"  # stragglers keep their work: so does the strategy, or it may not delete
     NO_FASTER_PLAN = "noFasterPlan"
@@ -130,5 +131,5 @@ def pieces(counts: Mapping[int, int], receivers: Sequence[tuple[int, float]]) ->
 
 
 def in_turn(receivers: Sequence[tuple[int, float]], sender: int) -> list[tuple[int, float]]:
-    """Return receivers in order of the virtual rank r' = (r + e - r_k) mod e, r_k the sender (the paper's section 4.2)."""
+    """Return receivers by virtual rank r' = (r + e - r_k) mod e, where r_k is the sender (the paper's section 4.2)."""
     return sorted(receivers, key=lambda receiver: (receiver[0] < sender, receiver[0]))

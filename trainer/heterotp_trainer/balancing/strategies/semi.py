@@ -11,6 +11,7 @@ import numpy as np
 from heterotp_api.policy import Semi
 
 from heterotp_trainer.balancing.history import Observation
+from heterotp_trainer.balancing.migration import Priced, receivers_of, slowest_first
 from heterotp_trainer.balancing.prediction import (
     iteration_seconds,
     own_seconds,
@@ -20,7 +21,6 @@ from heterotp_trainer.balancing.prediction import (
     slower,
     transfer_seconds,
 )
-from heterotp_trainer.balancing.migration import Priced, receivers_of, slowest_first
 from heterotp_trainer.balancing.pruning import prune, reference_seconds
 from heterotp_trainer.balancing.situation import Candidate, Reduced, Situation
 from heterotp_trainer.plans.arrays import Array, total

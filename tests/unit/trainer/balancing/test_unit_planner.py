@@ -7,17 +7,15 @@ import numpy as np
 import pytest
 from heterotp_api.policy import Reshard
 from heterotp_trainer.balancing.history import Observation
-from heterotp_trainer.balancing.strategies.reshard import (
+from heterotp_trainer.balancing.prediction import move_seconds
+from heterotp_trainer.balancing.reshard_problem import ReshardProblem, Times, family_times
+from heterotp_trainer.balancing.unit_planner import (
     NEAR,
     PRECISION,
     Impossible,
-    ReshardProblem,
-    Times,
     balanced,
     bounds_of,
-    family_times,
     keeps_limits,
-    move_seconds,
     target,
 )
 from heterotp_trainer.plans.unit_plan import UnitPlan
