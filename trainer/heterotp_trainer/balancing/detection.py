@@ -123,11 +123,12 @@ def expected_seconds(ownership: Ownership, problem: ReshardProblem) -> Array:
 
     Of the first shares only ratios are known: they are scaled so that the upper quartile of speed is as expected.
     """
-    expected = np.asarray(ownership.slowness or (1.0,) * problem.shards.ranks)
+    expected: Array = np.asarray(ownership.slowness or (1.0,) * problem.shards.ranks)
     if ownership.moved_at is not None or not ownership.relative:
         return expected
     scale = np.sort(problem.even_seconds / expected)[len(expected) // 4]
-    return expected * scale
+    scaled: Array = expected * scale
+    return scaled
 
 
 def relative_slowness(problem: ReshardProblem, expected: Array) -> Array:

@@ -12,7 +12,7 @@ from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.plans.work_plan import WorkPlan
 from heterotp_trainer.plans.work_reduction import WorkReduction
 from heterotp_trainer.rebalancing.column_assigner import ColumnAssigner
-from heterotp_trainer.rebalancing.column_selection import Importance, block_order
+from heterotp_trainer.rebalancing.column_selection import Importance, block_order, unimportant_shares
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.linear import ColumnParallelLinear
 from heterotp_trainer.tensor_parallel.mlp import ParallelMLP
