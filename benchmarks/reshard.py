@@ -200,7 +200,8 @@ def wander(rounds: int) -> list[dict]:
 def plan(rounds: int) -> list[dict]:
     """Print the time of the planner."""
     import numpy as np
-    from heterotp_trainer.balancing.strategies.reshard import Times, balanced, bounds_of
+    from heterotp_trainer.balancing.reshard_problem import Times
+    from heterotp_trainer.balancing.unit_planner import balanced, bounds_of
 
     print("plan: target counts of one family, a quarter of the ranks slow, ms (target <= 5 at 1,024: two families)")
     for ranks in (8, 1024):

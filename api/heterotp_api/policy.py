@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from fractions import Fraction
 from functools import cached_property
 from typing import Annotated, ClassVar, Literal
 
@@ -13,9 +14,11 @@ from pydantic_core import PydanticCustomError
 from heterotp_api.base import Metadata, Model, Rule
 from heterotp_api.choices import Strategy as Strategy
 from heterotp_api.conditions import CONDITIONS, Condition
+from heterotp_api.strategies import PRUNING, SELECTIONS, STRATEGIES, Selection, SelectionTraits, strategies_with
+from heterotp_api.strategies import Strategy as Strategy
 
 SET_LIST: JsonDict = {"x-kubernetes-list-type": "set"}  # the API server refuses what stands twice, without a rule
-PRUNING = ("ZERO", "SEMI", "AUTO", "RESHARD")  # strategies that may delete work
+FIXED_RATIOS = [name for name, traits in SELECTIONS.items() if traits.fixed_ratio is not None]
 
 
 def unique(ranks: list[int]) -> list[int]:
@@ -49,7 +52,7 @@ class LabelSelector(Model):
 class Zero(Model):
     """ZERO-resizing: prune contraction columns of a straggler's linears."""
 
-    selection: Literal["Rd", "Pri", "PriDiffE", "PriDiffR"] = Field("Pri", description="Which columns are pruned.")
+    selection: Selection = Field("Pri", description="Which columns are pruned.")
     criterion: Literal["minimum", "average"] = Field("minimum", description="What time a straggler is brought to.")
     imputation: Literal["Zero", "Average", "Same"] = Field("Zero", description="Gradients of pruned columns.")
     gamma_max: float = Field(0.9, ge=0, le=1, description="Most of a linear's columns to leave out.")
@@ -65,6 +68,11 @@ class Zero(Model):
     grain: int | None = Field(None, ge=1, le=4096, description="Columns per block; absent: by device.")
     fixed_ratio: float | None = Field(None, ge=0, le=1, description="Prune so much of `ranks`, whatever their speed.")
     ranks: Ranks | None = Field(None, description="Ranks that fixedRatio is for.")
+
+    @property
+    def selection_traits(self) -> SelectionTraits:
+        """How the selection chooses columns."""
+        return SELECTIONS[self.selection]
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -141,8 +149,9 @@ class Reshard(Model):
     return_to_even: bool = Field(True, description="Even shares again when a straggler recovers.")
 
 
-def _block_rule(block: str, strategies: tuple[str, ...]) -> Rule:
+def _block_rule(block: str) -> Rule:
     """A block of another strategy is refused."""
+    strategies = strategies_with(block)
     listed = ", ".join(f"'{name}'" for name in strategies)
     return Rule(
         f"{block} belongs to strategy {' or '.join(strategies)}",
@@ -175,6 +184,17 @@ def _has_ratio(zero: Zero | None) -> bool:
     return zero is not None and zero.fixed_ratio is not None
 
 
+def _selection_rule(selection: Selection) -> Rule:
+    """A fixed ratio is refused beside a selection that has one of its own."""
+    ratio = Fraction(SELECTIONS[selection].fixed_ratio or 0.0)
+    return Rule(
+        f"selection {selection} fixes the ratio to {ratio}: leave out fixedRatio, or take PriDiffR",
+        f"!has(self.zero) || !has(self.zero.fixedRatio) || self.zero.selection != '{selection}'",
+        lambda p: not _has_ratio(p.zero) or p.zero.selection != selection,
+        "zero.fixedRatio",
+    )
+
+
 class BalancingSettings(Model):
     """A balancing policy without its selector, as written inline in a job."""
 
@@ -196,10 +216,7 @@ class BalancingSettings(Model):
     reshard: Reshard | None = None
 
     rules: ClassVar[tuple[Rule, ...]] = (
-        _block_rule("zero", ("ZERO", "AUTO")),
-        _block_rule("mig", ("MIG",)),
-        _block_rule("semi", ("SEMI",)),
-        _block_rule("reshard", ("RESHARD", "AUTO")),
+        *(_block_rule(block) for block in ("zero", "mig", "semi", "reshard")),
         Rule("exit must be below enter", "self.exit < self.enter", lambda p: p.exit < p.enter, "exit"),
         Rule(
             f"maxPrunedShare belongs to strategies {', '.join(PRUNING)}: the others delete nothing",
@@ -215,12 +232,7 @@ class BalancingSettings(Model):
             lambda p: not _has_ratio(p.zero) or p.zero.fixed_ratio <= p.zero.gamma_max,
             "zero.fixedRatio",
         ),
-        Rule(
-            "selection PriDiffE fixes the ratio to 1/2: leave out fixedRatio, or take PriDiffR",
-            "!has(self.zero) || !has(self.zero.fixedRatio) || self.zero.selection != 'PriDiffE'",
-            lambda p: not _has_ratio(p.zero) or p.zero.selection != "PriDiffE",
-            "zero.fixedRatio",
-        ),
+        *map(_selection_rule, FIXED_RATIOS),
         Rule(
             "fixedRatio belongs to strategy ZERO",
             "!has(self.zero) || !has(self.zero.fixedRatio) || self.strategy == 'ZERO'",
@@ -240,7 +252,29 @@ class BalancingSettings(Model):
         """Upper bound of the deleted share of work over all ranks, 0..1."""
         if self.max_pruned_share is not None:
             return self.max_pruned_share
-        return 0.0 if self.strategy in ("AUTO", "RESHARD") else 1.0
+        return STRATEGIES[self.strategy].pruned_share
+
+    @property
+    def moves_units(self) -> bool:
+        """Whether the strategy may move the ownership of units."""
+        return STRATEGIES[self.strategy].moves_units
+
+    @property
+    def fixed(self) -> Zero | Mig | None:
+        """The block that fixes a ratio and ranks itself; None: what is taken follows from measured times."""
+        blocks = (block for block in (self.zero, self.mig) if block is not None and block.fixed_ratio is not None)
+        return next(blocks, None)
+
+    @property
+    def pruning(self) -> Zero:
+        """How columns are pruned, whatever the strategy."""
+        return self.semi.zero if self.semi is not None else self.zero or Zero()
+
+    @property
+    def needs_importance(self) -> bool:
+        """Whether columns may be pruned, and are selected by their importance."""
+        prunes = STRATEGIES[self.strategy].prunes and self.pruned_share_limit > 0
+        return prunes and self.pruning.selection_traits.uses_importance
 
 
 class BalancingPolicySpec(BalancingSettings):

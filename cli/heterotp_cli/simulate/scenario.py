@@ -2,22 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import get_args
 
 from heterotp_api.policy import BalancingSettings
+from heterotp_api.strategies import STRATEGIES, Strategy
+from heterotp_trainer.balancing.reshard_problem import ReshardProblem
 from heterotp_trainer.balancing.simulation import Iteration, Machine, Simulation
-from heterotp_trainer.balancing.strategies.reshard import ReshardProblem
 
 BEFORE, AFTER = 15, 60  # iterations before and after the onset
 EVICT = "evict"
-BLOCKS: dict[str, tuple[str, ...]] = {
-    "None": (),
-    "ZERO": ("zero",),
-    "MIG": ("mig",),
-    "SEMI": ("semi",),
-    "RESHARD": ("reshard",),
-    "AUTO": ("zero", "reshard"),
-}
-LOSSY = ("ZERO", "SEMI")  # delete work unless told not to
 COMMON = ("window", "enter", "exit", "replan_threshold")
 
 
@@ -58,21 +51,22 @@ def policies(
     """
     own = job or BalancingSettings()
     slow = [rank for rank, chi in enumerate(chis) if chi > 1]
-    found = {name: _policy(name, own, loss) for name in BLOCKS}
+    found: dict[str, BalancingSettings] = {name: _policy(name, own, loss) for name in get_args(Strategy)}
     if slow and len(slow) < len(chis):
         found[EVICT] = BalancingSettings.model_validate({"strategy": "RESHARD", "reshard": {"evict": slow}})
     return found
 
 
-def _policy(name: str, own: BalancingSettings, loss: float | None) -> BalancingSettings:
+def _policy(name: Strategy, own: BalancingSettings, loss: float | None) -> BalancingSettings:
     """Return the job's policy with another strategy: fields of all strategies, and of its blocks those that fit."""
     fields = {key: getattr(own, key) for key in own.model_fields_set if key in COMMON}
-    for block in BLOCKS[name]:
+    traits = STRATEGIES[name]
+    for block in traits.blocks:
         value = getattr(own, block)
         if value is not None and getattr(value, "fixed_ratio", None) is None:
             fields[block] = value
-    bound = own.max_pruned_share if loss is None or name not in LOSSY else loss
-    if bound is not None and name not in ("None", "MIG"):
+    bound = own.max_pruned_share if loss is None or not traits.pruned_share else loss
+    if bound is not None and traits.prunes:
         fields["max_pruned_share"] = bound
     return BalancingSettings.model_validate({"strategy": name, **fields})
 

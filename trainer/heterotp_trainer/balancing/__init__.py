@@ -1,1 +1,1 @@
-"""Decisions about who computes how much: pure functions of what was measured."""
+"""Decides what each rank computes and owns: pure functions of measurements."""

@@ -1,24 +1,100 @@
-"""Who is a straggler: a rank whose products take longer than the reference's, seen in medians of a window.
+"""Detection of ranks whose speed is not the expected one, from medians of a window (algorithms, section 1).
 
-The reference is the upper quartile of speed, not the fastest: with noise of 5 % the fastest of 8 would make
-somebody a straggler every other iteration (algorithms, section 1).
+One detector serves every strategy. Ratios are measured over expected seconds, [e]; two references exist:
+- the other ranks: the upper quartile of speed. The fastest rank is no reference: at a noise of 5 % and 8 ranks it
+  would flag a rank in 41 % of iterations.
+- the shares in force, where units may move: the speed that they were made for. Ranks with uneven shares rightly
+  differ, and a recovery is a change, too.
 """
 
 from collections.abc import Collection
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from heterotp_api.policy import BalancingSettings
 
-from heterotp_trainer.balancing.history import Array, History
+from heterotp_trainer.balancing.history import Array, History, Observation
+from heterotp_trainer.balancing.reshard_problem import ReshardProblem
+from heterotp_trainer.plans.costs import Costs
+from heterotp_trainer.plans.ownership import Ownership
+from heterotp_trainer.plans.work_plan import WorkPlan
 
 HARDLY_ANY = 0.01  # of the median rank's seconds
-AT_ONCE = 0.30  # slower than this in one window is enough; above `enter` it takes two disjoint ones
+AT_ONCE = 0.30  # a ratio above 1 + this in one window is enough; above 1 + `enter` it takes two disjoint windows
+
+
+@dataclass(frozen=True)
+class Drift:
+    """How slowness differs from the one that the shares in force were made for."""
+
+    problem: ReshardProblem
+    before: Observation | None  # medians of the window before
+    expected: Array  # seconds for an even share, [e]
+    ratio: Array  # measured over expected slowness, without what all ranks have in common, [e]
+    ranks: tuple[int, ...]  # slower or faster than expected, ascending
+    enter: float
+
+    @cached_property
+    def slower(self) -> tuple[int, ...]:
+        """The drifted ranks that are slower than expected, ascending."""
+        return tuple(rank for rank in self.ranks if self.ratio[rank] > 1)
+
+    @cached_property
+    def uneven(self) -> bool:
+        """Whether the slowest rank of a family is late by more than `enter` in two windows, whatever was expected."""
+        late = self.problem.imbalance > self.enter
+        return late and self.before is not None and replace(self.problem, seen=self.before).imbalance > self.enter
+
+
+@dataclass(frozen=True)
+class Detection:
+    """What the newest window shows: its medians (None: it is not full), the stragglers, and the drift of speeds.
+
+    drift is None where units may not move, or where no window is full.
+    """
+
+    seen: Observation | None
+    stragglers: tuple[int, ...]
+    drift: Drift | None = None
+
+
+def detect(history: History, policy: BalancingSettings, plan: WorkPlan, costs: Costs) -> Detection:
+    """Return the stragglers and the drift; where units may move, stragglers are slower than their shares allow for."""
+    seen, shards = history.median(), plan.ownership.shards
+    if not policy.moves_units or seen is None or shards is None or not costs.classes:
+        return Detection(seen, slower_than_others(history, policy, plan.stragglers))
+    drift = _drift(history, policy, plan.ownership, ReshardProblem(costs, seen, shards))
+    return Detection(seen, tuple(rank for rank in drift.slower if seen.full[rank] > 0), drift)
+
+
+def slower_than_others(history: History, policy: BalancingSettings, known: Collection[int]) -> tuple[int, ...]:
+    """Return the ranks that are slower than the reference of all ranks, ascending; known: the present stragglers."""
+    newest, before = history.median(), history.median(1)
+    if newest is None:
+        return tuple(sorted(known))
+    return flagged(slowdowns(newest.full), None if before is None else slowdowns(before.full), policy, known)
+
+
+def flagged(now: Array, before: Array | None, policy: BalancingSettings, known: Collection[int]) -> tuple[int, ...]:
+    """Return the ranks whose ratio is too high, ascending: the one hysteresis of all detection.
+
+    now, before: ratios of the newest two windows, [e]; before is None until there are two. A rank is added above
+    1 + AT_ONCE in one window, or above 1 + `enter` in both; a known one is removed below 1 + `exit`.
+    """
+    twice = np.zeros(len(now), dtype=bool)
+    if before is not None:
+        twice = (now > 1 + policy.enter) & (before > 1 + policy.enter)
+    added = (now > 1 + max(AT_ONCE, policy.enter)) | twice
+    staying = np.zeros(len(now), dtype=bool)
+    staying[list(known)] = True
+    return tuple(int(rank) for rank in np.flatnonzero(added | (staying & (now >= 1 + policy.exit))))
 
 
 def slowdowns(full: Array) -> Array:
-    """Return each rank's matmul seconds over the reference's, than which a quarter of the ranks is faster.
+    """Return each rank's matmul seconds over the upper quartile of speed: [e] -> [e].
 
-    Ranks that have hardly any work (evicted, say) are no reference.
+    Ranks with hardly any work (evicted ones, for example) are no reference.
     """
     ordered = np.sort(full)
     working = ordered[ordered >= HARDLY_ANY * ordered[len(ordered) // 2]]
@@ -26,38 +102,44 @@ def slowdowns(full: Array) -> Array:
     return full / reference if reference > 0 else np.ones_like(full)
 
 
-def detect(history: History, policy: BalancingSettings, flagged: Collection[int]) -> tuple[int, ...]:
-    """Return the stragglers, ascending: those flagged until they fall below `exit`, and those that came up."""
-    newest, before = history.median(), history.median(1)
-    if newest is None:
-        return tuple(sorted(flagged))
-    now = slowdowns(newest.full)
-    twice = np.zeros(len(now), dtype=bool)
-    if before is not None:
-        twice = (now > 1 + policy.enter) & (slowdowns(before.full) > 1 + policy.enter)
-    come = (now > 1 + max(AT_ONCE, policy.enter)) | twice
-    staying = np.zeros(len(now), dtype=bool)
-    staying[list(flagged)] = True
-    stays = staying & (now >= 1 + policy.exit)
-    return tuple(int(rank) for rank in np.flatnonzero(come | stays))
+def _drift(history: History, policy: BalancingSettings, ownership: Ownership, problem: ReshardProblem) -> Drift:
+    expected, before = expected_seconds(ownership, problem), history.median(1)
+    ratio = relative_slowness(problem, expected)
+
+    def found(ranks: tuple[int, ...]) -> Drift:
+        return Drift(problem, before, expected, ratio, ranks, policy.enter)
+
+    if ownership.moved_at is not None and history.count - ownership.moved_at < history.window:
+        return found(())  # curves are not exact: only a full window under the new shares counts
+    if float(ratio.max()) < 1 + policy.exit and float(ratio.min()) > 1 / (1 + policy.exit):
+        return found(())
+    earlier = relative_slowness(replace(problem, seen=before), expected) if before is not None else None
+    then = None if earlier is None else _either_way(earlier)
+    return found(flagged(_either_way(ratio), then, policy, ownership.drifted))
 
 
-def drifted(now: Array, before: Array | None, policy: BalancingSettings, known: Collection[int]) -> tuple[int, ...]:
-    """Return the ranks that are slower, or faster, than the shares were made for, ascending.
+def expected_seconds(ownership: Ownership, problem: ReshardProblem) -> Array:
+    """Return the seconds for an even share that the shares were made for: [e].
 
-    now, before: how many times as slow as expected, 1 for the median rank, in the newest two windows. Two-sided: a
-    recovery is seen as fast as a slow-down. Who is known stays until it is within `exit` again.
+    Of the first shares only ratios are known: they are scaled so that the upper quartile of speed is as expected.
     """
-    change = _either_way(now)
-    twice = np.zeros(len(now), dtype=bool)
-    if before is not None:
-        twice = (change > 1 + policy.enter) & (_either_way(before) > 1 + policy.enter)
-    come = (change > 1 + max(AT_ONCE, policy.enter)) | twice
-    staying = np.zeros(len(now), dtype=bool)
-    staying[list(known)] = True
-    return tuple(int(rank) for rank in np.flatnonzero(come | (staying & (change >= 1 + policy.exit))))
+    expected: Array = np.asarray(ownership.slowness or (1.0,) * problem.shards.ranks)
+    if ownership.moved_at is not None or not ownership.relative:
+        return expected
+    scale = np.sort(problem.even_seconds / expected)[len(expected) // 4]
+    scaled: Array = expected * scale
+    return scaled
+
+
+def relative_slowness(problem: ReshardProblem, expected: Array) -> Array:
+    """Return each rank's seconds for an even share over the expected ones, less what all have in common: [e]."""
+    ratio = problem.even_seconds / expected
+    ordered = np.sort(ratio)
+    low, high = ordered[len(ordered) // 4], ordered[-1 - len(ordered) // 4]
+    common = float(np.clip(1.0, low, high))
+    return ratio / common if common > 0 else np.ones_like(ratio)
 
 
 def _either_way(ratio: Array) -> Array:
-    """Return the change of each rank, slower or faster: [e], >= 1."""
+    """Return the factor of change, slower or faster: [e], >= 1."""
     return np.maximum(ratio, np.divide(1.0, ratio, out=np.ones_like(ratio), where=ratio > 0))

@@ -1,4 +1,4 @@
-"""What a plan means for each rank, in the shares and sums that status and metrics show."""
+"""The effect of a plan on each rank: the shares and sums that status and metrics show."""
 
 from dataclasses import dataclass
 
@@ -11,9 +11,9 @@ from heterotp_trainer.plans.work_reduction import WorkReductions
 
 @dataclass(frozen=True)
 class Effect:
-    """One rank's part of a plan: shares of its own work, 0..1; columns and bytes (there and back) per iteration.
+    """One rank's part of a plan: shares of its own work, 0..1; columns and bytes per iteration, both directions.
 
-    pruned = gamma (1 - beta), migrated = gamma beta; received: work done for others, in even shards.
+    pruned = gamma (1 - beta), migrated = gamma beta; received: work computed for other ranks, over an even shard.
     """
 
     pruned: float = 0.0
@@ -30,32 +30,32 @@ def effects(plan: WorkPlan, costs: Costs) -> tuple[Effect, ...]:
     if not plan.reductions:
         return (Effect(),) * costs.ranks
     tables, reduced = costs.tables, WorkReductions.of(plan.reductions_by_rank, len(costs.classes), costs.ranks)
-    given = total(tables.operations * reduced.migrated)
+    migrated_work = total(tables.operations * reduced.migrated)
     work = added(tables.operations * tables.columns, costs.ranks)
     even = total(work) / costs.ranks
     pruned, migrated = shares(costs, reduced.pruned), shares(costs, reduced.migrated)
-    taken_over = given / even * weights_of(plan.receivers, costs.ranks)
-    coming: dict[int, list[tuple[int, Piece]]] = {rank: [] for rank in range(costs.ranks)}
+    received = migrated_work / even * weights_of(plan.receivers, costs.ranks)
+    incoming: dict[int, list[tuple[int, Piece]]] = {rank: [] for rank in range(costs.ranks)}
     for k in range(len(costs.classes)) if plan.migrates else ():
         for piece in plan.pieces(k):
-            coming[piece.receiver].append((k, piece))
+            incoming[piece.receiver].append((k, piece))
     sent = [[_sent(plan, costs, k, rank) for k in range(len(costs.classes))] for rank in range(costs.ranks)]
     return tuple(
         Effect(
             pruned=float(pruned[rank]),
             migrated=float(migrated[rank]),
-            received=float(taken_over[rank]),
+            received=float(received[rank]),
             columns_out=int(sum(reduced.migrated[k, rank] * c.calls for k, c in enumerate(costs.classes))),
-            columns_in=sum(piece.columns * costs.classes[k].calls for k, piece in coming[rank]),
+            columns_in=sum(piece.columns * costs.classes[k].calls for k, piece in incoming[rank]),
             bytes_out=sum(sent[rank]),
-            bytes_in=sum(_part(plan, k, piece) * sent[piece.sender][k] for k, piece in coming[rank]),
+            bytes_in=sum(_part(plan, k, piece) * sent[piece.sender][k] for k, piece in incoming[rank]),
         )
         for rank in range(costs.ranks)
     )
 
 
 def _sent(plan: WorkPlan, costs: Costs, k: int, sender: int) -> float:
-    """Return the bytes that a sender's migration of class k moves in an iteration, there and back."""
+    """Return the bytes of a sender's migration of class k in one iteration, both directions."""
     taken = plan.reductions_by_rank.get(sender)
     if taken is None or not taken[k].migrated:
         return 0.0
@@ -67,5 +67,5 @@ def _sent(plan: WorkPlan, costs: Costs, k: int, sender: int) -> float:
 
 
 def _part(plan: WorkPlan, k: int, piece: Piece) -> float:
-    """Return the share of a sender's columns that a piece is."""
+    """Return the piece's share of its sender's migrated columns, 0..1."""
     return piece.columns / plan.reductions_by_rank[piece.sender][k].migrated

@@ -1,4 +1,4 @@
-"""What the ranks reported in the last iterations, as decisions see it."""
+"""The measurements of the last iterations, by rank, on which decisions are made."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -12,19 +12,15 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Observation:
-    """One measured iteration: seconds per rank; `full` is matmul as it would be with nothing taken (M hat).
+    """One measured iteration, or medians of several: seconds by rank, [e] each (algorithms, section 0)."""
 
-    attention: the part of `unit` that is attention's. pace: how many times as long products take as in the pretest,
-    0 where that is not known.
-    """
-
-    full: Array
-    unit: Array
-    fixed: Array
-    wait: Array
-    attention: Array
-    pace: Array
-    migrating: bool = False  # whether columns migrated meanwhile, so that `wait` holds their transfers
+    full: Array  # full-work matmul seconds, M hat
+    unit: Array  # other work that moves with units, U
+    fixed: Array  # F
+    wait: Array  # W
+    attention: Array  # attention's part of `unit`
+    pace: Array  # a probe's seconds over those at calibration; 0 without a probe
+    migrating: bool = False  # whether columns migrated: then `wait` contains their transfers
 
     @classmethod
     def of(
@@ -38,7 +34,7 @@ class Observation:
         attention: Sequence[float] = (),
         pace: Sequence[float] = (),
     ) -> "Observation":
-        """Return the observation of plain numbers."""
+        """Return the observation of lists of numbers."""
         nothing = [0.0] * len(full)
         values = (full, unit, fixed, wait, attention or nothing, pace or nothing)
         return cls.from_rows([np.asarray(each, dtype=np.float64) for each in values], migrating)
@@ -60,12 +56,12 @@ class Observation:
 
     @property
     def total(self) -> Array:
-        """T hat = M hat + U + F, seconds per rank."""
+        """T hat = M hat + U + F, seconds by rank: [e]."""
         return self.full + self.unit + self.fixed
 
 
 class History:
-    """The newest observations, at most two windows of them; `count` is the number of all that ever came."""
+    """The newest observations, at most two windows; `count` is the number of all that were added."""
 
     def __init__(self, window: int) -> None:
         self.window, self.count = window, 0
@@ -73,18 +69,18 @@ class History:
         self._medians: dict[int, Observation] = {}  # by windows back
 
     def add(self, observation: Observation) -> None:
-        """Take one measured iteration."""
+        """Add one measured iteration."""
         self._kept.append(observation)
         self._medians.clear()
         self.count += 1
 
     def resized(self, window: int) -> "History":
-        """Return a history of another window with what is known so far."""
+        """Return a history of another window with the same observations."""
         return self._with(window, self._kept)
 
-    def rebased(self, seen_otherwise: Callable[[Observation], Observation]) -> "History":
-        """Return a history of the same iterations as they would have been under other shares."""
-        return self._with(self.window, map(seen_otherwise, self._kept))
+    def rebased(self, converted: Callable[[Observation], Observation]) -> "History":
+        """Return a history of converted observations: those of the same iterations under other shares."""
+        return self._with(self.window, map(converted, self._kept))
 
     def _with(self, window: int, observations) -> "History":  # type: ignore[no-untyped-def]
         other = History(window)
@@ -97,7 +93,7 @@ class History:
         return list(self._kept)[-count:] if count > 0 else []
 
     def median(self, back: int = 0) -> Observation | None:
-        """Return the medians over the newest window, or over the one `back` windows before; None: too few yet."""
+        """Return the medians of the newest window, or of the one `back` windows before; None: it is not full."""
         end = len(self._kept) - back * self.window
         if end < self.window:
             return None
@@ -106,7 +102,7 @@ class History:
         return self._medians[back]
 
     def latest(self) -> Observation | None:
-        """Return the medians over what is known, a window at most; None: nothing is."""
+        """Return the medians of the newest observations, at most a window; None: there are none."""
         end = len(self._kept)
         return self._median(range(max(0, end - self.window), end)) if end else None
 

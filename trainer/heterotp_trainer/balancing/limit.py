@@ -1,4 +1,4 @@
-"""What an iteration costs at best: the lines that every benchmark is held against (algorithms page, section 5)."""
+"""The fluid limit: the least seconds of an iteration without loss (algorithms, section 5)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,15 +18,15 @@ class RankCost:
 
 
 def speeds(costs: Sequence[RankCost]) -> list[float | None]:
-    """Return share of all matmul work done per second of matmul; None for a rank that has no work."""
+    """Return the share of all matmul work per second of matmul, by rank; None for a rank without work."""
     return [cost.share / cost.matmul if cost.share > 0 and cost.matmul > 0 else None for cost in costs]
 
 
 def fluid_limit(costs: Sequence[RankCost], wait: float | None = None) -> float | None:
     """Return seconds of an iteration with the fractional optimum of shares: 1 / sum_i v_i + F + min W.
 
-    v_i = share_i / (M_i + U_i). wait: what an iteration waits at least, where the costs cannot tell.
-    A rank without work counts as absent; None while nothing was measured.
+    v_i = share_i / (M_i + U_i). wait: least seconds of waiting, where the costs contain transfers of a migration.
+    A rank without work does not count; None while nothing is measured.
     """
     rates = [c.share / (c.matmul + c.unit) for c in costs if c.share > 0 and c.matmul + c.unit > 0]
     if not rates:
@@ -35,7 +35,7 @@ def fluid_limit(costs: Sequence[RankCost], wait: float | None = None) -> float |
 
 
 def whole_heads_penalty(relative_speeds: Sequence[float], heads: int) -> float:
-    """Return how many times longer attention takes with whole heads than with the fractional optimum (>= 1)."""
+    """Return attention's seconds with whole heads over those with fractional shares, >= 1."""
     counts = balanced_counts(heads, relative_speeds)
     longest = max(count / speed for count, speed in zip(counts, relative_speeds, strict=True))
     return longest / (heads / sum(relative_speeds))

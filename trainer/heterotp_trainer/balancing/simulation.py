@@ -1,7 +1,7 @@
-"""Training without training: the trainer's own decisions on computed times, iteration by iteration.
+"""Simulated training: the trainer's own decisions on computed times, iteration by iteration.
 
-An iteration takes what the plan in force costs at the true speeds. A decision sees it one boundary later, and ranks
-answer a proposal two boundaries after it, as in the trainer; what a plan or a move changes is not measured.
+An iteration takes the predicted seconds of the plan in force at the true speeds. As in the trainer, decisions use it
+one boundary later, ranks answer a proposal two boundaries later, and iterations after a change are not measured.
 """
 
 from collections import deque
@@ -13,8 +13,8 @@ from heterotp_api.policy import BalancingSettings
 
 from heterotp_trainer.balancing.decide import decide
 from heterotp_trainer.balancing.history import History, Observation
-from heterotp_trainer.balancing.prediction import iteration_seconds, pruned_share
-from heterotp_trainer.balancing.strategies.reshard import ReshardProblem, move_seconds
+from heterotp_trainer.balancing.prediction import iteration_seconds, move_seconds, pruned_share
+from heterotp_trainer.balancing.reshard_problem import ReshardProblem, counts_of
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.ownership import Ownership
 from heterotp_trainer.plans.unit_plan import FAMILIES, UnitPlan
@@ -25,23 +25,19 @@ ANSWER_BOUNDARIES = 2  # from a proposal to the ranks' answers
 
 @dataclass(frozen=True)
 class Machine:
-    """Ranks to train on: costs and first shares; seconds an iteration of all else.
-
-    unit_seconds: what moves with the units, attention's and the network's, of a rank with an even share; wait: what an
-    iteration waits at least in its collectives.
-    """
+    """The ranks to simulate: costs, first shares, and seconds per iteration of all other work."""
 
     costs: Costs
     shards: UnitPlan
     fixed: float = 0.0
-    unit_seconds: tuple[float, float] = (0.0, 0.0)
-    wait: float = 0.0
-    slowness: tuple[float, ...] = ()
+    unit_seconds: tuple[float, float] = (0.0, 0.0)  # with an even share: attention's and the FFN's
+    wait: float = 0.0  # least seconds that an iteration waits in its collectives
+    slowness: tuple[float, ...] = ()  # that the first shares were made for, see Ownership
 
 
 @dataclass(frozen=True)
 class Iteration:
-    """What one iteration took, the move after it included; deleted: share of all work that nobody did."""
+    """One iteration: its seconds with those of a move after it; deleted: pruned share of all work, 0..1."""
 
     seconds: float
     moved: bool
@@ -64,11 +60,11 @@ class Simulation:
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing changes any more as long as the slow-downs stay as they are."""
+        """Whether the plan is stable for as long as the slow-downs stay the same."""
         return self._unchanged > 2 * self.policy.window + ANSWER_BOUNDARIES
 
     def run(self, chis: Sequence[float], count: int) -> list[tuple[int, Iteration]]:
-        """Train `count` iterations at these slow-downs; return stretches of alike iterations and their lengths."""
+        """Simulate `count` iterations at these slow-downs; return runs of equal iterations, each with its length."""
         stretches: list[tuple[int, Iteration]] = []
         for done in range(count):
             stretches.append((1, self.step(chis)))
@@ -81,7 +77,7 @@ class Simulation:
         return self.machine.costs.owned_by(self._shards)
 
     def step(self, chis: Sequence[float]) -> Iteration:
-        """Train one iteration in which rank i's products take chis[i] times as long."""
+        """Simulate one iteration in which rank i's products take chis[i] times as long."""
         seen, plan = self.seen(chis), self.plan
         seconds = self._seconds(seen, plan)
         deleted = pruned_share(self._costs, plan.reductions_by_rank) if plan.reductions else 0.0
@@ -91,7 +87,7 @@ class Simulation:
         return Iteration(seconds + (moved or 0.0), moved is not None, moved or 0.0, deleted, plan)
 
     def seen(self, slowdowns: Sequence[float]) -> Observation:
-        """Return what an iteration under these slow-downs looks like."""
+        """Return the observation of an iteration under these slow-downs."""
         chis, machine, ranks = np.asarray(slowdowns, dtype=np.float64), self.machine, len(slowdowns)
         attention, network = (
             np.asarray(self._shards.counts(f)) * each * ranks / self._shards.total(f)
@@ -106,11 +102,10 @@ class Simulation:
         if plan.reductions:
             wait = self.machine.wait
             return iteration_seconds(self._costs, seen, plan.reductions_by_rank, plan.receivers, plan.primitive, wait)
-        counts = {family: self._shards.counts(family) for family in FAMILIES}
-        return ReshardProblem(self._costs, seen, self._shards).seconds(counts) + self.machine.wait
+        return ReshardProblem(self._costs, seen, self._shards).seconds(counts_of(self._shards)) + self.machine.wait
 
     def _boundary(self, newest: tuple[Observation, UnitPlan] | None) -> float | None:
-        """Decide on what was seen one iteration ago; return the seconds of a move, None where none is made."""
+        """Decide on the observation of one iteration ago; return the seconds of a move, None without one."""
         if self._history.window != self.policy.window:
             self._history = self._history.resized(self.policy.window)
         if self._newest is not None:
@@ -133,5 +128,4 @@ class Simulation:
         costs = self._costs
         self._history = self._history.rebased(lambda seen: ReshardProblem(costs, seen, before).seen_under(after))
         self._shards, self._fresh = after, True
-        counts = ({family: plan.counts(family) for family in FAMILIES} for plan in (before, after))
-        return move_seconds(costs, *counts)
+        return move_seconds(costs, counts_of(before), counts_of(after))

@@ -1,1 +1,1 @@
-"""Plans as data, without torch: who owns which units, who computes what, and what that costs."""
+"""Plans as data, without torch: the owner of each unit, the work of each rank, and the costs of both."""

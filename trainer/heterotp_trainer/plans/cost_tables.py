@@ -1,38 +1,34 @@
-"""Curves and reliefs of all ranks as arrays, so that a thousand ranks are decided on in milliseconds.
+"""Linears and cost curves of all ranks as arrays, so that a decision on a thousand ranks takes milliseconds.
 
-Shapes: K classes of linears, e ranks, P points of a curve. Element by element only, and sums by `total`: those of
-numpy round differently from host to host.
+Shapes: K classes of linears, e ranks, P points of a curve. Sums are taken by `plans.arrays` (see there).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heterotp_trainer.plans.arrays import Array, added, at
-
-if TYPE_CHECKING:
-    from heterotp_trainer.plans.linears import Curve, LinearClass
+from heterotp_trainer.plans.linears import Curve, LinearClass
 
 
 @dataclass(frozen=True)
 class CostTables:
-    """Costs by class and rank: [K, e], curves [K, e, P], seconds an iteration with nothing taken [e]."""
+    """Sizes and curves by class of linears and rank."""
 
-    columns: Array
-    outputs: Array
-    calls: Array  # [K, 1]
-    operations: Array  # of one column, all three products, an iteration
-    rows: NDArray[np.bool_]  # [K, 1], whether a class is row-parallel
-    xs: Array
-    ys: Array
-    full: Array
-    taking: Array  # outputs of those who take work over; who has none computes with as many as the rank that has most
+    columns: Array  # [K, e] contraction columns
+    outputs: Array  # [K, e]
+    calls: Array  # [K, 1] calls per iteration
+    operations: Array  # [K, e] operations of one column per iteration: forward, dX and dW
+    rows: NDArray[np.bool_]  # [K, 1] whether the class is row-parallel
+    xs: Array  # [K, e, P] columns at which curves were measured
+    ys: Array  # [K, e, P] seconds of one call
+    full: Array  # [e] seconds per iteration with no work taken
+    taking: Array  # [K, e] outputs of a receiver's products; a rank without outputs counts with the largest shard
 
     @classmethod
-    def of(cls, classes: Sequence["LinearClass"], curves: Sequence[Sequence["Curve"]]) -> "CostTables":
+    def of(cls, classes: Sequence[LinearClass], curves: Sequence[Sequence[Curve]]) -> "CostTables":
         """Return the tables of classes and curves[rank][class]."""
         ranks = len(curves)
         columns, outputs = (_table([getattr(c, name) for c in classes], ranks) for name in ("columns", "outputs"))
@@ -55,8 +51,8 @@ def _table(values: Sequence[Sequence[int]], ranks: int) -> Array:
     return np.array(values, dtype=np.float64).reshape(len(values), ranks)
 
 
-def _stretch(curves: Sequence[Sequence["Curve"]], outputs: Array) -> Array:
-    """Return how many columns with a rank's outputs take as long as one with those that were measured: [K, e]."""
+def _stretch(curves: Sequence[Sequence[Curve]], outputs: Array) -> Array:
+    """Return measured outputs over the rank's outputs: the factor from measured columns to its own: [K, e]."""
     stretch = np.ones_like(outputs)
     for rank, each in enumerate(curves):
         for k, curve in enumerate(each):
@@ -65,7 +61,7 @@ def _stretch(curves: Sequence[Sequence["Curve"]], outputs: Array) -> Array:
     return stretch
 
 
-def _points(curves: Sequence[Sequence["Curve"]], classes: int, points: int, name: str) -> Array:
+def _points(curves: Sequence[Sequence[Curve]], classes: int, points: int, name: str) -> Array:
     """Return one coordinate of all curves, [K, e, P]; shorter curves repeat their last point."""
     padded = np.zeros((classes, len(curves), points))
     for rank, each in enumerate(curves):

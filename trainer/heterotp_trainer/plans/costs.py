@@ -11,12 +11,12 @@ from heterotp_trainer.plans.cost_tables import CostTables
 from heterotp_trainer.plans.linears import Curve, Line, LinearClass, Link, UnitMoveCost
 from heterotp_trainer.plans.unit_plan import Family, UnitPlan
 
-FEW = 0.125  # of an even share of the work
+IDLE_SHARE = 0.125  # of an even share of the work
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What decisions know of the ranks, measured before: curves[rank][class], columns per block, link, extraction."""
+    """Measured costs that decisions use: curves[rank][class], grains (columns per block) by rank, transfers."""
 
     classes: tuple[LinearClass, ...]
     curves: tuple[tuple[Curve, ...], ...]
@@ -24,7 +24,7 @@ class Costs:
     link: Link = Link()
     item_bytes: int = 4
     allocation: float = 0.0  # Omega1, seconds an iteration
-    extraction: Line = Line()  # Omega2, seconds an iteration over the share of columns pruned
+    extraction: Line = Line()  # Omega2, seconds an iteration over the share of columns pruned, 0..1
     unit_move: UnitMoveCost = UnitMoveCost()
 
     @property
@@ -38,23 +38,23 @@ class Costs:
         return CostTables.of(self.classes, self.curves)
 
     def owned_by(self, plan: UnitPlan) -> "Costs":
-        """Return the costs under another plan; the curves stay as they were measured."""
+        """Return the costs under another unit plan; measured curves do not change."""
         other = replace(self, classes=tuple(each.owned_by(plan) for each in self.classes))
-        other.__dict__["by_family"] = self.by_family  # which no plan changes
+        other.__dict__["by_family"] = self.by_family  # independent of the unit plan
         return other
 
     @cached_property
     def idle(self) -> NDArray[np.bool_]:
-        """Whether a rank has so little work that it says little about its speed: less than a pretest measures. [e]"""
+        """Whether a rank owns too little work to measure its speed by: [e]."""
         work = added(self.tables.operations * self.tables.columns, self.ranks)
-        few: NDArray[np.bool_] = work < FEW * total(work) / max(1, self.ranks)
+        few: NDArray[np.bool_] = work < IDLE_SHARE * total(work) / max(1, self.ranks)
         return few
 
     @cached_property
     def by_family(self) -> dict[Family, tuple[Array, Array]]:
-        """What reshard.py makes of the curves, once."""
+        """Cache of units and seconds of each family's curves, filled by `reshard_problem.family_curve`: [e, P] each."""
         return {}
 
     def full_seconds(self, rank: int) -> float:
-        """Return what the rank's products take by its curves with nothing taken from it."""
+        """Return the seconds of the rank's products per iteration, by its curves, with no work taken."""
         return float(self.tables.full[rank])

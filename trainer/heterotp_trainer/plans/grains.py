@@ -1,17 +1,13 @@
 """Whole blocks of columns: a count of columns is rounded down to blocks of `grain` columns."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from heterotp_trainer.plans.arrays import Array
 
-if TYPE_CHECKING:
-    pass
-
-
-ROUNDING = 1e-6  # of a block: 27.999... blocks by floats are 28
+ROUNDING = 1e-6  # of a block: 27.9999999 blocks count as 28
+LARGEST_GRAIN = 4096
 
 
 def blocks(columns: float, grain: int) -> int:
@@ -20,7 +16,7 @@ def blocks(columns: float, grain: int) -> int:
 
 
 def grain_for(asked: int | None, auto: int, columns: int) -> int:
-    """Return columns per block: as asked, else by device, but never above L/32, rounded down to a power of two."""
+    """Return columns per block: `asked`, else `auto` but at most columns / 32, rounded down to a power of two."""
     if asked is not None:
         return max(1, min(asked, columns))
     grain = 1
@@ -29,11 +25,8 @@ def grain_for(asked: int | None, auto: int, columns: int) -> int:
     return grain
 
 
-LARGEST_GRAIN = 4096
-
-
 def grains_of(asked: int | None, auto: Sequence[int], columns: Array) -> Array:
-    """Return columns per block by class and rank (see work.grain_for): [K, e]."""
+    """Return columns per block by class and rank (see grain_for): [K, e]."""
     if asked is not None:
         return np.maximum(1.0, np.minimum(float(asked), columns))
     limit = np.minimum(np.asarray(auto, dtype=np.float64), np.floor(columns / 32))
@@ -46,5 +39,5 @@ def grains_of(asked: int | None, auto: Sequence[int], columns: Array) -> Array:
 
 
 def in_blocks(columns: Array, grains: Array) -> Array:
-    """Return columns rounded down to whole blocks (see work.blocks)."""
+    """Return columns rounded down to whole blocks (see blocks)."""
     return np.floor(columns / grains + ROUNDING) * grains

@@ -1,4 +1,4 @@
-"""The linears of one model by class: their sizes, and the measured cost of their products and transfers."""
+"""The linears of one model by class: their sizes, and the measured costs of products and transfers."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -6,16 +6,14 @@ from typing import Literal
 from heterotp_trainer.plans.unit_plan import Family, UnitPlan
 
 Parallel = Literal["column", "row"]
-
-
 Primitive = Literal["broadcastReduce", "scatterGather"]
 
 
 @dataclass(frozen=True)
 class LinearClass:
-    """Linears of equal sizes: per rank L contraction columns and R outputs; M rows a call, calls an iteration.
+    """Linears of equal sizes: columns (contraction, L) and outputs by rank, rows per call, calls per iteration.
 
-    A call is one forward and one backward pass through one linear. `per_unit`: columns of a row-parallel linear, or
+    A call is one forward and one backward pass through one linear. per_unit: columns of a row-parallel linear, or
     outputs of a column-parallel one, that belong to one unit of the family.
     """
 
@@ -29,23 +27,22 @@ class LinearClass:
     per_unit: int = 1
 
     def owned_by(self, plan: UnitPlan) -> "LinearClass":
-        """Return the class as it is under another plan."""
+        """Return the class with its shards under another unit plan."""
         sharded = tuple(units * self.per_unit for units in plan.counts(self.family))
         if self.parallel == "column":
             return replace(self, outputs=sharded)
         return replace(self, columns=sharded)
 
     def operations(self, rank: int, columns: float) -> float:
-        """Return the operations of all three products with so many columns, in one iteration."""
+        """Return the operations of forward, dX and dW on this many columns, in one iteration."""
         return 2.0 * self.rows * columns * self.outputs[rank] * 3 * self.calls
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Seconds of one call (forward and backward) over its number of columns: measured points, lines between them.
+    """Seconds of one call (forward and backward) over its columns: measured points, joined by lines.
 
-    outputs: those of the products that were measured (None: as many as the class has); with twice as many outputs half
-    of the columns take as long.
+    outputs: of the measured products (None: those of the class). Seconds depend on columns x outputs.
     """
 
     columns: tuple[float, ...]
@@ -55,38 +52,38 @@ class Curve:
 
 @dataclass(frozen=True)
 class Line:
-    """A cost with a fixed part: seconds + seconds per unit."""
+    """A cost of fixed + slope * amount: seconds, seconds per unit of the amount."""
 
     fixed: float = 0.0
     slope: float = 0.0
 
     def at(self, amount: float) -> float:
-        """Return the seconds of an amount; nothing costs nothing."""
+        """Return the seconds of an amount; 0 for an amount of 0."""
         return self.fixed + self.slope * amount if amount > 0 else 0.0
 
     def scaled(self, factor: float) -> "Line":
-        """Return the line of costs so many times as high."""
+        """Return the line with both parts multiplied by the factor."""
         return Line(self.fixed * factor, self.slope * factor)
 
 
 @dataclass(frozen=True)
 class Link:
-    """What moving bytes takes (Phi1 of the paper's section 4): one broadcast, one reduction, one piece to one peer."""
+    """Seconds over bytes of one transfer (Phi1, the paper's section 4): broadcast, reduction, piece to one rank."""
 
     broadcast: Line = Line()
     reduce: Line = Line()
     piece: Line = Line()
 
     def scaled(self, factor: float) -> "Link":
-        """Return the link that is so many times as dear."""
+        """Return the link with all costs multiplied by the factor."""
         return Link(self.broadcast.scaled(factor), self.reduce.scaled(factor), self.piece.scaled(factor))
 
 
 @dataclass(frozen=True)
 class UnitMoveCost:
-    """What moving a unit takes: bytes by family (parameters and all that the optimizer keeps), and the price.
+    """Bytes of one unit by family: parameters and optimizer state, all layers.
 
-    correction: what the last move took over what was expected of it.
+    correction: measured over predicted seconds of the last move.
     """
 
     heads_bytes: float = 0.0

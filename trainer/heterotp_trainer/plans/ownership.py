@@ -1,60 +1,86 @@
-"""Who owns which units by decision, for which speeds that was decided, and what is about to change."""
+"""The unit plan in force, the speeds it was made for, and the proposal for another one."""
 
 import hashlib
 import json
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 
-from heterotp_trainer.plans.unit_plan import UnitPlan
+from heterotp_trainer.plans.unit_plan import Family, UnitPlan
+
+
+class MoveCause(Enum):
+    """Why units are to move."""
+
+    SPEEDS = "speeds"  # ranks are slower or faster than expected
+    UNEVEN = "uneven"  # the shares do not fit the speeds, although no rank changed
+    EVICTION = "eviction"  # the policy evicts other ranks than before
+    NO_EVICTION = "noEviction"  # the policy no longer evicts any rank
+    LIMITS = "limits"  # the shares in force break minUnits or memoryLimitBytes
+
+
+@dataclass(frozen=True)
+class MoveCase:
+    """The numbers behind a proposal.
+
+    slower, faster: ranks, with the largest ratio of measured to expected slowness (or its inverse) of any of them.
+    units: per family that moves the units that change owner, and all units. now_seconds, then_seconds: one iteration
+    without its collectives, before and after the move.
+    """
+
+    cause: MoveCause
+    slower: tuple[int, ...]
+    slower_ratio: float
+    faster: tuple[int, ...]
+    faster_ratio: float
+    evicted: tuple[int, ...]
+    units: tuple[tuple[Family, int, int], ...]
+    moved_bytes: float
+    move_seconds: float
+    lost_seconds: float
+    now_seconds: float
+    then_seconds: float
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """Shares that all ranks have decided on and reserve memory for; they move once every rank has said that it can.
+    """Shares for which all ranks reserve memory; they come into force when every rank has reported success.
 
-    number: of the decision, by which ranks answer. asked: whether the policy asks for it, be it faster or not. seconds:
-    of an iteration, as predicted; words: why, for people.
+    decision_id: of the plan that proposes them; ranks answer with it. slowness: see Ownership. required: whether the
+    policy demands the move, also where it is not faster.
     """
 
     decision_id: int
     shards: UnitPlan
     slowness: tuple[float, ...]
     evicted: tuple[int, ...]
-    asked: bool
-    seconds: float
-    words: str
+    required: bool
+    case: MoveCase
 
 
 @dataclass(frozen=True)
 class Ownership:
-    """The shares in force (None: nobody said) and the case for others.
+    """The shares in force and the case for other ones. Points in time are numbers of observations (History.count)."""
 
-    slowness: seconds for equal work that the shares were made for, by rank; relative: only their ratios are known, of
-    the first shares. drifted: ranks of whom it is no longer true; since: those of them of whom it has not been all the
-    while that was counted. lost: seconds lost by that, counted up to observation number `counted`. moved: number of
-    the observation before the last move; refused: that at which some rank last had no memory for one. first: the shares
-    before any move.
-    """
-
-    shards: UnitPlan | None = None
-    slowness: tuple[float, ...] = ()
+    shards: UnitPlan | None = None  # None: not known yet
+    slowness: tuple[float, ...] = ()  # seconds for an even share that the shards were made for, by rank
     evicted: tuple[int, ...] = ()
-    drifted: tuple[int, ...] = ()
-    since: tuple[int, ...] = ()
-    lost: float = 0.0
-    counted: int = 0
-    relative: bool = True
-    moved: int | None = None
-    first: UnitPlan | None = None
+    drifted: tuple[int, ...] = ()  # ranks whose slowness has changed since
+    persistent: tuple[int, ...] = ()  # those that have drifted during the whole count of lost seconds
+    lost_seconds: float = 0.0  # against the best shares, since ranks drifted
+    counted_at: int = 0  # up to which observation lost_seconds is counted
+    relative: bool = True  # of the first shards: only ratios of `slowness` are known, not seconds
+    moved_at: int | None = None  # the last observation before the last move
+    first: UnitPlan | None = None  # the shards before any move
     proposal: Proposal | None = None
-    refused: int | None = None
+    refused_at: int | None = None  # when a rank last reported too little memory for a proposal
 
     @cached_property
     def digest(self) -> str:
-        """Equal on all ranks when and only when they hold the same units and are about to move the same."""
+        """16 hex digits; equal if and only if shards and proposal are equal."""
         shards = [plan.hash if plan is not None else "" for plan in (self.shards, self._proposed)]
-        number = self.proposal.decision_id if self.proposal is not None else 0
-        return hashlib.blake2b(json.dumps([*shards, number]).encode(), digest_size=8).hexdigest()
+        decision_id = self.proposal.decision_id if self.proposal is not None else 0
+        return hashlib.blake2b(json.dumps([*shards, decision_id]).encode(), digest_size=8).hexdigest()
 
     @property
     def _proposed(self) -> UnitPlan | None:

@@ -1,7 +1,7 @@
-"""Who owns which units: a plan maps every attention head and every FFN hidden unit to one rank.
+"""The unit plan maps every attention head and every FFN hidden unit to the rank that owns it.
 
 A unit has a global id; a rank's shard is the concatenation of its units in ascending id. The plan is the
-same for all layers. Pure: the same inputs give the same plan on every rank.
+same for all layers. The functions are pure: the same inputs give the same plan on every rank.
 """
 
 import hashlib
@@ -44,19 +44,19 @@ class UnitPlan:
 
     @classmethod
     def even(cls, ranks: int, heads: int, ffn: int) -> "UnitPlan":
-        """Return equal shares; what does not divide goes to the first ranks."""
+        """Return equal shares; the remainder goes to the first ranks."""
         return cls.from_counts(*(balanced_counts(total, [1.0] * ranks) for total in (heads, ffn)))
 
     @classmethod
     def from_speeds(cls, speeds: Sequence[float], heads: int, ffn: int) -> "UnitPlan":
-        """Return the plan whose slowest rank is fastest; every rank keeps an FFN unit, so its speed stays visible."""
+        """Return the plan with the least longest time; every rank owns an FFN unit, so its speed stays measurable."""
         least = 1 if ffn >= len(speeds) else 0
         return cls.from_counts(balanced_counts(heads, speeds), balanced_counts(ffn, speeds, least))
 
     def rearranged(self, heads: Sequence[int], ffn: Sequence[int]) -> "UnitPlan":
-        """Return the plan with other counts that takes from each rank what it has too much of, and nothing else.
+        """Return a plan with these counts; only ranks above their new count release units, as many as they are above.
 
-        Units go home first, to the rank that owns them when shares are even; with even counts all of them are there.
+        Released units go first to their owner in the even plan; even counts give the even plan.
         """
         even = UnitPlan.even(self.ranks, sum(heads), sum(ffn))
         if (even.counts("heads"), even.counts("ffn")) == (tuple(heads), tuple(ffn)):
@@ -97,7 +97,7 @@ class UnitPlan:
         return sum(self.counts(family))
 
     def share(self, rank: int, ffn_weight: float = 2 / 3) -> float:
-        """Return a rank's share of the matmul work, 0..1; at FFN ratio 4 two thirds of it are FFN."""
+        """Return a rank's share of the matmul work, 0..1; ffn_weight: the FFN's part of it (2/3 at FFN ratio 4)."""
         heads = self.counts("heads")[rank] / self.total("heads")
         ffn = self.counts("ffn")[rank] / self.total("ffn")
         return (1 - ffn_weight) * heads + ffn_weight * ffn
@@ -108,7 +108,7 @@ class UnitPlan:
 
     @cached_property
     def hash(self) -> str:
-        """16 hex digits that are equal on all ranks when and only when the plan is."""
+        """16 hex digits; equal if and only if the plans are equal."""
         text = json.dumps(self.to_json(), separators=(",", ":"))
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
@@ -116,7 +116,8 @@ class UnitPlan:
 def balanced_counts(total: int, speeds: Sequence[float], least: int = 0) -> list[int]:
     """Return integers summing to `total`, each >= `least`, that minimise max_i count_i / speed_i.
 
-    Floor of the fractional optimum, then the rest one by one to the rank that finishes soonest with it.
+    Floor of the fractional optimum; then each remaining unit goes to the rank that finishes soonest with it.
+    Raises ValueError where `least` asks for more units than there are, or a speed is not above 0.
     """
     if least * len(speeds) > total:
         raise ValueError(f"{total} units cannot give {len(speeds)} ranks {least} each")
@@ -135,7 +136,7 @@ def balanced_counts(total: int, speeds: Sequence[float], least: int = 0) -> list
 
 
 def _trim(counts: list[int], speeds: Sequence[float], total: int, least: int) -> None:
-    """Take units back from the ranks that finish last, where the minimum gave out too many."""
+    """Take units back from the ranks that finish last, where the minimum assigned more than there are."""
     for _ in range(sum(counts) - total):
         last = max((r for r, count in enumerate(counts) if count > least), key=lambda r: counts[r] / speeds[r])
         counts[last] -= 1
@@ -150,18 +151,22 @@ def _contiguous(counts: Sequence[int]) -> tuple[Ranges, ...]:
     return tuple(ranges)
 
 
-def _rearranged(owners: Owners, home: Owners, counts: Sequence[int]) -> Owners:
-    """Return the owners with these counts: strangers leave first, and who comes home comes first."""
+def _rearranged(owners: Owners, even: Owners, counts: Sequence[int]) -> Owners:
+    """Return owners with these counts: [units].
+
+    Over-full ranks first release units that are not theirs in the even plan; released units go first to their
+    even-plan owner.
+    """
     new, wanted = owners.copy(), np.asarray(counts)
     for rank in np.flatnonzero(np.bincount(owners, minlength=len(counts)) > wanted):
         mine = np.flatnonzero(owners == rank)
-        stays_longest = np.concatenate([mine[home[mine] == rank], mine[home[mine] != rank]])
-        new[stays_longest[wanted[rank] :]] = -1
+        kept_first = np.concatenate([mine[even[mine] == rank], mine[even[mine] != rank]])
+        new[kept_first[wanted[rank] :]] = -1
     room = wanted - np.bincount(new[new >= 0], minlength=len(counts))
     for rank in np.flatnonzero(room > 0):
-        coming_home = np.flatnonzero((new < 0) & (home == rank))[: room[rank]]
-        new[coming_home] = rank
-        room[rank] -= len(coming_home)
+        returned = np.flatnonzero((new < 0) & (even == rank))[: room[rank]]
+        new[returned] = rank
+        room[rank] -= len(returned)
     new[new < 0] = np.repeat(np.arange(len(counts)), room)
     return new
 
@@ -193,7 +198,7 @@ class Transfer:
 
 
 def transfers(before: UnitPlan, after: UnitPlan) -> tuple[Transfer, ...]:
-    """Return what moves between two plans, ascending by family and unit; the same on every rank."""
+    """Return the transfers between two plans, by family in ascending unit id; the same on every rank."""
     found = []
     for family in FAMILIES:
         old, new = before.owners(family), after.owners(family)

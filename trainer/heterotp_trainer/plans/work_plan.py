@@ -1,13 +1,14 @@
-"""The matrix products of one iteration, and how much of them a plan takes from whom, counted in contraction columns.
+"""The work plan: how many columns of which rank are pruned or migrated until the next decision, and why.
 
-Only + - * / and comparisons here and in all of this package: they round alike on every host, so that every rank
-comes to the same plan.
+All of `plans` and `balancing` uses only + - * / and comparisons on floats, which round alike on every host: every rank
+computes the same plan.
 """
 
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 
 from heterotp_api.policy import BalancingSettings
@@ -20,7 +21,7 @@ from heterotp_trainer.plans.work_reduction import Reductions, WorkReduction
 
 @dataclass(frozen=True)
 class Piece:
-    """Columns [start, stop) of those that the sender gives away, computed by the receiver."""
+    """Columns [start, stop) of the sender's migrated columns, computed by the receiver."""
 
     sender: int
     receiver: int
@@ -33,50 +34,64 @@ class Piece:
         return self.stop - self.start
 
 
+class Cause(Enum):
+    """Why a plan is as it is; `WorkPlan.reason` says it in a sentence."""
+
+    NOT_MEASURED = "notMeasured"  # no window of measurements is full yet
+    SINGLE_RANK = "singleRank"  # a job of one rank balances nothing
+    NO_STRAGGLER = "noStraggler"
+    LEFT_ALONE = "leftAlone"  # stragglers keep their work: so does the strategy, or it may not delete
+    NO_FASTER_PLAN = "noFasterPlan"
+    REDUCED = "reduced"  # stragglers prune or migrate columns
+    FIXED_RATIO = "fixedRatio"  # the policy fixes ratio and ranks
+    UNITS_MOVED = "unitsMoved"
+    MEMORY_REFUSED = "memoryRefused"  # a rank reported too little memory for a proposal
+    MOVE_WITHDRAWN = "moveWithdrawn"  # a proposal was no longer worth it when all ranks were ready
+    NO_SHARES = "noShares"  # minUnits and memoryLimitBytes leave no shares
+
+
 @dataclass(frozen=True)
 class WorkPlan:
-    """Who computes how much until the next decision; the same on all ranks.
-
-    reliefs: per relieved rank and class. receivers: who takes what migrates, in order, by weight. The rest says why.
-    """
+    """The work of each rank until the next decision, the same on all ranks, and what it was decided on."""
 
     decision_id: int = 0
     settings: BalancingSettings | None = None
-    reductions: tuple[tuple[int, tuple[WorkReduction, ...]], ...] = ()
-    receivers: tuple[tuple[int, float], ...] = ()
+    reductions: tuple[tuple[int, tuple[WorkReduction, ...]], ...] = ()  # by rank, ascending: one per class of linears
+    receivers: tuple[tuple[int, float], ...] = ()  # ranks that compute migrated columns, with weights
     primitive: Primitive = "broadcastReduce"
     stragglers: tuple[int, ...] = ()
-    basis: tuple[float, ...] = ()  # full-work matmul seconds of all ranks that it was decided on
-    link: Link | None = None  # prices of transfers that it was decided on
-    repriced: int = 0  # how often these prices changed it
-    base_wait: float | None = None  # seconds an iteration waits at least, seen while nothing migrated
-    predicted_seconds: float | None = None
+    basis: tuple[float, ...] = ()  # full-work matmul seconds of all ranks when it was decided
+    link: Link | None = None  # prices of transfers when it was decided
+    repriced: int = 0  # how often new prices of transfers changed it
+    base_wait: float | None = None  # least seconds that an iteration waits in collectives, without migration
+    predicted_seconds: float | None = None  # of one iteration
     ownership: Ownership = UNKNOWN_OWNERSHIP
-    reason: str = ""
+    cause: Cause = Cause.NOT_MEASURED
+    reason: str = ""  # for people
 
     @cached_property
     def reductions_by_rank(self) -> Reductions:
-        """What is taken, by rank."""
+        """The reductions of each rank that has any."""
         return dict(self.reductions)
 
     @property
     def work(self) -> tuple[object, ...]:
-        """What is done, whatever the reason: equal work makes equal plans but for their numbers."""
+        """What ranks compute under the plan, without its number and reason."""
         return self.reductions, self.receivers, self.primitive
 
     @property
     def migrates(self) -> bool:
-        """Whether anything migrates."""
+        """Whether any column migrates."""
         return any(taken.migrated for _, classes in self.reductions for taken in classes)
 
     @property
     def senders(self) -> tuple[int, ...]:
-        """Ranks that give columns away, ascending."""
+        """Ranks whose columns migrate, ascending."""
         return tuple(rank for rank, classes in self.reductions if any(taken.migrated for taken in classes))
 
     @cached_property
     def hash(self) -> str:
-        """16 hex digits that are equal on all ranks when and only when they do the same."""
+        """16 hex digits; equal if and only if number, work and ownership are equal."""
         reductions = [(rank, [(t.pruned, t.migrated) for t in classes]) for rank, classes in self.reductions]
         receivers = [(rank, weight.hex()) for rank, weight in self.receivers]
         done = [self.decision_id, reductions, receivers, self.primitive, self.ownership.digest]
@@ -88,11 +103,11 @@ class WorkPlan:
         return {}
 
     def pieces(self, linears: int) -> tuple[Piece, ...]:
-        """Return who computes which of the migrated columns of class number `linears`."""
+        """Return the pieces of class number `linears`, all senders."""
         return tuple(piece for parts in self.pieces_by_sender(linears).values() for piece in parts)
 
     def pieces_by_sender(self, linears: int) -> dict[int, tuple[Piece, ...]]:
-        """Return the pieces of class number `linears` of every rank that gives away columns of it."""
+        """Return the pieces of class number `linears`, by sender."""
         if linears not in self._pieces:
             counts = {rank: classes[linears].migrated for rank, classes in self.reductions if classes[linears].migrated}
             self._pieces[linears] = {rank: pieces({rank: count}, self.receivers) for rank, count in counts.items()}
@@ -100,9 +115,9 @@ class WorkPlan:
 
 
 def pieces(counts: Mapping[int, int], receivers: Sequence[tuple[int, float]]) -> tuple[Piece, ...]:
-    """Cut each sender's columns into one range per receiver, in proportion to its weight.
+    """Return one contiguous range of each sender's columns per receiver, in proportion to its weight.
 
-    Receivers take their turn by virtual rank from the sender on, so that remainders of several senders spread.
+    Ranges follow the virtual ranks counted from the sender, so that remainders of several senders spread.
     """
     out: list[Piece] = []
     for sender, columns in counts.items():
@@ -116,5 +131,5 @@ def pieces(counts: Mapping[int, int], receivers: Sequence[tuple[int, float]]) ->
 
 
 def in_turn(receivers: Sequence[tuple[int, float]], sender: int) -> list[tuple[int, float]]:
-    """Return receivers by virtual rank r' = (r + e - r_k) mod e, r_k the sender (the paper's section 4.2)."""
+    """Return receivers by virtual rank r' = (r + e - r_k) mod e, where r_k is the sender (the paper's section 4.2)."""
     return sorted(receivers, key=lambda receiver: (receiver[0] < sender, receiver[0]))

@@ -1,1 +1,1 @@
-"""Carries out a work plan on one rank: which columns each linear computes, and what they cost."""
+"""Carries out a work plan on one rank: the columns that each linear computes, and their measured costs."""

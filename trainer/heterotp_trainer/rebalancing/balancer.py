@@ -1,6 +1,6 @@
-"""Balances one rank: hands what was measured to the one decision, and does what it says.
+"""Balances one rank: passes measurements to `decide`, and carries out the plan that it returns.
 
-Everything in here happens at a boundary, on all ranks at the same one, and follows from the exchange alone.
+All ranks call every method at the same boundary; what they do follows from the exchanged reports alone.
 """
 
 import json
@@ -15,32 +15,33 @@ from heterotp_api.control import LOSSLESS_AUTO
 from heterotp_api.policy import BalancingSettings
 from torch import nn
 
+from heterotp_trainer.balancing import explanations
 from heterotp_trainer.balancing.decide import decide
 from heterotp_trainer.balancing.history import History, Observation
 from heterotp_trainer.balancing.prediction import kept_seconds, received_seconds, refreshed
-from heterotp_trainer.balancing.strategies.reshard import ReshardProblem
+from heterotp_trainer.balancing.reshard_problem import ReshardProblem
 from heterotp_trainer.boundary.exchange import Report, comparable
 from heterotp_trainer.devices.phase_clock import COMPUTE
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.ownership import Ownership
-from heterotp_trainer.plans.work_plan import WorkPlan
-from heterotp_trainer.rebalancing.column_assigner import ColumnAssigner, zero_settings
+from heterotp_trainer.plans.work_plan import Cause, WorkPlan
+from heterotp_trainer.rebalancing.column_assigner import ColumnAssigner
 from heterotp_trainer.rebalancing.cost_calibration import calibrate_costs
 from heterotp_trainer.rebalancing.masked_step import step_around
 from heterotp_trainer.rebalancing.speed_probe import PaceProbe
 from heterotp_trainer.resharding.resharder import CompletedMove, Resharder
 from heterotp_trainer.tensor_parallel.context import TPContext
 
-PREDICTED = (*COMPUTE, "wait", "migrate")  # phases that a predicted iteration is made of
+PREDICTED = (*COMPUTE, "wait", "migrate")  # phases that the prediction of an iteration covers
 
 
 def needs_costs(policy: BalancingSettings) -> bool:
-    """Return whether a policy may take work away or move it, so that curves are needed."""
+    """Return whether decisions under the policy need measured costs."""
     return policy.strategy != "None"
 
 
 class Balancer:
-    """One rank's part in balancing; every method is called by all ranks at the same iteration."""
+    """One rank's part in balancing; all ranks call every method at the same iteration."""
 
     def __init__(
         self,
@@ -52,25 +53,25 @@ class Balancer:
         self.tp, self._workdir = tp, workdir
         self.assigner = ColumnAssigner(model, tp)
         self.policy = LOSSLESS_AUTO
-        # until the first document: nothing is decided
+        # in force until the first control document
         self.plan = WorkPlan(settings=self.policy, ownership=Ownership(tp.plan, tp.slowness))
         self.costs = Costs((), ((),) * tp.ranks, (1,) * tp.ranks)
         self.resharder = Resharder(model, tp, optimizer, self.assigner.sharded_states)
         self.pace_probe = PaceProbe(tp)
-        self.moved: CompletedMove | None = None  # by the newest boundary
-        self._earlier = (0, self.costs, tp.plan)  # plans of a lower number were for these costs and shares
+        self.moved: CompletedMove | None = None  # at the newest boundary
+        self._earlier = (0, self.costs, tp.plan)  # costs and shares of plans with a lower decision_id
         self.history = History(self.policy.window)
-        self._before = self.plan  # the one that the newest reports may still be of
-        self._full_work_factor: float | None = None  # what `relieved` found for the plan in force
-        self._seconds: list[float] = []  # of the iterations measured under the plan in force
+        self._before = self.plan  # the plan before; the newest reports may be of it
+        self._full_work_factor: float | None = None  # of the plan in force; None: not computed yet
+        self._seconds: list[float] = []  # measured iterations under the plan in force
         self._calibrated = False
         self._refresh_epoch = 0
 
     @property
     def full_work_factor(self) -> float:
-        """How many times as long this rank's products would take with nothing taken from it.
+        """t(full) / t(executed) of this rank's products by the measured curves: M hat = M x full_work_factor.
 
-        t(full) / t(executed) by the measured curves, so that M hat = M x relieved; 1 where nothing was executed.
+        1 where the rank executes nothing.
         """
         if self._full_work_factor is None:
             self._full_work_factor = self._find_full_work_factor()
@@ -85,25 +86,25 @@ class Balancer:
         return whole / executed if whole and executed else 1.0
 
     def optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Step the optimizer, around pruned columns where the policy says so."""
-        masked = zero_settings(self.policy).mask_pruned_update
+        """Step the optimizer; with maskPrunedUpdate pruned columns and their state do not change."""
+        masked = self.policy.pruning.mask_pruned_update
         step_around(optimizer, self.assigner.pruned_parts() if masked else ())
         self.assigner.count_step()
 
     def apply(self, policy: BalancingSettings) -> None:
-        """Take a policy: from the next decision on it holds."""
+        """Put a policy in force for the next decision."""
         self.policy = policy
-        if self.tp.ranks == 1:  # nothing is decided ever
-            reason = f"{policy.strategy}: a single rank waits for nobody"
-            self.plan = WorkPlan(self.plan.decision_id + 1, policy, reason=reason)
+        if self.tp.ranks == 1:  # there is nothing to decide
+            number, reason = self.plan.decision_id + 1, explanations.single_rank(policy)
+            self.plan = WorkPlan(number, policy, cause=Cause.SINGLE_RANK, reason=reason)
             return
         self.history = self.history.resized(policy.window)
         self.assigner.follow(policy)
 
     def boundary(self, reports: Sequence[Report] | None, iteration: int, epoch: int) -> bool:
-        """Take all ranks' reports of the iteration before, decide, and set the next iteration's columns.
+        """Add all ranks' reports of the iteration before to the history, decide, and carry out the plan.
 
-        Returns whether this boundary took time that no statistic should take.
+        Returns whether this boundary took time that statistics must leave out.
         """
         answers = [report.ready for report in reports] if reports is not None else []
         if reports is not None and comparable(reports):
@@ -111,7 +112,7 @@ class Balancer:
             self._refresh_link(reports[0])
         busy = self._calibrate()
         refreshed = self._refresh(iteration, epoch)
-        if needs_costs(self.policy) and not self._calibrated:  # no call of any linear yet
+        if needs_costs(self.policy) and not self._calibrated:  # no linear was called yet
             return busy
         plan = decide(self.history, self.policy, self.plan, self.costs, answers)
         changed = plan.hash != self.plan.hash
@@ -124,10 +125,10 @@ class Balancer:
             self.assigner.apply(plan, self.costs, self.policy)
         self.pace_probe.update(self.costs)
         self.assigner.forget_calls()
-        return busy or moved or unit_move  # what a refresh takes is control time, which nothing is decided on
+        return busy or moved or unit_move  # a refresh is control time, which no decision uses
 
     def _reshard(self, plan: WorkPlan) -> bool:
-        """Do what a plan says of who owns what; return whether units moved."""
+        """Answer the plan's proposal and move units to its shares; return whether units moved."""
         self.resharder.answer(plan.ownership.proposal)
         after, self.moved = plan.ownership.shards, None
         if after is None or after == self.tp.plan:
@@ -140,13 +141,13 @@ class Balancer:
         return True
 
     def _seen(self, reports: Sequence[Report]) -> Observation:
-        """Return what decisions see of an iteration, as it would have been with the shares of now."""
+        """Return the observation of an iteration, as it would have been under the present shares."""
         seen = observation(reports, self._migrated(reports[0]))
         number, costs, shards = self._earlier
         return ReshardProblem(costs, seen, shards).seen_under(self.tp.plan) if reports[0].decision_id < number else seen
 
     def _calibrate(self) -> bool:
-        """Measure costs once, before the first decision that needs them; return whether that was now."""
+        """Measure costs once, before the first decision that needs them; return whether they were measured now."""
         if self._calibrated or not needs_costs(self.policy):
             return False
         classes = self.assigner.classes()
@@ -155,7 +156,7 @@ class Balancer:
         self.costs = replace(calibrate_costs(self.tp, classes), unit_move=self.resharder.prices())
         self._calibrated = True
         if self._workdir is not None:
-            with suppress(OSError):  # a full disk must not cost the gang
+            with suppress(OSError):  # a full disk must not end the gang
                 (self._workdir / "cost_calibration.json").write_text(json.dumps(asdict(self.costs)), encoding="utf-8")
         return True
 
@@ -163,7 +164,7 @@ class Balancer:
         return next((p.migrates for p in (self.plan, self._before) if p.decision_id == report.decision_id), False)
 
     def _refresh_link(self, report: Report) -> None:
-        """Correct the transfers' price by what an iteration really took, once per plan that migrates."""
+        """Correct the price of transfers by measured iterations, once per plan that migrates."""
         if report.decision_id != self.plan.decision_id:
             return
         if len(self._seconds) >= self.policy.window:
@@ -173,15 +174,15 @@ class Balancer:
             self.costs = refreshed(self.costs, self.plan, statistics.median(self._seconds))
 
     def _refresh(self, iteration: int, epoch: int) -> bool:
-        """Measure importance anew once an epoch, or as often as the policy says."""
-        every = zero_settings(self.policy).statistics_every
+        """Measure importance once an epoch, or every `statisticsEvery` iterations; return whether it is kept."""
+        every = self.policy.pruning.statistics_every
         due = iteration % every == 0 if every else epoch != self._refresh_epoch
         self._refresh_epoch = epoch
         return due and self.assigner.refresh()
 
 
 def observation(reports: Sequence[Report], migrating: bool = False) -> Observation:
-    """Return what decisions see of one iteration, in which columns migrated or not."""
+    """Return the observation of one iteration; migrating: whether columns migrated in it."""
 
     def of(phase: str) -> list[float]:
         return [report.seconds[phase] for report in reports]

@@ -1,32 +1,26 @@
-"""From a plan, which is the same on all ranks, to the columns of every linear of this one."""
+"""From a work plan, the same on all ranks, to the columns of every linear of this rank."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 import torch.distributed as dist
-from heterotp_api.policy import PRUNING, BalancingSettings, Zero
+from heterotp_api.policy import BalancingSettings, Zero
 from torch import Tensor, nn
 
+from heterotp_trainer.balancing.layer_columns import columns_by_layer
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.grains import grain_for
 from heterotp_trainer.plans.linears import LinearClass
 from heterotp_trainer.plans.work_plan import WorkPlan
 from heterotp_trainer.plans.work_reduction import WorkReduction
-from heterotp_trainer.rebalancing.column_selection import Importance, block_order, counts_by_layer
+from heterotp_trainer.rebalancing.column_selection import Importance, block_order, unimportant_shares
 from heterotp_trainer.resharding.sharded_state import ShardedState
 from heterotp_trainer.tensor_parallel.column_partition import ColumnPartition, Memory, Migration, whole
 from heterotp_trainer.tensor_parallel.columns import ColumnSet
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.linear import ParallelLinear
 from heterotp_trainer.tensor_parallel.mlp import ParallelMLP
-
-
-def zero_settings(policy: BalancingSettings) -> Zero:
-    """Return how a policy prunes, whatever its strategy."""
-    if policy.semi is not None:
-        return policy.semi.zero
-    return policy.zero or Zero()
 
 
 @dataclass(frozen=True)
@@ -36,7 +30,7 @@ class _Group:
     linears: tuple[ParallelLinear, ...]
 
     def describe(self, tp: TPContext) -> LinearClass:
-        """Return what decisions need to know of them."""
+        """Return their sizes on all ranks, and their calls so far."""
         first = self.linears[0]
         spec = first.spec
         sharded = tuple(units * spec.rows_per_unit for units in tp.plan.counts(spec.family))
@@ -49,7 +43,7 @@ class _Group:
 
 
 class ColumnAssigner:
-    """All prunable linears of a model, grouped by size, and their columns of the coming steps."""
+    """All prunable linears of a model, grouped by size; sets the columns of the coming steps."""
 
     def __init__(self, model: nn.Module, tp: TPContext) -> None:
         self.tp = tp
@@ -69,29 +63,28 @@ class ColumnAssigner:
         return tuple(group.describe(self.tp) for group in self.groups)
 
     def forget_calls(self) -> None:
-        """Begin to count calls anew."""
+        """Set the counts of calls to 0."""
         for linear in self.linears:
             linear.calls = 0
 
     # -- importance ---------------------------------------------------------------------------------------
 
     def follow(self, policy: BalancingSettings) -> None:
-        """Keep importance where the policy selects by it, and only there: it costs a copy of the weights."""
-        if zero_settings(policy).imputation != "Same":
+        """Keep importance only while the policy needs it: it costs a copy of the weights."""
+        if policy.pruning.imputation != "Same":
             self.forget_gradients()
-        wanted = policy.strategy in PRUNING and policy.pruned_share_limit > 0
-        if not wanted or zero_settings(policy).selection == "Rd":
+        if not policy.needs_importance:
             self._importance = {}
         elif not self._importance:
             self._importance = {linear: Importance(linear) for linear in self.linears}
 
     def forget_gradients(self) -> None:
-        """Begin anew with what imputation Same remembers."""
+        """Drop the gradients that imputation Same keeps."""
         for memory in self._memories.values():
             memory.values.clear()
 
     def sharded_states(self, parameter: nn.Parameter) -> list[ShardedState]:
-        """Return what importance keeps of a weight's units."""
+        """Return the state of importance that moves with a weight's units."""
         linear = next((each for each in self._importance if each.weight is parameter), None)
         return self._importance[linear].sharded_states(linear.spec) if linear is not None else []
 
@@ -99,11 +92,11 @@ class ColumnAssigner:
         """Count one optimizer step."""
         for linear, importance in self._importance.items():
             partition = linear.partition
-            left_out = partition.pruned if partition is not None else None
-            importance.step(None if left_out is None else left_out.ids)
+            pruned = partition.pruned if partition is not None else None
+            importance.step(None if pruned is None else pruned.ids)
 
     def refresh(self) -> bool:
-        """Measure the importance of all columns anew; return whether there is one to measure."""
+        """Measure the importance of all columns; return whether it is kept."""
         for importance in self._importance.values():
             importance.refresh()
         return bool(self._importance)
@@ -111,14 +104,14 @@ class ColumnAssigner:
     # -- columns ------------------------------------------------------------------------------------------
 
     def apply(self, plan: WorkPlan, costs: Costs, policy: BalancingSettings) -> None:
-        """Set every linear's lineage by the plan (all ranks, at the same boundary, when anything migrates)."""
-        settings = zero_settings(policy)
+        """Set every linear's partition by the plan; all ranks call it at the same boundary."""
+        settings = policy.pruning
         grain = costs.grains[self.tp.rank] if costs.grains else 1
         chosen = [self._choose(k, plan, settings, grain) for k in range(len(self.groups))]
-        given = self._told(chosen, plan)
+        migrated = self._migrated_ids(chosen, plan)
         for k, group in enumerate(self.groups):
             for number, linear in enumerate(group.linears):
-                migrations = self._migrations(k, number, plan, given)
+                migrations = self._migrations(k, number, plan, migrated)
                 linear.partition = self._partition(linear, chosen[k][number], migrations, settings)
         if settings.paired_units:
             self._pair()
@@ -126,7 +119,7 @@ class ColumnAssigner:
     def _choose(
         self, k: int, plan: WorkPlan, settings: Zero, auto: int
     ) -> list[tuple[ColumnSet | None, ColumnSet | None]]:
-        """Return per linear of class k what this rank prunes and gives away."""
+        """Return per linear of class k the columns of this rank that are pruned and that migrate."""
         linears = self.groups[k].linears
         taken = plan.reductions_by_rank.get(self.tp.rank, (WorkReduction(),) * len(self.groups))[k]
         columns = linears[0].weight.shape[1]
@@ -134,7 +127,8 @@ class ColumnAssigner:
         deltas = [self._delta(linear) for linear in linears]
         room = columns - taken.migrated
         iterations = next((importance.iterations for importance in self._importance.values()), 0)
-        counts = counts_by_layer(taken.pruned, deltas, columns, room, grain, settings, iterations)
+        unimportant = unimportant_shares(deltas, settings, iterations)
+        counts = columns_by_layer(taken.pruned, unimportant, settings, columns, room, grain)
         out = []
         for linear, delta, count in zip(linears, deltas, counts, strict=True):
             seed = (plan.decision_id, linear.name, self.tp.rank)
@@ -153,19 +147,19 @@ class ColumnAssigner:
         migrations: tuple[Migration, ...],
         settings: Zero,
     ) -> ColumnPartition | None:
-        """Return the lineage; None where the plain layer does the same."""
-        pruned, given = chosen
-        remembers = settings.imputation == "Same"
-        if pruned is None and given is None and not migrations and not remembers:
+        """Return the partition of one linear; None where the plain layer computes the same."""
+        pruned, migrated = chosen
+        keeps_gradients = settings.imputation == "Same"
+        if pruned is None and migrated is None and not migrations and not keeps_gradients:
             return None
         columns, device = linear.weight.shape[1], linear.weight.device
         gone = [each.ids for each in chosen if each is not None]
         grain = next((each.grain for each in chosen if each is not None), 1)
         kept = ColumnSet(torch.cat(gone).sort().values, columns, grain).rest if gone else whole(columns, device)
-        return ColumnPartition(kept, pruned, given, migrations, settings.imputation, self._memories[linear])
+        return ColumnPartition(kept, pruned, migrated, migrations, settings.imputation, self._memories[linear])
 
     def _pair(self) -> None:
-        """Turn what fc2 prunes into whole hidden units, of which fc1 need not compute its rows either."""
+        """Turn the pruned columns of fc2 into whole hidden units, whose rows fc1 leaves out, too."""
         for fc2, fc1 in self._pairs.items():
             cut = fc2.partition
             if cut is not None and cut.pruned is not None:
@@ -173,24 +167,27 @@ class ColumnAssigner:
                 fc2.partition = ColumnPartition(cut.kept, cut.pruned, units=cut.kept)
 
     def pruned_parts(self) -> Iterator[tuple[nn.Parameter, int, Tensor]]:
-        """Yield weight, dimension and numbers of what was left out, for the optimizer to leave untouched."""
+        """Yield parameter, dimension and indices of what was pruned, for a step that must not change it."""
         for linear in self.linears:
             partition = linear.partition
             if partition is None:
                 continue
             if partition.units is not None and linear.parallel == "column":
-                left_out = partition.units.rest.ids
-                yield from ((p, 0, left_out) for p in linear.parameters())
+                pruned = partition.units.rest.ids
+                yield from ((p, 0, pruned) for p in linear.parameters())
             elif partition.pruned is not None:
                 yield linear.weight, 1, partition.pruned.ids
 
     # -- migration ----------------------------------------------------------------------------------------
 
-    def _told(
+    def _migrated_ids(
         self, chosen: Sequence[Sequence[tuple[ColumnSet | None, ColumnSet | None]]], plan: WorkPlan
     ) -> dict[int, Tensor]:
-        """Return per sender the columns of X that its column-parallel linears give away, end to end (all ranks)."""
-        told = {}
+        """Return by sender the migrated columns of its column-parallel linears, concatenated; all ranks call it.
+
+        Rank 0..e-1: the sender broadcasts its indices, [sum of columns], every other rank receives them.
+        """
+        found = {}
         for sender in plan.senders:
             counts = [
                 taken.migrated * len(group.linears)
@@ -199,16 +196,16 @@ class ColumnAssigner:
             ]
             ids = torch.empty(sum(counts), dtype=torch.int64)
             if sender == self.tp.rank:
-                mine = [given.ids.cpu() for k in self._column_groups() for _, given in chosen[k] if given is not None]
-                ids = torch.cat([ids[:0], *mine])  # none where only row-parallel linears migrate
+                own = [moved.ids.cpu() for k in self._column_groups() for _, moved in chosen[k] if moved is not None]
+                ids = torch.cat([ids[:0], *own])  # empty where only row-parallel linears migrate
             dist.broadcast(ids, src=sender)
-            told[sender] = ids
-        return told
+            found[sender] = ids
+        return found
 
     def _column_groups(self) -> list[int]:
         return [k for k, group in enumerate(self.groups) if group.linears[0].parallel == "column"]
 
-    def _migrations(self, k: int, number: int, plan: WorkPlan, told: dict[int, Tensor]) -> tuple[Migration, ...]:
+    def _migrations(self, k: int, number: int, plan: WorkPlan, migrated: dict[int, Tensor]) -> tuple[Migration, ...]:
         """Return the migrations of one linear, the same on all ranks but for the columns of X."""
         found = []
         linears = self.groups[k].linears
@@ -217,13 +214,13 @@ class ColumnAssigner:
             migration = Migration(sender, outputs[sender], parts, plan.primitive)
             if linears[0].parallel == "column":
                 start = self._start(k, number, plan.reductions_by_rank[sender])
-                ids = told[sender][start : start + migration.columns].to(linears[0].weight.device)
+                ids = migrated[sender][start : start + migration.columns].to(linears[0].weight.device)
                 migration = replace(migration, ids=ids)
             found.append(migration)
         return tuple(found)
 
     def _start(self, k: int, number: int, taken: Sequence[WorkReduction]) -> int:
-        """Return where the columns of linear `number` of class k begin in what the sender told."""
+        """Return where the columns of linear `number` of class k begin in the sender's indices."""
         before = sum(taken[j].migrated * len(self.groups[j].linears) for j in self._column_groups() if j < k)
         return before + number * taken[k].migrated
 
@@ -231,9 +228,9 @@ class ColumnAssigner:
 def _cut(
     order: Tensor, columns: int, grain: int, pruned: int, migrated: int
 ) -> tuple[ColumnSet | None, ColumnSet | None]:
-    """Return the columns pruned, first in order, and given, of the others the last in ascending number."""
+    """Return the pruned columns, the first in `order`, and the migrated ones, the last of the others by index."""
     gone = ColumnSet.of_blocks(order[: pruned // grain], columns, grain) if pruned >= grain else None
-    if pruned >= columns:  # the last block need not be whole
+    if pruned >= columns:  # the last block may be shorter
         gone = ColumnSet(torch.arange(columns, device=order.device), columns, grain)
     if not migrated:
         return gone, None

@@ -1,4 +1,4 @@
-"""Which columns a straggler leaves out: at random, or those whose weights moved least (algorithms, section 2)."""
+"""Which columns a rank prunes: random ones, or those whose weights changed least (algorithms, section 2)."""
 
 import hashlib
 from collections.abc import Sequence
@@ -9,18 +9,17 @@ import torch
 from heterotp_api.policy import Zero
 from torch import Tensor
 
-from heterotp_trainer.balancing.strategies.zero import by_layer
 from heterotp_trainer.resharding.sharded_state import ShardedState
 from heterotp_trainer.tensor_parallel.linear import ParallelLinear
 from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec
 
 
 class Importance:
-    """How much the columns of one linear moved between two refreshes; every rank keeps it, not only a straggler.
+    """The mean change of each column of one linear between two refreshes; kept on every rank.
 
-    delta_i = mean over rows of |w_t - w_(t-1)|, [L]. A column pruned in most steps since the last refresh keeps
-    its old delta, at first the mean of the others: without gradients it stood still, and would look unimportant for
-    ever.
+    delta_i = mean over rows of |w_t - w_(t-1)|, [L]. A column pruned in most steps since the last refresh keeps its
+    delta, at first the mean of the others: without gradients its weights do not change, so that it would be selected
+    again and again.
     """
 
     def __init__(self, linear: ParallelLinear) -> None:
@@ -29,11 +28,12 @@ class Importance:
         self._pruned_steps = torch.zeros(linear.weight.shape[1], device=linear.weight.device)
         self._steps = 0
         self.delta: Tensor | None = None
-        self.iterations = 0  # that delta was measured over
+        self.iterations = 0  # optimizer steps that delta was measured over
 
     def sharded_states(self, spec: ShardSpec) -> list[ShardedState]:
-        """Return what is kept of the linear's units. Of a column-parallel linear, delta is over the rows that a rank
-        owns: each rank's own estimate, which stays.
+        """Return the state that moves with the linear's units.
+
+        The delta of a column-parallel linear is the rank's own estimate over its rows, and does not move.
         """
         kept = [ShardedState(self._before, spec, partial(setattr, self, "_before"))]
         if spec.dim == 1:
@@ -44,13 +44,13 @@ class Importance:
         return kept
 
     def step(self, pruned: Tensor | None) -> None:
-        """Count one optimizer step, in which the columns `pruned` were left out."""
+        """Count one optimizer step, during which the columns `pruned` were pruned."""
         self._steps += 1
         if pruned is not None:
             self._pruned_steps[pruned] += 1
 
     def refresh(self) -> None:
-        """Measure delta anew and begin to count again."""
+        """Measure delta and restart the count of steps; nothing changes without a step since the last refresh."""
         if not self._steps:
             return
         moved = (self._weight.detach() - self._before).abs().float().sum(0) / max(1, len(self._weight))
@@ -65,7 +65,7 @@ class Importance:
 
 
 def block_order(delta: Tensor | None, columns: int, grain: int, seed: Sequence[object]) -> Tensor:
-    """Return all whole blocks of columns, the first to be pruned first: by mean delta, else as drawn for the seed."""
+    """Return all whole blocks of columns in the order of pruning: by mean delta, else randomly from the seed."""
     count = columns // grain
     if delta is None:
         return _drawn(count, seed)
@@ -79,25 +79,19 @@ def _drawn(count: int, seed: Sequence[object]) -> Tensor:
     return torch.randperm(count, generator=generator)
 
 
-def counts_by_layer(
-    pruned: int,
-    deltas: Sequence[Tensor | None],
-    columns: int,
-    room: int,
-    grain: int,
-    settings: Zero,
-    iterations: int,
-) -> list[int]:
-    """Return the columns that each linear of a class prunes: the same for all, but with PriDiff by importance.
+def unimportant_shares(deltas: Sequence[Tensor | None], settings: Zero, iterations: int) -> list[float | None]:
+    """Return by layer the share, 0..1, of columns whose importance is at most theta; None while that is not measured.
 
-    room: of `columns`, those that no other rank computes.
+    deltas: importance of the columns of each layer, [L] each. iterations: those that the importance was measured over.
+    theta is a quantile of all deltas, or grows with the iterations (algorithms, section 2). A selection that does not
+    differ by layer measures nothing.
     """
     known = [delta for delta in deltas if delta is not None]
-    if not settings.selection.startswith("PriDiff") or len(known) < len(deltas) or pruned in (0, room):
-        return [pruned] * len(deltas)
+    if not settings.selection_traits.per_layer or len(known) < len(deltas):
+        return [None] * len(deltas)
     merged = torch.stack(known)
     if settings.theta_mode == "absolute":
         theta = iterations * settings.theta_per_iteration
     else:
         theta = float(merged.flatten().quantile(settings.theta_quantile))
-    return by_layer(pruned, (merged <= theta).float().mean(1).tolist(), settings, columns, room, grain)
+    return [float(share) for share in (merged <= theta).float().mean(1)]

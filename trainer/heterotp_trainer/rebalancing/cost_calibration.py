@@ -1,7 +1,7 @@
-"""Measured once, before the first decision that needs it: what columns, extraction and transfers cost.
+"""Calibration of costs, once before the first decision that needs them (the paper's pretest, section 4).
 
-Curves t(columns) of each class of linears, Omega (extracting the kept columns) and Phi1 (moving bytes) of the
-paper's section 4. Every rank measures its own, all ranks hear of all.
+Measures the curves t(columns) of each class of linears, Omega (extraction of the kept columns) and Phi1 (transfers).
+Every rank measures its own; the results are gathered on all ranks.
 """
 
 import statistics
@@ -34,7 +34,7 @@ GRAINS = {"cpu": 16, "emulated": 16, "cuda": 64}
 
 @dataclass(frozen=True)
 class RankCalibration:
-    """What one rank found."""
+    """The measured costs of one rank."""
 
     curves: tuple[Curve, ...]
     grain: int
@@ -44,7 +44,7 @@ class RankCalibration:
 
 
 def calibrate_costs(tp: TPContext, classes: Sequence[LinearClass]) -> Costs:
-    """Return the costs that decisions go by (all ranks); an injected slow-down is lifted meanwhile."""
+    """Return the costs of all ranks; all ranks call it. An injected slow-down is suspended meanwhile."""
     slowdown, tp.device.slowdown = tp.device.slowdown, None
     tp.device.forget_debt()
     try:
@@ -79,7 +79,7 @@ def _measure(tp: TPContext, classes: Sequence[LinearClass]) -> RankCalibration:
 
 
 def _curves(tp: TPContext, linears: LinearClass, grain: int) -> tuple[Curve, list[float]]:
-    """Return seconds of one call over columns, and of extracting the kept ones, by share."""
+    """Return the curve of one call, and the seconds of extraction by share of kept columns."""
     columns, outputs = _measured_shape(linears, tp.rank)
     if not columns or not outputs:
         return Curve((0.0, 1.0), (0.0, 0.0)), [0.0] * (len(SHARES) - 1)
@@ -95,7 +95,7 @@ def _curves(tp: TPContext, linears: LinearClass, grain: int) -> tuple[Curve, lis
 
 
 def _measured_shape(linears: LinearClass, rank: int) -> tuple[int, int]:
-    """Return columns and outputs to measure with: the rank's own; of one that has no units those of an even share."""
+    """Return columns and outputs to measure with: the rank's own, or those of an even share if it owns no unit."""
     column = linears.parallel == "column"
     owned = linears.outputs if column else linears.columns
     units = owned[rank] or -(-sum(owned) // len(owned) // linears.per_unit) * linears.per_unit
@@ -103,7 +103,7 @@ def _measured_shape(linears: LinearClass, rank: int) -> tuple[int, int]:
 
 
 def rising(points: dict[float, float]) -> Curve:
-    """Return the curve through the points; more columns never take less time."""
+    """Return the curve through the points, seconds made non-decreasing in columns."""
     columns = sorted(points)
     seconds: list[float] = []
     for each in columns:
@@ -128,7 +128,7 @@ def _call(x: Tensor, w: Tensor, dy: Tensor, tp: TPContext) -> None:
 
 
 def _extract(kept: ColumnSet, x: Tensor, w: Tensor, dx: Tensor, dw: Tensor) -> None:
-    """Do what a resized call does beside its products."""
+    """Do the extraction and imputation of a resized call, without its products."""
     kept.gather(x)
     kept.gather(w)
     for whole, part in ((x, dx), (w, dw)):
@@ -140,13 +140,13 @@ def _random(tp: TPContext, *shape: int) -> Tensor:
 
 
 def timed(tp: TPContext, work: Callable[[], object]) -> float:
-    """Return the median seconds of the work, short work several times in a row; the device is waited for."""
+    """Return the median seconds of the work, synchronized; short work is repeated and averaged."""
     count = max(1, min(MOST_IN_A_ROW, round(ENOUGH_SECONDS / max(_once(tp, work), 1e-9))))
     return statistics.median(_once(tp, work, count) for _ in range(REPEATS))
 
 
 def _link(tp: TPContext, classes: Sequence[LinearClass]) -> Link:
-    """Measure transfers from rank 0 (all ranks): two sizes each, a line through them."""
+    """Measure transfers from rank 0, a line through two sizes each; all ranks call it."""
     width = max((max(linears.outputs) for linears in classes), default=1)
     rows = max((linears.rows for linears in classes), default=SMALL_ROWS)
     everybody = tuple(Piece(0, rank, rank - 1, rank) for rank in range(1, tp.ranks))
@@ -168,7 +168,7 @@ def _link(tp: TPContext, classes: Sequence[LinearClass]) -> Link:
 
 
 def _together(tp: TPContext, work: Callable[[], object]) -> float:
-    """Return the median seconds of a transfer that all ranks begin at the same time."""
+    """Return the median seconds of a transfer, started on all ranks at the same time."""
     seconds = []
     for _ in range(REPEATS):
         dist.barrier()
@@ -196,7 +196,7 @@ def fit(amounts: Sequence[float], seconds: Sequence[float]) -> Line:
 
 
 def _slowest_link(links: Sequence[Link]) -> Link:
-    """Return per kind the line of the rank that took longest."""
+    """Return by kind the line of the slowest rank."""
 
     def longest(name: str) -> Line:
         lines: list[Line] = [getattr(link, name) for link in links]

@@ -1,4 +1,4 @@
-"""How fast a rank is that has not shown it: before training, and while it has too little work to tell."""
+"""Measures the speed of a rank before training, and while it owns too little work to show it."""
 
 import math
 import statistics
@@ -27,16 +27,16 @@ def probe_speed(device: Device, rows: int, width: int, columns: int, dtype: torc
 
 
 class PaceProbe:
-    """Times the smallest call that calibration measured, beside training; on CUDA by events, read boundaries later.
+    """Times the smallest call that calibration measured, between iterations; on CUDA by events, read boundaries later.
 
-    pace_ratio: how many times as long products take as at calibration; 0 while the rank's own work shows its speed.
+    pace_ratio: seconds of products over those at calibration; 0 while the rank's own work shows its speed.
     """
 
     def __init__(self, tp: TPContext) -> None:
         self._tp = tp
         self.pace_ratio, self._boundaries = 0.0, 0
         self._shape: tuple[int, int, int] | None = None
-        self._factors: list[torch.Tensor] = []  # x, w, dy of that shape: products alone are timed, as in the pretest
+        self._factors: list[torch.Tensor] = []  # x, w, dy of that shape; as at calibration only products are timed
         self._pending: tuple[Any, Any] | None = None
 
     def update(self, costs: Costs) -> None:
@@ -48,7 +48,7 @@ class PaceProbe:
             self.pace_ratio = self.take(costs) or self.pace_ratio
 
     def take(self, costs: Costs) -> float:
-        """Return how many times as long the call takes as in the pretest; 0 while the device is not through with it."""
+        """Return the call's seconds over those at calibration; 0 while the device has not finished it."""
         k = max(range(len(costs.classes)), key=lambda k: max(curves[k].seconds[1] for curves in costs.curves))
         curve, linears = costs.curves[self._tp.rank][k], costs.classes[k]
         shape = linears.rows, int(curve.columns[1]), curve.outputs or linears.outputs[self._tp.rank]
@@ -60,7 +60,9 @@ class PaceProbe:
         if shape != self._shape:
             self._shape, self._factors = shape, self._ones(*shape)
         if self._tp.device.torch_device.type != "cuda":
-            return statistics.median([self._call_seconds() for _ in range(1 + CALLS)][1:])  # caches are cold at first
+            return statistics.median(
+                [self._call_seconds() for _ in range(1 + CALLS)][1:]
+            )  # the first call warms the caches
         seconds = 0.0
         if self._pending is not None and self._pending[1].query():
             seconds, self._pending = self._pending[0].elapsed_time(self._pending[1]) * 1e-3, None
@@ -82,7 +84,7 @@ class PaceProbe:
         return time.perf_counter() - started
 
     def _call(self) -> None:
-        """Do one forward and backward call's products; an injected slow-down holds, but its own count does not."""
+        """Compute the products of one call; an injected slow-down applies, but its counter is restored."""
         tp, device = self._tp, self._tp.device
         own = device.slowdown.own_seconds if device.slowdown is not None else 0.0
         x, w, dy = self._factors
@@ -93,7 +95,7 @@ class PaceProbe:
 
 
 def _timed(device: Device, left: torch.Tensor, right: torch.Tensor) -> float:
-    device.forget_debt()  # or one late product makes the next ones look fast
+    device.forget_debt()  # a debt of earlier products would shorten the next ones
     started = time.perf_counter()
     left @ right
     if left.is_cuda:
@@ -103,6 +105,6 @@ def _timed(device: Device, left: torch.Tensor, right: torch.Tensor) -> float:
 
 
 def quantized(speeds: list[float]) -> list[float]:
-    """Return speeds relative to the fastest in steps of 5 %: noise must not make two equal ranks unequal."""
+    """Return speeds relative to the fastest in steps of 5 %, so that noise does not make equal ranks unequal."""
     fastest = max(speeds)
     return [STEP ** round(math.log(speed / fastest, STEP)) for speed in speeds]

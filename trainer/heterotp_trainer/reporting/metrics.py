@@ -5,9 +5,10 @@ would miss the first step.
 """
 
 import math
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 import torch
+from heterotp_api.strategies import Strategy
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -25,7 +26,7 @@ from heterotp_trainer.plans.work_plan import WorkPlan
 
 BASIC_PHASES = ("matmul", "fixed", "wait")
 STEP_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-STRATEGIES = ("None", "ZERO", "MIG", "SEMI", "RESHARD", "AUTO")
+
 _Metric = TypeVar("_Metric", Counter, Gauge)
 disable_created_metrics()
 
@@ -138,10 +139,13 @@ class JobMetrics:
         self.predicted.set(math.nan)  # nothing is predicted yet, which is not a prediction of no time
         self._decision = 0
         self.updates = Counter("heterotp_policy_updates_total", "Decisions taken.", ["strategy"], registry=registry)
-        for strategy in STRATEGIES:
+        for strategy in get_args(Strategy):
             self.updates.labels(strategy)
         self.strategy = Enum(
-            "heterotp_policy_strategy", "Balancing strategy in force.", states=list(STRATEGIES), registry=registry
+            "heterotp_policy_strategy",
+            "Balancing strategy in force.",
+            states=list(get_args(Strategy)),
+            registry=registry,
         )
         versions = {"version": _version(), "torch": str(torch.__version__), "backend": backend}
         Info("heterotp_build", "Versions.", registry=registry).info(versions)

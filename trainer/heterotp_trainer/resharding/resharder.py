@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from heterotp_trainer.balancing.strategies.reshard import move_seconds
+from heterotp_trainer.balancing.prediction import move_seconds
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.linears import UnitMoveCost
 from heterotp_trainer.plans.ownership import Proposal

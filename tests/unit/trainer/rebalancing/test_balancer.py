@@ -396,4 +396,4 @@ def test_a_single_rank_is_told_why_nothing_happens():
     tp = TPContext(None, 0, 1, Device(torch.device("cpu"), "cpu"), NullClock(), UnitPlan.even(1, 1, UNITS))
     balancer = Balancer(ParallelMLP(tp, WIDTH, UNITS, name="m", seed=1), tp)
     balancer.apply(BalancingSettings(strategy="ZERO"))
-    assert (balancer.plan.reason, balancer.plan.decision_id) == ("ZERO: a single rank waits for nobody", 1)
+    assert (balancer.plan.reason, balancer.plan.decision_id) == ("ZERO: a single rank does not wait for others", 1)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from heterotp_api.policy import BalancingSettings, Zero
+from heterotp_trainer.balancing.layer_columns import columns_by_layer
 from heterotp_trainer.devices.device import Device
 from heterotp_trainer.devices.phase_clock import NullClock
 from heterotp_trainer.plans.costs import Costs
@@ -11,7 +12,7 @@ from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.plans.work_plan import WorkPlan
 from heterotp_trainer.plans.work_reduction import WorkReduction
 from heterotp_trainer.rebalancing.column_assigner import ColumnAssigner
-from heterotp_trainer.rebalancing.column_selection import Importance, block_order, counts_by_layer
+from heterotp_trainer.rebalancing.column_selection import Importance, block_order, unimportant_shares
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.linear import ColumnParallelLinear
 from heterotp_trainer.tensor_parallel.mlp import ParallelMLP
@@ -126,6 +127,12 @@ def test_before_the_first_delta_blocks_are_drawn():
 
 # -- layers -----------------------------------------------------------------------------------------------
 
+
+def counts_by_layer(pruned, deltas, zero, iterations):
+    """Return what each layer of 10 columns prunes, by the importance measured on this rank."""
+    return columns_by_layer(pruned, unimportant_shares(deltas, zero, iterations), zero, 10, 10, 1)
+
+
 FLAT, STEEP = torch.full((10,), 0.004), torch.tensor([0.001] * 2 + [0.1] * 8)
 
 
@@ -142,12 +149,12 @@ FLAT, STEEP = torch.full((10,), 0.004), torch.tensor([0.001] * 2 + [0.1] * 8)
     ids=["not-PriDiff", "quantile", "quantile-1", "theta-of-4-iterations", "of-3-below-all", "above-all"],
 )
 def test_pridiff_prunes_more_where_more_is_unimportant(fields, iterations, counts):
-    assert counts_by_layer(4, [FLAT, STEEP], 10, 10, 1, Zero(**fields), iterations) == counts
+    assert counts_by_layer(4, [FLAT, STEEP], Zero(**fields), iterations) == counts
 
 
 def test_pridiff_waits_until_every_layer_has_a_delta():
-    assert counts_by_layer(4, [FLAT, None], 10, 10, 1, Zero(selection="PriDiffR"), 9) == [4, 4]
-    assert counts_by_layer(0, [FLAT, STEEP], 10, 10, 1, Zero(selection="PriDiffR"), 9) == [0, 0]
+    assert counts_by_layer(4, [FLAT, None], Zero(selection="PriDiffR"), 9) == [4, 4]
+    assert counts_by_layer(0, [FLAT, STEEP], Zero(selection="PriDiffR"), 9) == [0, 0]
 
 
 # -- the linears of a model -------------------------------------------------------------------------------

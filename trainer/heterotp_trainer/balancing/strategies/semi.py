@@ -1,4 +1,4 @@
-"""SEMI: migrate what time allows, prune the rest (algorithms, section 4; the paper's eq. 2 and 3)."""
+"""SEMI: migrate as much as time allows, prune the rest (algorithms, section 4; the paper's eq. 2 and 3)."""
 
 import bisect
 import functools
@@ -11,6 +11,7 @@ import numpy as np
 from heterotp_api.policy import Semi
 
 from heterotp_trainer.balancing.history import Observation
+from heterotp_trainer.balancing.migration import Priced, receivers_of, slowest_first
 from heterotp_trainer.balancing.prediction import (
     iteration_seconds,
     own_seconds,
@@ -20,20 +21,20 @@ from heterotp_trainer.balancing.prediction import (
     slower,
     transfer_seconds,
 )
-from heterotp_trainer.balancing.strategies.mig import Priced, receivers_of, slowest_first
-from heterotp_trainer.balancing.strategies.zero import prune, reference_seconds
+from heterotp_trainer.balancing.pruning import prune, reference_seconds
+from heterotp_trainer.balancing.situation import Candidate, Reduced, Situation
 from heterotp_trainer.plans.arrays import Array, total
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.grains import blocks, grain_for
 from heterotp_trainer.plans.work_reduction import WorkReductions
 
-BETAS = [step / 32 for step in range(33)]  # a straggler has hardly more blocks of columns
+BETAS = [step / 32 for step in range(33)]  # about one step per block of columns
 BISECTIONS = 40
 
 
 @dataclass(frozen=True)
 class SemiProblem:
-    """What all plans for some stragglers, the slowest first, have in common."""
+    """What all candidates for the same stragglers share; order: the stragglers, the slowest first."""
 
     costs: Costs
     seen: Observation
@@ -43,24 +44,24 @@ class SemiProblem:
 
     @cached_property
     def wanted(self) -> WorkReductions:
-        """What is pruned when all of them prune, down to T_min."""
+        """The reductions when all stragglers prune, down to T_min."""
         least = reference_seconds(self.costs, self.seen, "minimum")
         return prune(self.costs, self.seen, self.order, self.settings.zero, least, 1.0)
 
     @cached_property
     def receivers(self) -> tuple[tuple[int, float], ...]:
-        """Who takes what migrates."""
+        """The ranks that compute migrated columns, with weights."""
         return receivers_of(self.costs, self.seen, self.order)
 
     @cached_property
     def own(self) -> Array:
-        """T of each rank without what it does for others: the same whether the wanted columns migrate or not."""
+        """T of each rank without received work, [e]: the same whether the wanted columns are pruned or migrate."""
         return own_seconds(self.costs, self.seen, self.wanted)
 
     def split(self, x: int, rows_only: bool = False) -> Priced:
-        """Return the plan in which the x slowest migrate and the others prune, and its price (eq. 3).
+        """Return the candidate in which the x slowest migrate and the others prune (eq. 3).
 
-        rows_only: they migrate columns of row-parallel linears alone, and prune the others.
+        rows_only: the x slowest migrate columns of row-parallel linears only, and prune the other linears.
         """
         senders = np.zeros(self.costs.ranks, dtype=bool)
         senders[list(self.order[:x])] = True
@@ -68,29 +69,29 @@ class SemiProblem:
         return self._moving(np.where(moves, self.wanted.pruned, 0.0))
 
     def with_beta(self, beta: float) -> Priced:
-        """Return the plan in which the only straggler migrates beta of the work it gives up and prunes the rest.
+        """Return the candidate in which the only straggler migrates beta, 0..1, of its reduction and prunes the rest.
 
-        Row-parallel linears migrate first: of those only columns travel, while a column-parallel linear sends its
-        whole dY and gets back its whole Y, however few columns migrate.
+        Row-parallel linears migrate first: they transfer only the columns, while a column-parallel linear transfers its
+        whole dY and Y, however few columns migrate.
         """
         rank, wanted, costs = self.order[0], self.wanted.pruned, self.costs
         moved = np.zeros_like(wanted)
         for k, share in enumerate(_by_parallel(costs, wanted[:, rank] * costs.tables.operations[:, rank], beta)):
-            # of both grains, so that what is left to prune is whole blocks again
+            # a multiple of both grains, so that the pruned rest is whole blocks, too
             grains = (self.settings.zero.grain, self.settings.mig.grain)
             step = math.lcm(*(grain_for(g, costs.grains[rank], costs.classes[k].columns[rank]) for g in grains))
             moved[k, rank] = wanted[k, rank] if share >= 1 else blocks(float(wanted[k, rank]) * share, step)
         return self._moving(moved)
 
     def bounded(self, limit: float) -> Priced:
-        """Return the plan that prunes as far down as the limit allows and migrates nothing."""
+        """Return the candidate that prunes as much as the limit allows and migrates nothing."""
         least = reference_seconds(self.costs, self.seen, "minimum")
         reductions = prune(self.costs, self.seen, self.order, self.settings.zero, least, limit)
         seconds = iteration_seconds(self.costs, self.seen, reductions, base_wait=self.base_wait)
         return Priced(reductions, self.receivers, seconds)
 
     def _moving(self, moved: Array) -> Priced:
-        """Return the plan in which these of the wanted columns migrate; nobody is left to take them: all prune."""
+        """Return the candidate in which these of the wanted columns migrate; without receivers all are pruned."""
         moved = moved if self.receivers else np.zeros_like(moved)
         reductions, primitive = WorkReductions(self.wanted.pruned - moved, moved), self.settings.mig.primitive
         seconds = iteration_seconds(
@@ -99,10 +100,20 @@ class SemiProblem:
         return Priced(reductions, self.receivers, seconds)
 
 
-def semi(
+def semi(situation: Situation) -> Candidate:
+    """Return what stragglers prune and migrate (algorithms, section 4)."""
+    if situation.reducible is None:
+        return Candidate()
+    settings, costs, limit = situation.policy.semi or Semi(), situation.costs, situation.policy.pruned_share_limit
+    found = split(costs, situation.reducible, situation.stragglers, settings, limit, situation.base_wait)
+    mandated = settings.migrating_stragglers is not None
+    return Candidate(Reduced(found.reductions, found.receivers, settings.mig.primitive, mandated))
+
+
+def split(
     costs: Costs, seen: Observation, stragglers: Collection[int], settings: Semi, limit: float, base_wait: float
 ) -> Priced:
-    """Return the plan that deletes least among those within timeTolerance of the fastest, at most `limit` deleted."""
+    """Return the candidate that deletes least among those within timeTolerance of the fastest, at most `limit`."""
     order = slowest_first(seen, stragglers)
     problem = SemiProblem(costs, seen, order, settings, base_wait)
     if settings.migrating_stragglers is not None:
@@ -118,7 +129,7 @@ def semi(
 
 
 def _first_allowed(costs: Costs, plans: Iterable[Priced], limit: float) -> Priced:
-    """Return the first plan that deletes no more than allowed; they delete less and less, the last one least."""
+    """Return the first candidate that deletes at most `limit`, else the last; each deletes less than the one before."""
     plan = None
     for plan in plans:
         if pruned_share(costs, plan.reductions) <= limit:
@@ -128,10 +139,11 @@ def _first_allowed(costs: Costs, plans: Iterable[Priced], limit: float) -> Price
 
 
 def of_several(problem: SemiProblem, limit: float, others: Sequence[Priced]) -> list[Priced]:
-    """Return which of all plans in which the x slowest migrate may be the best: per kind the fastest and the last.
+    """Return the candidates among which the best is: per kind the fastest allowed one and the largest x in time.
 
-    Kinds: all of a rank's columns, or of row-parallel linears only. With x time never falls and deletion never grows,
-    so that the fastest allowed has the least x allowed, and halving finds the largest x within timeTolerance of it.
+    Kinds: the x slowest migrate all their columns, or those of row-parallel linears only. With growing x, seconds never
+    fall and deletion never grows: the fastest allowed has the least allowed x, and bisection finds the largest x within
+    timeTolerance of it.
     """
     most = len(problem.order)
     every, rows = (
@@ -147,22 +159,22 @@ def of_several(problem: SemiProblem, limit: float, others: Sequence[Priced]) -> 
 
 
 def _least_allowed(costs: Costs, plan: Callable[[int], Priced], most: int, limit: float) -> int:
-    """Return the least x whose plan deletes no more than allowed, the largest where none does."""
+    """Return the least x whose candidate deletes at most `limit`, the largest x where none does."""
     if limit >= 1:
         return 0
     return bisect.bisect_left(range(most), True, key=lambda x: pruned_share(costs, plan(x).reductions) <= limit)
 
 
 def _most(plan: Callable[[int], Priced], least: int, most: int, seconds: float) -> int:
-    """Return the largest x, from `least` on, whose plan takes no longer."""
+    """Return the largest x, from `least` on, whose candidate takes at most this many seconds."""
     found = bisect.bisect_right(range(least, most + 1), seconds, key=lambda x: plan(x).seconds)
     return least + max(0, found - 1)
 
 
 def least_deletion(costs: Costs, plans: Sequence[Priced], tolerance: float, limit: float) -> Priced:
-    """Return, of the plans within tolerance of the fastest, the one that deletes least; of equals the faster.
+    """Return the candidate that deletes least of those within tolerance of the fastest; of equal ones the faster.
 
-    `limit` is a hard bound of the deleted share: plans above it count for nothing, unless there are no others.
+    `limit` is a hard bound of the deleted share: candidates above it count only where there are no others.
     """
     allowed = [plan for plan in plans if pruned_share(costs, plan.reductions) <= limit] or [
         min(plans, key=lambda plan: pruned_share(costs, plan.reductions))
@@ -173,12 +185,12 @@ def least_deletion(costs: Costs, plans: Sequence[Priced], tolerance: float, limi
 
 
 def _by_parallel(costs: Costs, work: Array, beta: float) -> list[float]:
-    """Return per class the share of its columns that migrates, so that in all beta of the work [K] does."""
+    """Return by class the share of its columns that migrates, so that beta of the whole work [K] migrates."""
     rows = total(work[costs.tables.rows[:, 0]])
     columns = total(work) - rows
-    unit_move = beta * (rows + columns)
-    row_share = min(1.0, unit_move / rows) if rows else 0.0
-    column_share = max(0.0, unit_move - rows) / columns if columns else 0.0
+    migrated = beta * (rows + columns)
+    row_share = min(1.0, migrated / rows) if rows else 0.0
+    column_share = max(0.0, migrated - rows) / columns if columns else 0.0
     if beta >= 1:
         row_share = column_share = 1.0
     return [row_share if linears.parallel == "row" else column_share for linears in costs.classes]

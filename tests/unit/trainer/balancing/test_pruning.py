@@ -1,7 +1,6 @@
 """ZERO-resizing: eq. 1 against the table of the algorithms page, its bounds, and how layers share it."""
 
 import itertools
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -9,16 +8,9 @@ import pytest
 from heterotp_api.policy import BalancingSettings, Zero
 from heterotp_trainer.balancing.decide import decide
 from heterotp_trainer.balancing.prediction import iteration_seconds, pruned_share
-from heterotp_trainer.balancing.strategies.zero import (
-    by_layer,
-    columns_for,
-    fixed,
-    prune,
-    reduction_shares,
-    reference_seconds,
-)
+from heterotp_trainer.balancing.pruning import columns_for, fixed, prune, reduction_shares, reference_seconds
 from heterotp_trainer.plans.costs import Costs
-from heterotp_trainer.plans.grains import blocks, grain_for, grains_of
+from heterotp_trainer.plans.grains import grain_for, grains_of
 from heterotp_trainer.plans.linears import Curve, LinearClass
 from heterotp_trainer.plans.work_plan import WorkPlan
 from heterotp_trainer.plans.work_reduction import WorkReduction
@@ -182,7 +174,7 @@ def test_a_fixed_ratio_holds_from_the_first_iteration_on_whatever_the_speeds():
     policy = BalancingSettings(strategy="ZERO", window=1, zero=Zero(fixed_ratio=0.5, ranks=[2, 1], grain=64))
     plan = decide(history_of(), policy, WorkPlan(), even_costs(4))
     assert plan.reductions == ((1, (WorkReduction(448),)), (2, (WorkReduction(448),)))
-    assert plan.reason == "ZERO: 50% of the columns of ranks 2, 1 pruned, as the policy fixes it"
+    assert plan.reason == "ZERO: 50% of the columns of ranks 2 and 1 pruned, as the policy fixes it"
     assert decide(history_of(*[seen([9.0, 1, 1, 1])] * 2), policy, plan, even_costs(4)) is plan
 
 
@@ -238,54 +230,3 @@ def test_who_needs_no_relief_gets_none():
     at_it, below, without_matmul, no_straggler = 1.0, 0.5, 0.0, 3.0
     observed = seen([at_it, below, without_matmul, no_straggler], fixed=[0.0, 0.0, 3.0, 0.0])
     assert reduction_shares(observed, [0, 1, 2], 1.0).tolist() == [0] * 4
-
-
-# -- layers (PriDiff) -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("candidates", "alpha", "counts"),
-    [
-        ([0.5, 0.5], 0.8, [500, 500]),
-        ([0.1, 0.9], 0.8, [308, 692]),
-        ([0.1, 0.9], 1.0, [357, 643]),
-        ([0.1, 0.9], 0.0, [100, 900]),
-        ([0.0, 1.0], 0.0, [100, 900]),
-        ([0.0, 0.0], 0.0, [500, 500]),
-    ],
-    ids=["equal", "alpha-floor", "alpha-1", "no-floor", "gamma-max", "nothing-unimportant"],
-)
-def test_layers_prune_by_their_unimportant_columns(candidates, alpha, counts):
-    assert by_layer(500, candidates, Zero(alpha=alpha), 1000, 1000, 1) == counts
-
-
-@pytest.mark.parametrize(
-    ("room", "counts"), [(1000, [308, 692]), (600, [400, 600]), (500, [500, 500])], ids=["free", "some", "none-left"]
-)
-def test_a_layer_prunes_no_more_than_does_not_migrate(room, counts):
-    assert by_layer(500, [0.1, 0.9], Zero(), 1000, room, 1) == counts
-
-
-@st.composite
-def layers(draw):
-    grain, count = draw(st.sampled_from([1, 4, 16])), draw(st.integers(1, 8))
-    columns = draw(st.integers(1, 20)) * grain + draw(st.integers(0, grain - 1))
-    zero = Zero(gamma_max=draw(st.floats(0, 1)), alpha=draw(st.floats(0, 1)))
-    most = blocks(zero.gamma_max * columns, grain)
-    asked = draw(st.integers(0, most // grain)) * grain
-    candidates = draw(st.lists(st.floats(0, 1), min_size=count, max_size=count))
-    return asked, candidates, zero, columns, grain, most
-
-
-@given(layers())
-def test_layers_keep_the_sum_the_blocks_the_order_and_gamma_max(drawn):
-    asked, candidates, zero, columns, grain, most = drawn
-    counts = by_layer(asked, candidates, zero, columns, columns, grain)
-    assert sum(counts) == asked * len(candidates)
-    assert all(0 <= count <= most and count % grain == 0 for count in counts)
-    in_order = [count for _, count in sorted(zip(candidates, counts, strict=True))]
-    assert all(a <= b + grain for a, b in itertools.combinations(in_order, 2))
-    ratios = [max(share, zero.alpha * asked / columns) for share in candidates]
-    ideal = [asked * len(ratios) * ratio / math.fsum(ratios) if any(ratios) else asked for ratio in ratios]
-    if max(ideal) <= most:
-        assert all(abs(count - wanted) < grain + 1e-6 for count, wanted in zip(counts, ideal, strict=True))

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 from heterotp_api.policy import Mig, Semi, Zero
+from heterotp_trainer.balancing.migration import Priced, receivers_of
 from heterotp_trainer.balancing.prediction import iteration_seconds, pruned_share
-from heterotp_trainer.balancing.strategies.mig import Priced, receivers_of
-from heterotp_trainer.balancing.strategies.semi import SemiProblem, balanced_beta, least_deletion, semi
-from heterotp_trainer.balancing.strategies.zero import prune, reference_seconds
+from heterotp_trainer.balancing.pruning import prune, reference_seconds
+from heterotp_trainer.balancing.strategies.semi import SemiProblem, balanced_beta, least_deletion, split
 from heterotp_trainer.plans.grains import grain_for
 from heterotp_trainer.plans.linears import Line, Link
 from heterotp_trainer.plans.work_reduction import WorkReduction
@@ -28,7 +28,7 @@ def found(chis, costs=None, limit=UNLIMITED, **fields):
     """Return what the stragglers prune and migrate, as lists of one class."""
     observed = seen(chis)
     stragglers = [rank for rank, chi in enumerate(chis) if chi > 1]
-    plan = semi(costs or even_costs(len(chis)), observed, stragglers, Semi(**fields), limit, 0.0)
+    plan = split(costs or even_costs(len(chis)), observed, stragglers, Semi(**fields), limit, 0.0)
     shown = {rank: plan.reductions[rank][0] for rank in stragglers}
     return [each.pruned for each in shown.values()], [each.migrated for each in shown.values()]
 
@@ -99,7 +99,7 @@ def test_of_all_plans_the_one_that_deletes_least_in_time(count, data):
     else:
         plans = splits_of_one(costs, wanted, slow[0], chosen.zero.grain) if wanted else [{}]
     bounded = [prune(costs, observed, slow, chosen.zero, least, limit)] if limit < 1 else []
-    plan = semi(costs, observed, slow, chosen, limit, 0.25)
+    plan = split(costs, observed, slow, chosen, limit, 0.25)
     share, seconds = best_of(costs, observed, slow, chosen, limit, [*plans, *bounded])
     assert pruned_share(costs, plan.reductions) == pytest.approx(share)
     assert plan.seconds == pytest.approx(seconds)
@@ -123,7 +123,7 @@ def test_of_forty_stragglers_every_x_is_as_good_as_priced(chis, slope, tolerance
     wanted = dict(prune(costs, observed, slow, chosen.zero, least, UNLIMITED))
     bounded = [prune(costs, observed, slow, chosen.zero, least, limit)] if limit < 1 else []
     plans = [*splits_of_several(costs, observed, wanted), *bounded]
-    plan = semi(costs, observed, slow, chosen, limit, 0.25)
+    plan = split(costs, observed, slow, chosen, limit, 0.25)
     share, seconds = best_of(costs, observed, slow, chosen, limit, plans)
     assert (pruned_share(costs, plan.reductions), plan.seconds) == (pytest.approx(share), pytest.approx(seconds))
 
@@ -142,7 +142,7 @@ def test_more_time_is_less_deletion(tolerance, pruned, migrated):
 def test_a_bound_and_a_dear_link_prune_what_the_bound_allows(chis):
     costs, observed = even_costs(8, link=link(slope=1.0)), seen(chis)
     slow = [rank for rank, chi in enumerate(chis) if chi > 1]
-    plan = semi(costs, observed, slow, Semi(), 0.03, 0.0)
+    plan = split(costs, observed, slow, Semi(), 0.03, 0.0)
     assert 0.02 < pruned_share(costs, plan.reductions) <= 0.03  # and nothing migrates
     assert plan.seconds < iteration_seconds(costs, observed, {})
 
@@ -166,7 +166,7 @@ def test_row_parallel_linears_migrate_first():
     one = even_costs(8)
     costs = replace(one, classes=tuple(both), curves=tuple((curve, curve) for (curve,) in one.curves))
     for tolerance in (0.05, 0.1):
-        plan = semi(costs, seen([2.0 * chi for chi in ONE_OF_8]), [0], Semi(time_tolerance=tolerance), UNLIMITED, 0.0)
+        plan = split(costs, seen([2.0 * chi for chi in ONE_OF_8]), [0], Semi(time_tolerance=tolerance), UNLIMITED, 0.0)
         column, row = plan.reductions[0]
         assert row.migrated > 0 and (row.pruned == 0 or column.migrated == 0)
         assert (column.migrated > 0) == (tolerance > 0.0625)

@@ -5,7 +5,7 @@ import pytest
 from heterotp_api.policy import Reshard
 from heterotp_trainer.balancing.decide import decide
 from heterotp_trainer.balancing.history import Observation
-from heterotp_trainer.balancing.strategies.auto import RECENT
+from heterotp_trainer.balancing.move_decision import RECENT
 from heterotp_trainer.plans.linears import Line, Link
 from heterotp_trainer.plans.unit_plan import UnitPlan
 from support.resharding_world import HEADS, UNITS, machine, one, simulation, train
@@ -157,7 +157,7 @@ def test_eviction_is_done_at_once_and_undone():
     run.policy = run.policy.model_copy(update={"reshard": None})
     train(run, one(1.0), 12)
     assert run.plan.ownership.shards == UnitPlan.even(8, HEADS, UNITS)
-    assert "evicts nobody any more" in run.plan.reason
+    assert "evicts no rank any more" in run.plan.reason
 
 
 def test_who_owns_nothing_is_seen_to_recover():
@@ -212,6 +212,15 @@ def test_a_straggler_that_is_well_again_before_its_units_leave_keeps_them():
     assert run.plan.ownership.shards == run.machine.shards
 
 
+def test_stragglers_of_the_first_window_do_not_depend_on_the_unit_of_time():
+    """The first shares are known by relative speeds: half of the ranks being slow is seen in the first full window."""
+    for matmul in (0.1, 0.4, 3.0):
+        run = simulation(machine(matmul=matmul), window=2, max_pruned_share=0.2)
+        while run.plan.ownership.relative:
+            run.step([1.0] * 4 + [2.0] * 4)
+        assert run.plan.stragglers == (4, 5, 6, 7)
+
+
 # -- answers --------------------------------------------------------------------------------------------------
 
 
@@ -242,7 +251,7 @@ def test_who_lacked_the_memory_is_not_asked_again_for_a_while():
     number = run.plan.ownership.proposal.decision_id
     plan = answered(run, *[number] * 6, -number, -number)
     assert plan.ownership.shards == run.machine.shards and plan.ownership.proposal is None
-    assert plan.reason.endswith("ranks 6, 7 lacked memory for it: units stay where they are")
+    assert plan.reason.endswith("ranks 6 and 7 lacked memory for it: units stay where they are")
     run.plan = plan
     draw = np.random.default_rng(0)  # with noise the best shares are never quite the same
     for _ in range(RECENT - 5):

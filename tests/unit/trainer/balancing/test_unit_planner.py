@@ -7,21 +7,19 @@ import numpy as np
 import pytest
 from heterotp_api.policy import Reshard
 from heterotp_trainer.balancing.history import Observation
-from heterotp_trainer.balancing.strategies.reshard import (
+from heterotp_trainer.balancing.prediction import move_seconds
+from heterotp_trainer.balancing.reshard_problem import ReshardProblem, Times, family_times
+from heterotp_trainer.balancing.unit_planner import (
     NEAR,
     PRECISION,
     Impossible,
-    ReshardProblem,
-    Times,
     balanced,
     bounds_of,
-    family_times,
     keeps_limits,
-    move_seconds,
     target,
 )
 from heterotp_trainer.plans.unit_plan import UnitPlan
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.resharding_world import HEADS, UNITS, machine, one
 
@@ -78,6 +76,7 @@ def posed(problem):
 
 
 @given(problems())
+@settings(deadline=None)
 def test_shares_are_the_fastest_whole_ones_that_keep_the_bounds(problem):
     times, total, bounds, current, allowed = posed(problem)
     if not allowed:
@@ -92,6 +91,7 @@ def test_shares_are_the_fastest_whole_ones_that_keep_the_bounds(problem):
 
 
 @given(problems())
+@settings(deadline=None)
 def test_no_other_shares_that_are_as_fast_move_less(problem):
     times, total, bounds, current, allowed = posed(problem)
     if not allowed:

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 from heterotp_api.policy import BalancingSettings
+from heterotp_trainer.balancing.migration import receivers_of
 from heterotp_trainer.balancing.prediction import iteration_seconds, transfer_seconds
-from heterotp_trainer.balancing.strategies.mig import receivers_of
 from heterotp_trainer.plans.arrays import interpolated
 from heterotp_trainer.plans.linears import Curve, Line, Link
 from heterotp_trainer.plans.work_plan import Piece, WorkPlan, pieces

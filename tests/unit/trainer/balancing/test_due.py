@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 from heterotp_api.policy import BalancingSettings, Semi
-from heterotp_trainer.balancing.decide import MOST_REPRICINGS, decide
+from heterotp_trainer.balancing.decide import decide
+from heterotp_trainer.balancing.due import MOST_REPRICINGS
 from heterotp_trainer.plans.linears import Line, Link
 from heterotp_trainer.plans.work_plan import WorkPlan
 from support.balancing_world import even_costs, history_of, seen

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from heterotp_api.policy import BalancingSettings
-from heterotp_trainer.balancing.detection import detect, slowdowns
+from heterotp_trainer.balancing.detection import slowdowns, slower_than_others
 from heterotp_trainer.balancing.history import History, Observation
 from support.balancing_world import history_of, seen
 
@@ -20,7 +20,7 @@ def flags(seconds, window=5, flagged=(), **policy):
     out = []
     for full in seconds:
         history.add(Observation.of(full, nothing, nothing, nothing))
-        flagged = detect(history, settings, flagged)
+        flagged = slower_than_others(history, settings, flagged)
         out.append(flagged)
     return out
 
