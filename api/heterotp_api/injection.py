@@ -5,10 +5,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, StringConstraints
 
 from heterotp_api.base import Metadata, Model, Rule
-from heterotp_api.choices import MOST_SLOWDOWN as MOST_SLOWDOWN
-from heterotp_api.choices import SlowdownMode as SlowdownMode
 from heterotp_api.conditions import CONDITIONS, Condition
 from heterotp_api.policy import LabelSelector, Ranks
+from heterotp_api.slowdown import MOST_SLOWDOWN, SlowdownMode
 
 ObjectName = Annotated[str, StringConstraints(min_length=1, max_length=253)]
 

@@ -12,10 +12,16 @@ from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
 from heterotp_api.base import Metadata, Model, Rule
-from heterotp_api.choices import Strategy as Strategy
 from heterotp_api.conditions import CONDITIONS, Condition
-from heterotp_api.strategies import PRUNING, SELECTIONS, STRATEGIES, Selection, SelectionTraits, strategies_with
-from heterotp_api.strategies import Strategy as Strategy
+from heterotp_api.strategies import (
+    PRUNING,
+    SELECTIONS,
+    STRATEGIES,
+    Selection,
+    SelectionTraits,
+    Strategy,
+    strategies_with,
+)
 
 SET_LIST: JsonDict = {"x-kubernetes-list-type": "set"}  # the API server refuses what stands twice, without a rule
 FIXED_RATIOS = [name for name, traits in SELECTIONS.items() if traits.fixed_ratio is not None]

@@ -6,7 +6,7 @@ from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, get_args
 
-from heterotp_api.policy import Strategy
+from heterotp_api.strategies import Strategy
 from prometheus_client import (
     CollectorRegistry,
     Counter,

@@ -6,8 +6,8 @@ Every sentence is a function from the view to text; the text is empty where the 
 from collections.abc import Sequence
 from typing import get_args
 
-from heterotp_api.choices import Strategy
 from heterotp_api.formatting import listed, ranks_listed
+from heterotp_api.strategies import Strategy
 
 from heterotp_cli.rows import percent, seconds
 from heterotp_cli.verbs.formatting import duration, ratio, seconds_since, times

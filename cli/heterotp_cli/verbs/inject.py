@@ -3,7 +3,7 @@
 from typing import Any, get_args
 
 import click
-from heterotp_api.choices import MOST_SLOWDOWN, SlowdownMode
+from heterotp_api.slowdown import MOST_SLOWDOWN, SlowdownMode
 
 from heterotp_cli.verbs.program import NO_WAIT, Program, finish_change, job_command, option_if, refuse_beside
 

@@ -7,7 +7,8 @@ from functools import cached_property
 
 from heterotp_api import reasons
 from heterotp_api.formatting import listed
-from heterotp_api.injection import MOST_SLOWDOWN, StragglerInjectionSpec
+from heterotp_api.injection import StragglerInjectionSpec
+from heterotp_api.slowdown import MOST_SLOWDOWN
 from heterotp_api.status import MAX_RANKS
 from heterotp_api.trainer_status import TrainerInjection, TrainerRank
 

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from heterotp_api.control import ControlInjection
-from heterotp_api.injection import MOST_SLOWDOWN, Every, Moment, SlowdownMode
+from heterotp_api.injection import Every, Moment
+from heterotp_api.slowdown import MOST_SLOWDOWN, SlowdownMode
 from heterotp_api.trainer_status import InjectionState, TrainerInjection
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from heterotp_api.control import ControlInjection
-from heterotp_api.injection import SlowdownMode
+from heterotp_api.slowdown import SlowdownMode
 
 from heterotp_trainer.boundary.injection_schedule import Age, Ages, Injecting, older, slowdowns
 from heterotp_trainer.devices.device import Device

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 import torch
-from heterotp_api.injection import SlowdownMode
+from heterotp_api.slowdown import SlowdownMode
 
 Shape = tuple[int, int, int]  # m, k, n of [m, k] x [k, n]
 CALIBRATION_CYCLES = 20_000_000
