@@ -18,9 +18,14 @@ EVERY_SECONDS = 600.0
 class CheckpointKeeper:
     """The checkpoints of one attempt; "all ranks" as in Session. Rank 0 alone reads and writes."""
 
-    def __init__(self, environment: RankEnvironment, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        environment: RankEnvironment,
+        group: dist.ProcessGroup | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Make this attempt the directory's owner (all ranks); raises CheckpointError on all ranks together."""
-        self._environment, self._clock = environment, clock
+        self._environment, self._group, self._clock = environment, group, clock
         policy = environment.spec.checkpoint
         self._every_iterations = policy.every_iterations if policy else None
         self._every_seconds = float(policy.every_seconds) if policy else EVERY_SECONDS
@@ -109,16 +114,16 @@ class CheckpointKeeper:
 
     def _from_rank_0(self, act: Callable[[], Any]) -> Any:
         """Return rank 0's result on all ranks, or raise its error on all of them together."""
-        said: list[Any] = [None]
+        result: list[Any] = [None]
         if self._environment.rank == 0:
             try:
-                said = [act()]
+                result = [act()]
             except (files.CheckpointError, OSError) as error:
-                said = [error]
-        dist.broadcast_object_list(said, src=0)
-        if isinstance(said[0], Exception):
-            raise said[0]
-        return said[0]
+                result = [error]
+        dist.broadcast_object_list(result, src=0, group=self._group)
+        if isinstance(result[0], Exception):
+            raise result[0]
+        return result[0]
 
 
 def _newest(root: Path) -> tuple[Path, files.Manifest] | None:

@@ -44,7 +44,7 @@ def _assemble(shard: Tensor, spec: ShardSpec, tp: TPContext) -> Tensor | None:
     local = shard.detach().cpu().contiguous()
     if tp.rank != 0:
         if local.numel():
-            dist.send(local, dst=0)
+            dist.send(local, dst=0, group=tp.control_group)
         return None
     whole = torch.empty(spec.full_shape(shard.shape), dtype=shard.dtype)
     for rank in range(tp.ranks):
@@ -54,7 +54,7 @@ def _assemble(shard: Tensor, spec: ShardSpec, tp: TPContext) -> Tensor | None:
         else:
             part = torch.empty(spec.shape(shard.shape, len(units)), dtype=shard.dtype)
             if part.numel():
-                dist.recv(part, src=rank)
+                dist.recv(part, src=rank, group=tp.control_group)
         whole.index_copy_(spec.dim, spec.rows(units), part)
     return whole
 
@@ -70,7 +70,7 @@ def scatter(
     `read` is given on rank 0 alone. Parameters are filled in place; optimizer state is made anew.
     """
     missing = dict.fromkeys(parameters)
-    while (header := _announce(read)) is not None:
+    while (header := _next_header(read, tp)) is not None:
         name, dtype, shape, whole = header
         kind, _, rest = name.partition("/")
         path, _, key = rest.rpartition("/") if kind == "optimizer" else (rest, "", "")
@@ -102,17 +102,17 @@ def _fill(name: str, parameter: nn.Parameter, value: Tensor) -> None:
 Header = tuple[str, torch.dtype, tuple[int, ...], Tensor | None]
 
 
-def _announce(read: Iterator[tuple[str, Tensor]] | None) -> Header | None:
+def _next_header(read: Iterator[tuple[str, Tensor]] | None, tp: TPContext) -> Header | None:
     """Return the next tensor's name, type and shape on all ranks, the tensor itself on rank 0; None at the end."""
     whole: Tensor | None = None
-    said: list[Any] = [None]
+    header: list[Any] = [None]
     if read is not None:
         item = next(read, None)
         if item is not None:
             whole = item[1]
-            said = [(item[0], whole.dtype, tuple(whole.shape))]
-    dist.broadcast_object_list(said, src=0)
-    return None if said[0] is None else (*said[0], whole)
+            header = [(item[0], whole.dtype, tuple(whole.shape))]
+    dist.broadcast_object_list(header, src=0, group=tp.control_group)
+    return None if header[0] is None else (*header[0], whole)
 
 
 def _distribute(
@@ -121,15 +121,15 @@ def _distribute(
     """Return this rank's part of rank 0's tensor: its units, or all of it where it is not cut."""
     if spec is None:
         value = whole.clone() if whole is not None else torch.empty(shape, dtype=dtype)
-        dist.broadcast(value, src=0)
+        dist.broadcast(value, src=0, group=tp.control_group)
         return value
     if whole is not None:
         for rank in range(1, tp.ranks):
             part = spec.cut(whole, tp.plan.owned(spec.family, rank))
             if part.numel():
-                dist.send(part, dst=rank)
+                dist.send(part, dst=rank, group=tp.control_group)
         return spec.cut(whole, tp.plan.owned(spec.family, 0))
     part = torch.empty(spec.shape(shape, len(tp.owned(spec.family))), dtype=dtype)
     if part.numel():
-        dist.recv(part, src=0)
+        dist.recv(part, src=0, group=tp.control_group)
     return part

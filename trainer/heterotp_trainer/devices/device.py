@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from heterotp_api.job import Device as DeviceSpec
 
-from heterotp_trainer.devices.phase_clock import Clock
+from heterotp_trainer.devices.phase_clock import Clock, CudaPhaseClock, PhaseClock
 from heterotp_trainer.devices.slowdown import Shape, Slowdown
 
 Again = Callable[[float], object]  # runs a part (0..1) of a matrix product once more
@@ -153,6 +153,14 @@ def resolve_device(spec: DeviceSpec, local_rank: int) -> Device:
     return Device(device, f"cuda:{torch.cuda.get_device_name(device)}")
 
 
+def clock_of(device: Device) -> Clock:
+    """Return a phase clock of the kind that the device needs; on CUDA the device becomes torch's current one."""
+    if device.torch_device.type == "cuda":
+        torch.cuda.set_device(device.torch_device)
+        return CudaPhaseClock(lambda: torch.cuda.Event(enable_timing=True))
+    return PhaseClock()
+
+
 def settled(clock: Clock, device: Device) -> dict[str, float]:
     """Return the seconds by phase of the iteration that ends, after the device took its time for the fixed part."""
     seconds = clock.take()
@@ -161,6 +169,16 @@ def settled(clock: Clock, device: Device) -> dict[str, float]:
         for name, rest in clock.take().items():
             seconds[name] += rest
     return seconds
+
+
+def open_device(spec: DeviceSpec, local_rank: int, precision: str, rank: int) -> tuple[Device, str]:
+    """Return the rank's device and why it cannot be used; the gang collects these reasons before any rank ends."""
+    try:
+        device = resolve_device(spec, local_rank)
+        check_precision(device, precision, rank)
+        return device, ""
+    except ValueError as error:
+        return Device(torch.device("cpu"), "none"), str(error)
 
 
 def check_precision(device: Device, precision: str, rank: int) -> None:

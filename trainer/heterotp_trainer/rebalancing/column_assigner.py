@@ -201,7 +201,7 @@ class ColumnAssigner:
             if sender == self.tp.rank:
                 mine = [given.ids.cpu() for k in self._column_groups() for _, given in chosen[k] if given is not None]
                 ids = torch.cat([ids[:0], *mine])  # none where only row-parallel linears migrate
-            dist.broadcast(ids, src=sender)
+            dist.broadcast(ids, src=sender, group=self.tp.control_group)
             told[sender] = ids
         return told
 

@@ -52,7 +52,7 @@ def calibrate_costs(tp: TPContext, classes: Sequence[LinearClass]) -> Costs:
     finally:
         tp.device.slowdown = slowdown
     gathered: list[Any] = [None] * tp.ranks
-    dist.all_gather_object(gathered, mine)
+    dist.all_gather_object(gathered, mine, group=tp.control_group)
     every: list[RankCalibration] = gathered
     return Costs(
         classes=tuple(classes),
@@ -171,7 +171,7 @@ def _together(tp: TPContext, work: Callable[[], object]) -> float:
     """Return the median seconds of a transfer that all ranks begin at the same time."""
     seconds = []
     for _ in range(REPEATS):
-        dist.barrier()
+        dist.barrier(group=tp.control_group)
         seconds.append(_once(tp, work))
     return statistics.median(seconds)
 

@@ -6,8 +6,10 @@ import time
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from heterotp_trainer.devices.device import Device
+from heterotp_trainer.launch.environment import RankEnvironment
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.product import product
@@ -24,6 +26,28 @@ def probe_speed(device: Device, rows: int, width: int, columns: int, dtype: torc
     right = torch.ones(width, columns, dtype=dtype, device=device.torch_device)
     seconds = [_timed(device, left, right) for _ in range(WARM_UP + TIMED)][WARM_UP:]
     return 1 / statistics.median(seconds)
+
+
+def initial_speeds(
+    environment: RankEnvironment,
+    device: Device,
+    group: dist.ProcessGroup,
+    shape: tuple[int, int, int],
+    dtype: torch.dtype,
+) -> list[float] | None:
+    """Return the relative speed of every rank as spec.initialShares asks; None for even shares (all ranks).
+
+    shape: (m, k, n) of the product [m, k] x [k, n] that a probe times on each rank.
+    """
+    how = environment.spec.initial_shares
+    if how == "even" or environment.ranks == 1:
+        return None
+    if how == "declared":
+        groups = environment.spec.worker_groups
+        return [g.relative_speed or 1.0 for g in groups for _ in range(g.pods * g.processes_per_pod)]
+    gathered: list[Any] = [None] * environment.ranks
+    dist.all_gather_object(gathered, probe_speed(device, *shape, dtype), group=group)
+    return quantized(gathered)
 
 
 class PaceProbe:

@@ -55,7 +55,8 @@ class Resharder:
         before, started = self.tp.plan, time.perf_counter()
         self.unit_mover.move(after)
         taken = torch.tensor(time.perf_counter() - started, dtype=torch.float64)
-        dist.all_reduce(taken, op=dist.ReduceOp.MAX)  # the price of the next one must be the same on all ranks
+        # the price of the next move must be the same on all ranks
+        dist.all_reduce(taken, op=dist.ReduceOp.MAX, group=self.tp.control_group)
         nbytes = sum(each.units * costs.unit_move.unit_bytes(each.family) for each in transfers(before, after))
         moved = CompletedMove(float(taken), nbytes)
         return _corrected(costs, before, after, moved.seconds).owned_by(after), moved

@@ -59,7 +59,7 @@ class UnitMover:
                 self._move_layer(layer, after, [journey for journey in journeys if journey.family == layer.family])
             if tp.device.torch_device.type == "cuda":
                 torch.cuda.synchronize(tp.device.torch_device)  # so that what it took is known
-            dist.barrier()
+            dist.barrier(group=tp.control_group)
         tp.plan = after
 
     def _slots(self, layer: Layer) -> list[ShardedState]:
@@ -119,8 +119,8 @@ class UnitMover:
             for peer, message in coming.items()
         }
         works = start(
-            [dist.P2POp(dist.isend, tensor, peer, tp.group) for peer, tensor in sent.items()]
-            + [dist.P2POp(dist.irecv, tensor, peer, tp.group) for peer, tensor in arriving.items()]
+            [dist.P2POp(dist.isend, tensor, peer, group=tp.group) for peer, tensor in sent.items()]
+            + [dist.P2POp(dist.irecv, tensor, peer, group=tp.group) for peer, tensor in arriving.items()]
         )
         for work in works:
             work.wait()

@@ -71,7 +71,7 @@ class ColumnTransport:
         """Begin to send to each; the tensors stay alive until it is done."""
         with phase(self.tp.clock, "wait"):
             kept = {to: tensor.contiguous().to(self._carrier) for to, tensor in parts.items()}
-            works = start([dist.P2POp(dist.isend, t, to, self.tp.group) for to, t in kept.items() if t.numel()])
+            works = start([dist.P2POp(dist.isend, t, to, group=self.tp.group) for to, t in kept.items() if t.numel()])
 
         def finish() -> None:
             self._finish(works, sum(t.nbytes for t in kept.values()), len(kept))
@@ -88,7 +88,9 @@ class ColumnTransport:
     def _receive(self, shapes: dict[int, tuple[int, int]]) -> Callable[[], dict[int, Tensor]]:
         with phase(self.tp.clock, "wait"):
             tensors = {source: self._arriving(shape) for source, shape in shapes.items()}
-            works = start([dist.P2POp(dist.irecv, t, of, self.tp.group) for of, t in tensors.items() if t.numel()])
+            works = start(
+                [dist.P2POp(dist.irecv, t, of, group=self.tp.group) for of, t in tensors.items() if t.numel()]
+            )
 
         def finish() -> dict[int, Tensor]:
             self._finish(works, sum(t.nbytes for t in tensors.values()), len(tensors))

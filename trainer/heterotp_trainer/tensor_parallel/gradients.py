@@ -27,7 +27,7 @@ def clip_gradients(parameters: Iterable[nn.Parameter], limit: float, tp: TPConte
     total = torch.tensor(sharded, dtype=torch.float64)
     if tp.ranks > 1:
         with phase(tp.clock, "wait"):
-            dist.all_reduce(total)
+            dist.all_reduce(total, group=tp.control_group)
     norm = math.sqrt(float(total) + replicated)
     if norm > limit:
         for gradient in gradients:

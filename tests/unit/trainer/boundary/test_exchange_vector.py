@@ -10,8 +10,8 @@ from heterotp_trainer.boundary.exchange import (
     Report,
     checksum,
     comparable,
-    decide,
     hash_number,
+    merge_reports,
 )
 from heterotp_trainer.devices.phase_clock import PHASES
 from hypothesis import given
@@ -41,13 +41,13 @@ def test_a_report_survives_the_vector(iteration, flags, generation, length, meas
     ],
 )
 def test_a_flag_of_any_rank_is_everybodys(flags, stop, checkpoint, evaluate):
-    verdict = decide([Report(7, flag) for flag in flags])
+    verdict = merge_reports([Report(7, flag) for flag in flags])
     assert (verdict.stop, verdict.checkpoint, verdict.evaluate) == (stop, checkpoint, evaluate)
 
 
 def test_only_rank_0_announces_a_document():
-    assert decide([Report(1, document_bytes=10), Report(1)]).document_bytes == 10
-    assert decide([Report(1), Report(1, document_bytes=10)]).document_bytes == 0
+    assert merge_reports([Report(1, document_bytes=10), Report(1)]).document_bytes == 10
+    assert merge_reports([Report(1), Report(1, document_bytes=10)]).document_bytes == 0
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_ranks_compare_only_in_times_of_one_plan(other, good):
 )
 def test_ranks_that_disagree_are_named(odd, words):
     with pytest.raises(MismatchError) as error:
-        decide([Report(3), Report(3), odd])
+        merge_reports([Report(3), Report(3), odd])
     assert words in str(error.value) and "[2]" in str(error.value)
 
 

@@ -59,7 +59,7 @@ class Model:
 @pytest.fixture(autouse=True)
 def _telling_needs_nobody(monkeypatch):
     """Rank 0 alone gives columns away here; the other rank would only listen."""
-    monkeypatch.setattr(torch.distributed, "broadcast", lambda tensor, src: None)
+    monkeypatch.setattr(torch.distributed, "broadcast", lambda tensor, src, group: None)
 
 
 def zero(**fields):

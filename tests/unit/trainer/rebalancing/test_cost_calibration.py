@@ -94,7 +94,7 @@ def merged(monkeypatch):
     """Return merged(*found) -> what the pretest makes of what the ranks found."""
 
     def merge(*found):
-        def gather(gathered, mine):
+        def gather(gathered, mine, group):
             assert mine is found[0]
             gathered[:] = found
 
