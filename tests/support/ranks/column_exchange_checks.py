@@ -71,7 +71,7 @@ def described(linear):
         }
         for each in (cut.migrations if cut else ())
     ]
-    parts = {"pruned": numbers(cut.pruned), "given": numbers(cut.given)} if cut else {"pruned": None, "given": None}
+    parts = {"pruned": numbers(cut.pruned), "given": numbers(cut.migrated)} if cut else {"pruned": None, "given": None}
     return {**parts, "outputs": linear.weight.shape[0], "parallel": linear.parallel, "migrations": migrations}
 
 

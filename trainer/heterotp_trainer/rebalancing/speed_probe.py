@@ -1,7 +1,6 @@
-"""How fast a rank is that has not shown it: before training, and while it has too little work to tell."""
+"""The speed of a rank that its own work does not show: before training, and while it owns too little work."""
 
 import math
-import statistics
 import time
 from typing import Any
 
@@ -11,21 +10,28 @@ import torch.distributed as dist
 from heterotp_trainer.devices.device import Device
 from heterotp_trainer.launch.environment import RankEnvironment
 from heterotp_trainer.plans.costs import Costs
+from heterotp_trainer.rebalancing.timing import median_seconds
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.product import product
 
-WARM_UP, TIMED = 3, 7
+WARM_UP, TIMED = 3, 7  # products of a probe before training
 STEP = 1.05
-CALLS = 3  # of a probe beside training
+CALLS = 3  # timed calls of a probe beside training
 PROBE_EVERY = 5  # boundaries
 
 
 def probe_speed(device: Device, rows: int, width: int, columns: int, dtype: torch.dtype) -> float:
-    """Return products [rows, width] x [width, columns] per second: the median of a few, after warm-up."""
+    """Return products [rows, width] x [width, columns] per second: the median of TIMED, after WARM_UP."""
     left = torch.ones(rows, width, dtype=dtype, device=device.torch_device)
     right = torch.ones(width, columns, dtype=dtype, device=device.torch_device)
-    seconds = [_timed(device, left, right) for _ in range(WARM_UP + TIMED)][WARM_UP:]
-    return 1 / statistics.median(seconds)
+
+    def settled_product() -> None:
+        device.forget_debt()  # else one late product makes the next ones look fast
+        started = time.perf_counter()
+        left @ right
+        device.settle_gemm((rows, width, columns), started)
+
+    return 1 / median_seconds(device, settled_product, TIMED, warm_up=WARM_UP)
 
 
 def initial_speeds(
@@ -53,18 +59,18 @@ def initial_speeds(
 class PaceProbe:
     """Times the smallest call that calibration measured, beside training; on CUDA by events, read boundaries later.
 
-    pace_ratio: how many times as long products take as at calibration; 0 while the rank's own work shows its speed.
+    pace_ratio: seconds of that call over its seconds at calibration; 0 while the rank's own work shows its speed.
     """
 
     def __init__(self, tp: TPContext) -> None:
         self._tp = tp
         self.pace_ratio, self._boundaries = 0.0, 0
         self._shape: tuple[int, int, int] | None = None
-        self._factors: list[torch.Tensor] = []  # x, w, dy of that shape: products alone are timed, as in the pretest
+        self._factors: list[torch.Tensor] = []  # x, w, dy of that shape: only products are timed, as at calibration
         self._pending: tuple[Any, Any] | None = None
 
     def update(self, costs: Costs) -> None:
-        """Probe every PROBE_EVERY boundaries, on a rank that owns too little work to show its speed."""
+        """Probe every PROBE_EVERY boundaries where this rank owns too little work to show its speed."""
         self._boundaries += 1
         if not costs.classes or not costs.idle[self._tp.rank]:
             self.pace_ratio = 0.0
@@ -72,7 +78,7 @@ class PaceProbe:
             self.pace_ratio = self.take(costs) or self.pace_ratio
 
     def take(self, costs: Costs) -> float:
-        """Return how many times as long the call takes as in the pretest; 0 while the device is not through with it."""
+        """Return the call's seconds over those at calibration; 0 where they are unknown, or not measured yet."""
         k = max(range(len(costs.classes)), key=lambda k: max(curves[k].seconds[1] for curves in costs.curves))
         curve, linears = costs.curves[self._tp.rank][k], costs.classes[k]
         shape = linears.rows, int(curve.columns[1]), curve.outputs or linears.outputs[self._tp.rank]
@@ -84,7 +90,7 @@ class PaceProbe:
         if shape != self._shape:
             self._shape, self._factors = shape, self._ones(*shape)
         if self._tp.device.torch_device.type != "cuda":
-            return statistics.median([self._call_seconds() for _ in range(1 + CALLS)][1:])  # caches are cold at first
+            return median_seconds(self._tp.device, self._call, CALLS, warm_up=1)  # caches are cold at first
         seconds = 0.0
         if self._pending is not None and self._pending[1].query():
             seconds, self._pending = self._pending[0].elapsed_time(self._pending[1]) * 1e-3, None
@@ -100,13 +106,8 @@ class PaceProbe:
         shapes = ((rows, columns), (outputs, columns), (rows, outputs))
         return [torch.ones(shape, dtype=self._tp.dtype, device=self._tp.device.torch_device) for shape in shapes]
 
-    def _call_seconds(self) -> float:
-        started = time.perf_counter()
-        self._call()
-        return time.perf_counter() - started
-
     def _call(self) -> None:
-        """Do one forward and backward call's products; an injected slow-down holds, but its own count does not."""
+        """Compute the products of one forward and backward call, slowed as injected; own_seconds stays as it was."""
         tp, device = self._tp, self._tp.device
         own = device.slowdown.own_seconds if device.slowdown is not None else 0.0
         x, w, dy = self._factors
@@ -116,17 +117,7 @@ class PaceProbe:
             device.slowdown.own_seconds = own
 
 
-def _timed(device: Device, left: torch.Tensor, right: torch.Tensor) -> float:
-    device.forget_debt()  # or one late product makes the next ones look fast
-    started = time.perf_counter()
-    left @ right
-    if left.is_cuda:
-        torch.cuda.synchronize(left.device)  # before training: nothing is in flight
-    device.settle_gemm((*left.shape, right.shape[1]), started)
-    return time.perf_counter() - started
-
-
 def quantized(speeds: list[float]) -> list[float]:
-    """Return speeds relative to the fastest in steps of 5 %: noise must not make two equal ranks unequal."""
+    """Return speeds relative to the fastest, rounded to powers of STEP: noise must not make equal ranks unequal."""
     fastest = max(speeds)
     return [STEP ** round(math.log(speed / fastest, STEP)) for speed in speeds]
