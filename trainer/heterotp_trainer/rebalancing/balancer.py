@@ -1,6 +1,6 @@
-"""Balances one rank: hands what was measured to the one decision, and does what it says.
+"""Balances one rank: passes the measurements to the decision, and acts on the plan that it returns.
 
-Everything in here happens at a boundary, on all ranks at the same one, and follows from the exchange alone.
+All of it happens at a boundary, the same one on all ranks, and follows only from the reports of the exchange.
 """
 
 import json
