@@ -5,7 +5,7 @@
 limits    AUTO on 8 emulated ranks, matmul share 0.37 (the paper's ViT-1B) and 0.8, one rank 2, 4, 8 times slower, and
           8, 6, 4, 2 on four: iteration over the fluid limit (FFN stack) or the whole-heads limit (ViT blocks, both
           shown), iterations from onset to balance, iterations until the move is paid back, and how far off
-          heterotp simulate was, which knew the pretest and the times before the onset
+          heterotp simulate was, which knew the calibration and the times before the onset
 plain     AUTO with nobody slow against strategy None, in turns in one gang, real CPU ranks and emulated ones
 remedies  the same straggler under every remedy: evict, shares by an oracle, MIG, SEMI, ZERO, RESHARD, AUTO
 wander    stragglers that move on every 1, 10, 100, 1000 iterations: AUTO against the best fixed strategy (simulated)

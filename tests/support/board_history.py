@@ -32,7 +32,7 @@ class Story:
     slow_rank: int = 5
     chi: float = 4.0
     slow_from: float = 8.0
-    relieved_from: float | None = 16.0
+    balanced_from: float | None = 16.0
     restarted_at: float | None = 3.0
     injected: bool = True
     pace: float = 1.0  # how many times as long as usual everything takes
@@ -41,12 +41,12 @@ class Story:
         """Return whether the rank is slow now."""
         return rank == self.slow_rank and minute >= self.slow_from
 
-    def relieved(self, minute: float) -> bool:
+    def balanced(self, minute: float) -> bool:
         """Return whether the policy is in force now."""
-        return self.relieved_from is not None and minute >= self.relieved_from
+        return self.balanced_from is not None and minute >= self.balanced_from
 
 
-RELIEF = Effect(pruned=0.2, migrated=0.55, columns_out=770, bytes_out=6e6)
+REDUCTION = Effect(pruned=0.2, migrated=0.55, columns_out=770, bytes_out=6e6)
 
 
 class Gang:
@@ -62,12 +62,12 @@ class Gang:
 
     def advance(self, minute: float, now: float) -> None:
         """Live through one scrape interval that ends now."""
-        story, relieved = self._story, self._story.relieved(minute)
-        if relieved and not self._decision_id:
+        story, balanced = self._story, self._story.balanced(minute)
+        if balanced and not self._decision_id:
             self._decide()
         for rank, metrics in enumerate(self._ranks):
             metrics.injected(story.chi if story.injected and story.is_slow(minute, rank) else 1.0)
-            metrics.generation.set(1 + relieved)
+            metrics.generation.set(1 + balanced)
         busy = [self._seconds(minute, rank) for rank in range(story.ranks)]
         whole = max(sum(each.values()) for each in busy) + COMMUNICATION * story.pace
         for _ in range(int(STEP / whole)):
@@ -86,23 +86,23 @@ class Gang:
         self._job.moved(1.2)
         others = story.ranks - 1
         taken = Effect(
-            received=RELIEF.migrated / others, columns_in=RELIEF.columns_out // others, bytes_in=6e6 / others
+            received=REDUCTION.migrated / others, columns_in=REDUCTION.columns_out // others, bytes_in=6e6 / others
         )
         for rank, metrics in enumerate(self._ranks):
-            metrics.balance(RELIEF if rank == story.slow_rank else taken)
+            metrics.balance(REDUCTION if rank == story.slow_rank else taken)
 
     def _work(self, minute: float, rank: int) -> float:
         """Return a rank's work in even shards."""
-        if not self._story.relieved(minute):
+        if not self._story.balanced(minute):
             return 1.0
         if rank == self._story.slow_rank:
-            return 1 - RELIEF.pruned - RELIEF.migrated
-        return 1 + RELIEF.migrated / (self._story.ranks - 1)
+            return 1 - REDUCTION.pruned - REDUCTION.migrated
+        return 1 + REDUCTION.migrated / (self._story.ranks - 1)
 
     def _seconds(self, minute: float, rank: int) -> dict[str, float]:
         slower = self._story.chi if self._story.is_slow(minute, rank) else 1.0
         noise = 1 + 0.02 * ((7 * rank + int(minute * 2)) % 5) / 5
-        migrate = 0.01 if self._story.relieved(minute) else 0.0
+        migrate = 0.01 if self._story.balanced(minute) else 0.0
         matmul = MATMUL * self._work(minute, rank) * slower * noise
         seconds = dict(data=DATA, matmul=matmul, unit=UNIT, fixed=FIXED, migrate=migrate, control=0.001)
         return {name: self._story.pace * spent for name, spent in seconds.items()}
@@ -165,12 +165,12 @@ class OperatorTold:
         """Take a job's status."""
         key = (story.namespace, story.job)
         restarts = int(story.restarted_at is not None and minute >= story.restarted_at)
-        flagged = phase == "Running" and minute >= story.slow_from and not story.relieved(minute)
+        flagged = phase == "Running" and minute >= story.slow_from and not story.balanced(minute)
         status = {
             "phase": phase,
             "attempt": 1 + restarts,
             "restarts": restarts,
-            "balancing": {"strategy": "SEMI" if story.relieved(minute) else "None", "generation": 1},
+            "balancing": {"strategy": "SEMI" if story.balanced(minute) else "None", "generation": 1},
             "ranks": [{"straggler": flagged}],
             "conditions": [{"type": "Restarting", "reason": "Error"}],
         }
@@ -234,7 +234,7 @@ def write(out: TextIO, stories: list[Story], start: int, minutes: int) -> None:
 def main(out: str, jobs: str = "1000", ranks: str = "8") -> int:
     """Write a fleet that ends now; return that time, unix seconds."""
     stories = [
-        Story(f"team-{number % 20}", f"job-{number}", int(ranks), slow_rank=1, slow_from=2, relieved_from=None, pace=10)
+        Story(f"team-{number % 20}", f"job-{number}", int(ranks), slow_rank=1, slow_from=2, balanced_from=None, pace=10)
         for number in range(int(jobs))
     ]
     end = int(time.time()) // STEP * STEP

@@ -10,8 +10,8 @@ from support.prometheus_server import PrometheusServer
 
 START, MINUTES = 1_790_000_010, 30
 WINDOW = Window(START, START + 60 * MINUTES)
-EASED = Story("team-a", "vit", slow_rank=5, chi=4.0, slow_from=8, relieved_from=16)
-LOST = Story("team-a", "lost", ranks=4, slow_rank=1, chi=2.5, relieved_from=None, restarted_at=None, injected=False)
+EASED = Story("team-a", "vit", slow_rank=5, chi=4.0, slow_from=8, balanced_from=16)
+LOST = Story("team-a", "lost", ranks=4, slow_rank=1, chi=2.5, balanced_from=None, restarted_at=None, injected=False)
 BOARDS = {board["uid"]: board for board in boards()}
 CHOSEN = {"heterotp-straggler": {"heterotpjob": "vit"}}
 HEALTHY = {"Alert"}  # nobody evaluates alerts here

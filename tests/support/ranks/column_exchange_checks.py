@@ -1,4 +1,4 @@
-"""One rank of the gang behind test_lineages_told.py: what Lineages sets under plans that migrate, written as it is.
+"""One rank of the gang behind test_columns_exchanged.py: the partitions that the assigner sets under migration.
 
 Called as: column_exchange_checks.py RANK RANKS FOLDER.
 """
@@ -60,7 +60,7 @@ def numbers(columns):
 
 
 def described(linear):
-    """Return one linear's lineage in plain numbers."""
+    """Return one linear's column partition in plain numbers."""
     cut = linear.partition
     migrations = [
         {

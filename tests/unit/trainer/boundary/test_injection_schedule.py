@@ -27,7 +27,7 @@ def chis(injections, count, seconds=1.0, per_epoch=1000, rank=4):
 # -- whom -------------------------------------------------------------------------------------------------
 
 
-def test_without_a_pattern_all_ranks_are_struck():
+def test_without_a_pattern_all_ranks_are_slowed():
     assert (
         target_ranks(injection(), Age(100, 9.0), 7)
         == target_ranks(injection(pattern={"fixed": True}), Age(), 0)
@@ -171,7 +171,7 @@ def test_a_slow_down_ends_with_its_injection():
     assert device.slowdown is None and made.ages == {} and asked(made) == [1.0] * 8
 
 
-def test_a_rank_that_is_not_struck_is_left_alone():
+def test_a_rank_that_is_not_a_target_is_not_slowed():
     made, device = injector(injection(), rank=0)
     made.boundary(1, 0, 1.0)
     assert device.slowdown is None and asked(made)[4] == 2
