@@ -1,4 +1,4 @@
-"""A model and a training loop of one's own on HeteroTP's library: grouped-query attention and a gated FFN.
+"""Your own model and training loop on HeteroTP's library: grouped-query attention and a gated FFN.
 
 The rows of each 8x8 digit are eight tokens. Every line that differs from an ordinary PyTorch script is marked (TP).
 """
@@ -44,7 +44,7 @@ class GroupedAttention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         query, key, value = (part(x).unflatten(-1, (-1, SIZE)).transpose(1, 2) for part in self.parts)
         key, value = (part.repeat_interleave(QUERIES, dim=1) for part in (key, value))
-        mixed = F.scaled_dot_product_attention(query, key, value) if query.shape[1] else query  # (TP) no group is ours
+        mixed = F.scaled_dot_product_attention(query, key, value) if query.shape[1] else query  # (TP) no group here
         return self.proj(mixed.transpose(1, 2).flatten(2))
 
     @property
@@ -57,7 +57,7 @@ class Classifier(nn.Module):
 
     def __init__(self, tp: TPContext) -> None:
         super().__init__()
-        torch.manual_seed(SEED)  # (TP) what is not cut must be the same on all ranks
+        torch.manual_seed(SEED)  # (TP) replicated parameters must be equal on all ranks
         self.embed, self.position = nn.Linear(8, WIDTH), nn.Parameter(0.02 * torch.randn(8, WIDTH))
         self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(3))
         self.attention, self.ffn, self.head = GroupedAttention(tp), GatedFFN(tp), nn.Linear(WIDTH, 10)
@@ -70,12 +70,12 @@ class Classifier(nn.Module):
 
 
 def main(session: Session) -> None:
-    tp = session.shard(heads=GROUPS, ffn=UNITS, width=WIDTH, rows=BATCH * 8)  # (TP) who owns what
+    tp = session.shard(heads=GROUPS, ffn=UNITS, width=WIDTH, rows=BATCH * 8)  # (TP) decides which rank owns which units
     data = load_dataset("digits")
     model = Classifier(tp)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     session.watch(model, optimizer, iterations=ITERATIONS)  # (TP)
-    iteration = session.restore()  # (TP) any number of ranks may have written it
+    iteration = session.restore()  # (TP) also where another number of ranks wrote the checkpoint
     per_epoch = len(data.train_labels) // BATCH
     while iteration < ITERATIONS:
         epoch, start = divmod(iteration, per_epoch)
@@ -83,14 +83,14 @@ def main(session: Session) -> None:
             optimizer.zero_grad()
             loss = F.cross_entropy(model(images), labels)
             loss.backward()
-            session.step()  # (TP) optimizer.step(), after what unlike devices need
+            session.step()  # (TP) optimizer.step(), and what unlike devices need before it
             iteration += 1
             directive = session.boundary(iteration, loss=loss, samples=BATCH, epoch=epoch)  # (TP)
-            if directive.stop:  # (TP) all ranks hear it at the same iteration
+            if directive.stop:  # (TP) at the same iteration on all ranks
                 return session.finish(state="stopped")
             if iteration == ITERATIONS:
                 break
-    model.eval()  # (TP) an evaluation leaves nothing out, whatever the policy
+    model.eval()  # (TP) an evaluation computes all columns, whatever the policy
     with torch.no_grad():
         logits = model(data.test_images)
     loss, right = F.cross_entropy(logits, data.test_labels), (logits.argmax(1) == data.test_labels).float().mean()
@@ -99,4 +99,4 @@ def main(session: Session) -> None:
 
 
 if __name__ == "__main__":
-    run_rank(main)  # (TP) joins the gang, and ends with the exit code that tells why
+    run_rank(main)  # (TP) joins the gang, and exits with the code of its end
