@@ -94,16 +94,15 @@ def rank(model: str, phases: list[dict]) -> None:
 
 
 def facts(session) -> dict:  # type: ignore[no-untyped-def]
-    """Return the state at the end of a phase."""
-    run_status, balancer = session.reporter and session.reporter.run_status, session.balancer
+    """Return what a phase ended with."""
+    run_status, balancer = session.reporter.run_status, session.balancer
+    status = run_status.status()
     return {
-        "costs": [vars(cost) for cost in run_status.costs()] if run_status else [],
-        "moved": [run_status.moves, run_status.moved_seconds] if run_status else [0, 0.0],
-        "deleted": statistics.fmean(each.pruned for each in run_status.effects)
-        if run_status and run_status.effects
-        else 0.0,
+        "costs": [vars(cost) for cost in run_status.costs()],
+        "moved": [status.moves, status.moved_seconds],
+        "deleted": statistics.fmean(each.pruned for each in run_status.effects) if run_status.effects else 0.0,
         "calibration": asdict(balancer.costs),
-        "status": json.loads(run_status.status().model_dump_json(by_alias=True)) if run_status else {},
+        "status": json.loads(status.model_dump_json(by_alias=True)),
         "heads": balancer.tp.plan.counts("heads"),
         "ffn": balancer.tp.plan.counts("ffn"),
         "reason": balancer.plan.reason,

@@ -22,6 +22,7 @@ def rank(rounds: int, repeat: int) -> None:
     """Run one rank in alternating rounds with and without reporting; rank 0 prints the seconds of both."""
     from heterotp import Session
     from heterotp_trainer.devices.phase_clock import NullClock
+    from heterotp_trainer.reporting.null_reporter import NullReporter
     from heterotp_trainer.training.vision import Trainer
 
     session = Session.from_environment()
@@ -30,7 +31,7 @@ def rank(rounds: int, repeat: int) -> None:
     trainer = Trainer(session, training)
     session.watch(trainer.model, trainer.optimizer)
     images, labels = trainer.data.train_images[:64], trainer.data.train_labels[:64]
-    parts = {"on": (session.clock, session.reporter), "off": (NullClock(), None)}
+    parts = {"on": (session.clock, session.reporter), "off": (NullClock(), NullReporter())}
     iteration, seconds = 0, {"on": [], "off": []}
     stop = threading.Event()
     if session.environment.rank == 0:

@@ -19,8 +19,8 @@ class Settings:
     lease_namespace: where the Lease is; the pod's own namespace unless given.
     api_requests_per_second: bound of the operator's own calls, a burst of twice as many is let through.
     injection_lease_seconds: injections are dropped when no poll has reached rank 0 for so long.
-    identity: the name of this process in the Lease; unique per process unless given. With the name of the pod a restarted
-      operator takes its own Lease over at once.
+    identity: the name of this process in the Lease; unique per process unless given. A pod that is restarted under the
+      same name takes its own Lease over at once.
     trainer_image: the image where a template's container gives none.
     metrics_tls_directory: tls.crt and tls.key by which metrics and probes are served; none means plain HTTP.
     """

@@ -1,7 +1,7 @@
 """The library: what a training script imports. torch is imported on first use, not by `import heterotp`.
 
 Session    one rank of a job, from rendezvous to the last checkpoint
-run_rank   runs `main(session)` and ends the process with the exit code that says how it went
+run_rank   runs `main(session)` and ends the process with the exit code of its end
 phase      context manager that books a block's time on one phase of the session's clock
 """
 

@@ -1,4 +1,4 @@
-"""One rank from its start to its exit code, by which the launcher, `heterotp run` and failureRules know how it ended.
+"""One rank from its start to its exit code, which the launcher, `heterotp run` and failureRules act on.
 
 0    trained to the end        75   a victim: a peer died or hangs
 1    failed                    76   a newer attempt owns the checkpoints
@@ -26,9 +26,9 @@ from heterotp_trainer.session import Session
 
 
 def run_rank(main: Callable[[Session], None], *, telemetry: bool = True) -> NoReturn:
-    """Join the gang, call main(session), which ends with session.finish(), and exit with the code that tells how.
+    """Join the gang, call main(session), which ends with session.finish(), and exit with the code of its end.
 
-    A ValueError is bad input: it is said on one line, without a traceback.
+    A ValueError is bad input: its message is printed on one line, without a traceback. telemetry: see Session.
     """
     session: Session | None = None
     try:
@@ -45,7 +45,7 @@ def run_rank(main: Callable[[Session], None], *, telemetry: bool = True) -> NoRe
 
 
 def explain(error: Exception) -> tuple[str, int] | None:
-    """Return message and exit code of an error that needs no traceback, else None."""
+    """Return the message and exit code of an error that needs no traceback, else None."""
     if isinstance(error, OwnerError):
         return str(error), EXIT_CHECKPOINT_OWNER
     if isinstance(error, (MismatchError, WriteError)):
@@ -59,7 +59,7 @@ def explain(error: Exception) -> tuple[str, int] | None:
 
 
 def _leave(session: Session | None, message: str, code: int) -> NoReturn:
-    """Say why on one line, show it in the status, and leave without waiting for anybody."""
+    """Print the reason on one line, show it in the status, and exit without waiting for other ranks."""
     print(f"error: {message}", file=sys.stderr, flush=True)
     if session is not None:
         session.fail(message)

@@ -1,4 +1,4 @@
-"""One rank of the gang behind test_lineages_told.py: what Lineages sets under plans that migrate, written as it is.
+"""One rank of the gang behind test_columns_exchanged.py: the partitions that the assigner sets under migration.
 
 Called as: column_exchange_checks.py RANK RANKS FOLDER.
 """
@@ -60,7 +60,7 @@ def numbers(columns):
 
 
 def described(linear):
-    """Return one linear's lineage in plain numbers."""
+    """Return one linear's column partition in plain numbers."""
     cut = linear.partition
     migrations = [
         {
@@ -71,7 +71,7 @@ def described(linear):
         }
         for each in (cut.migrations if cut else ())
     ]
-    parts = {"pruned": numbers(cut.pruned), "given": numbers(cut.given)} if cut else {"pruned": None, "given": None}
+    parts = {"pruned": numbers(cut.pruned), "given": numbers(cut.migrated)} if cut else {"pruned": None, "given": None}
     return {**parts, "outputs": linear.weight.shape[0], "parallel": linear.parallel, "migrations": migrations}
 
 

@@ -141,7 +141,7 @@ def check_pruned(parallel: str, how: str, draw: int, group, rank: int, ranks: in
 
 
 def check_bit_equal(parallel: str, group, rank: int, ranks: int) -> dict[str, float]:
-    """Compare gamma = 0 through Lineages with the plain layer: 0.0 where every bit is the same."""
+    """Compare gamma = 0 through the column assigner with the plain layer: 0.0 where every bit is the same."""
     dense = Dense(parallel, ranks, 0)
     results = []
     for balanced in (False, True):
@@ -227,7 +227,7 @@ def ten_steps(plan: WorkPlan | None, policy: BalancingSettings, group, rank: int
 
 
 def check_ten_steps(primitive: str, senders: tuple[int, ...], group, rank: int, ranks: int) -> dict[str, float]:
-    """Compare ten steps under migration, by way of Lineages, with ten steps without."""
+    """Compare ten steps under migration, by way of the column assigner, with ten steps without."""
     counts = plan_of(ranks).counts
     size = WIDTH // HEADS
     reductions = []

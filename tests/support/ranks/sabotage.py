@@ -10,16 +10,14 @@ import torch
 from heterotp import run_rank
 from heterotp_api.names import Env
 from heterotp_trainer import session as sessions
-from heterotp_trainer.boundary import exchange
+from heterotp_trainer.boundary import control_channel, exchange
 from heterotp_trainer.checkpoint import files
 from heterotp_trainer.devices import device as devices
 from heterotp_trainer.plans.work_reduction import WorkReduction
 from heterotp_trainer.rebalancing import balancer
 from heterotp_trainer.rebalancing import column_assigner as assigner
-from heterotp_trainer.resharding import memory
-from heterotp_trainer.resharding import resharder as resharder
+from heterotp_trainer.resharding import memory, resharder, unit_mover
 from heterotp_trainer.resharding import sharded_state as sharded_states
-from heterotp_trainer.resharding import unit_mover as unit_mover
 from heterotp_trainer.tensor_parallel import column_transport as transports
 from heterotp_trainer.tensor_parallel import gradients, resized
 from heterotp_trainer.tensor_parallel.unit_spec import shard_spec
@@ -28,6 +26,7 @@ from heterotp_trainer.training import vision as train
 WHAT, RANK = sys.argv[1], int(os.environ[Env.RANK])
 LAST = int(os.environ[Env.WORLD_SIZE]) - 1 == RANK
 NUDGED_AT = 20
+SILENT = "says what holds, without telemetry"
 
 
 def nudge_a_replica():
@@ -95,7 +94,7 @@ PLACES = {  # where a rank may die
     "exchange": (exchange.BoundaryExchange, "post"),
     "calibration": (balancer, "calibrate_costs"),
     "columns": (assigner.ColumnAssigner, "apply"),
-    "document": (sessions.Session, "_spread"),
+    "document": (control_channel.ControlChannel, "receive"),
     "reserve": (memory, "reserve"),
     "move a layer": (unit_mover.UnitMover, "_move_layer"),
     "send units": (unit_mover, "_packed"),
@@ -108,8 +107,8 @@ EARLY = ("calibration", "columns", "document")  # these happen in the first iter
 
 def die_in(place):
     """Kill this rank the first time that it comes by there, in what happens every iteration not in the first few."""
-    resharder, name = PLACES[place]
-    original = getattr(resharder, name)
+    module, name = PLACES[place]
+    original = getattr(module, name)
     begun = [place in EARLY]
 
     def boundary(self, iteration, *arguments, _boundary=sessions.Session.boundary, **options):
@@ -122,7 +121,7 @@ def die_in(place):
         return original(*arguments, **options)
 
     sessions.Session.boundary = boundary
-    setattr(resharder, name, dying)
+    setattr(module, name, dying)
 
 
 OTHERWISE = {  # what of a plan a rank may see otherwise
@@ -153,7 +152,7 @@ def say_what_holds():
     def boundary(self, iteration, *arguments, _boundary=sessions.Session.boundary, **options):
         directive = _boundary(self, iteration, *arguments, **options)
         holds = {
-            "generation": self.document.generation if self.document is not None else 0,
+            "generation": self.control.generation,
             "plan": self.balancer.plan.decision_id,
             "hash": self.balancer.plan.hash,
             "asked": [chi for chi, _ in self._injector.now.asked],
@@ -191,10 +190,10 @@ def sabotage():
 def watch_decisions():
     if WHAT.startswith("decides otherwise: ") and RANK == 1:
         decide_otherwise(OTHERWISE[WHAT.removeprefix("decides otherwise: ")])
-    if WHAT == "says what holds":
+    if WHAT in ("says what holds", SILENT):
         say_what_holds()
 
 
 sabotage()
 watch_decisions()
-run_rank(report_gradients if WHAT == "gradients" else train.main)
+run_rank(report_gradients if WHAT == "gradients" else train.main, telemetry=WHAT != SILENT)

@@ -1,12 +1,18 @@
-"""What a session refuses of a model."""
+"""What a session refuses: a model with dropout, and calls in the wrong order."""
+
+import signal
 
 import pytest
 import torch
+import torch.distributed as dist
 from heterotp_trainer.devices.device import Device
 from heterotp_trainer.devices.phase_clock import NullClock
+from heterotp_trainer.launch.environment import read_environment
+from heterotp_trainer.model.checks import refuse_dropout
 from heterotp_trainer.plans.unit_plan import UnitPlan
-from heterotp_trainer.session import refuse_dropout
+from heterotp_trainer.session import Session
 from heterotp_trainer.tensor_parallel.context import TPContext
+from support.launched import free_port
 from torch import nn
 
 WIDTH, UNITS, RANKS = 8, 48, 3
@@ -31,3 +37,35 @@ def test_dropout_that_drops_nothing_or_on_a_single_rank_is_allowed():
     alone = TPContext(None, 0, 1, Device(torch.device("cpu"), "cpu"), NullClock(), UnitPlan.even(1, 1, 4))
     for layer, tp in ((nn.Dropout(0.0), context()), (nn.Dropout(0.5), alone)):
         assert refuse_dropout(nn.Sequential(layer), tp) is None
+
+
+@pytest.fixture
+def session():
+    """A session of one rank that has not watched a model yet."""
+    before = signal.getsignal(signal.SIGTERM)
+    environment = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_PORT": str(free_port())}
+    yield Session(read_environment(environment))
+    signal.signal(signal.SIGTERM, before)
+    dist.destroy_process_group()
+
+
+CALLS = {
+    "boundary": lambda session: session.boundary(1),
+    "step": lambda session: session.step(),
+    "save": lambda session: session.save(),
+    "restore": lambda session: session.restore(),
+    "balancer": lambda session: session.balancer,
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_what_needs_a_model_names_the_call_that_is_missing(session, call):
+    with pytest.raises(ValueError, match=r"^session: call session\.watch\(model, optimizer\) first"):
+        call(session)
+
+
+def test_what_needs_shares_names_the_call_that_is_missing(session):
+    with pytest.raises(ValueError, match=r"^session: call session\.shard\("):
+        session.watch(nn.Linear(2, 2), None)
+    session.evaluated(1.0, 0.5, epoch=1)  # shows nothing yet
+    session.fail("early")

@@ -1,21 +1,25 @@
-"""The control document, watched by a thread on rank 0: the last good one stays in force."""
+"""The control documents of a run: rank 0 watches the file, all ranks apply a new document at the same boundary."""
 
 import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
+import torch.distributed as dist
 from heterotp_api.control import SCHEMA_VERSION, ControlDocument
 from heterotp_api.load import first_error
 from heterotp_api.names import CONTROL_FILE
 from heterotp_api.policy import beyond, policy_problem
 from pydantic import ValidationError
 
-POLL_SECONDS = 0.25  # an edit shall be in force within a second
+from heterotp_trainer.boundary.lease import Lease
+
+POLL_SECONDS = 0.25  # an edit must be in force within a second
 
 
 class ControlError(ValueError):
-    """A document that cannot be used; `reason` is one word for a metric's label."""
+    """A document that cannot be used; `reason` is one word, the value of a metric's label."""
 
     def __init__(self, reason: str, message: str) -> None:
         self.reason = reason
@@ -23,10 +27,10 @@ class ControlError(ValueError):
 
 
 def parse_document(text: str) -> ControlDocument:
-    """Return the document; raise ControlError: malformed, newer or invalid."""
+    """Return the document; raise ControlError with reason malformed, newer or invalid."""
     try:
         body = json.loads(text)
-    except (ValueError, RecursionError) as error:  # also a number of thousands of digits, or nesting without end
+    except (ValueError, RecursionError) as error:  # ValueError: also a number of thousands of digits
         raise ControlError("malformed", f"{CONTROL_FILE}: is not JSON: {error}") from None
     if not isinstance(body, dict):
         raise ControlError("malformed", f"{CONTROL_FILE}: must be an object, not {type(body).__name__}")
@@ -43,7 +47,7 @@ def parse_document(text: str) -> ControlDocument:
 
 
 def check_ranks(document: ControlDocument, ranks: int) -> None:
-    """Raise ControlError naming the field where a document names ranks that a gang of so many does not have."""
+    """Raise ControlError naming the field where a document names a rank that a gang of `ranks` ranks lacks."""
     problem = policy_problem(document.balancing, ranks)
     if problem is not None:
         raise ControlError("invalid", f"{CONTROL_FILE}: balancing.{problem}")
@@ -54,7 +58,7 @@ def check_ranks(document: ControlDocument, ranks: int) -> None:
 
 
 class ControlFile:
-    """The newest good document of a directory, and what was wrong with the newest bad one."""
+    """The newest valid document of a directory, and the error of the newest file where that one is not valid."""
 
     def __init__(
         self, directory: Path, ranks: int, on_error: Callable[[ControlError], None] = lambda error: None
@@ -66,7 +70,7 @@ class ControlFile:
         self.error = ""
 
     def check(self) -> None:
-        """Read the file if it changed; a mounted ConfigMap changes by a swapped symbolic link, so follow it."""
+        """Read the file if it changed; links are followed: a mounted ConfigMap changes by a swapped symbolic link."""
         try:
             stat = self._path.stat()
             signature = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
@@ -74,7 +78,7 @@ class ControlFile:
                 return
             raw = self._path.read_bytes()
         except OSError:
-            return  # absent, or swapped this very moment: the next check sees it
+            return  # absent, or being swapped at this moment: the next check reads it
         self._seen = signature
         self._take(raw)
 
@@ -93,6 +97,76 @@ class ControlFile:
         self.document, self.error = document, ""
 
     def watch(self, stop: threading.Event) -> None:
-        """Check four times a second until told to stop."""
+        """Check the file every POLL_SECONDS until `stop` is set."""
         while not stop.wait(POLL_SECONDS):
             self.check()
+
+
+class ControlChannel:
+    """One rank's end of the path that brings control documents from rank 0's file to all ranks.
+
+    `announcement` enters rank 0's report of a boundary; at the next boundary all ranks call `receive`.
+    """
+
+    def __init__(
+        self,
+        directory: Path | None,
+        ranks: int,
+        group: dist.ProcessGroup | None,
+        on_error: Callable[[ControlError], None] = lambda error: None,
+    ) -> None:
+        """directory: where rank 0 reads the file; None on other ranks, or where there is no control directory."""
+        self.document: ControlDocument | None = None  # in force, the same on all ranks
+        self.lease = Lease()
+        self._group = group
+        self._file = ControlFile(directory, ranks, on_error) if directory is not None else None
+        self._outgoing = b""  # rank 0: the announced document, until it is broadcast
+        self._stop = threading.Event()
+
+    def start(self) -> None:
+        """Read the file, then watch it from a thread; does nothing without a directory."""
+        if self._file is not None:
+            self._file.check()
+            threading.Thread(target=self._file.watch, args=(self._stop,), name="control-file", daemon=True).start()
+
+    def stop(self) -> None:
+        """Stop watching the file."""
+        self._stop.set()
+
+    @property
+    def generation(self) -> int:
+        """Generation of the document in force; 0 before the first."""
+        return self.document.generation if self.document is not None else 0
+
+    @property
+    def newest_generation(self) -> int:
+        """Generation of the newest valid document of the file, which need not be in force yet; 0 without one."""
+        document = self._file.document if self._file is not None else None
+        return document.generation if document is not None else 0
+
+    @property
+    def error(self) -> str:
+        """Why the newest file was refused; empty where it was not."""
+        return self._file.error if self._file is not None else ""
+
+    def lease_is_over(self) -> bool:
+        """Return whether the lease of the document in force has run out; False where it has none."""
+        return self.lease.is_over(self.document.lease_seconds if self.document is not None else None)
+
+    def announcement(self) -> tuple[int, int]:
+        """Return the newest generation and, where that document is not yet in force, its length in bytes, else 0."""
+        document = self._file.document if self._file is not None else None
+        if document is None or self._outgoing or document == self.document:
+            return (document.generation if document is not None else 0), 0
+        self._outgoing = document.model_dump_json(by_alias=True, exclude_none=True).encode()
+        return document.generation, len(self._outgoing)
+
+    def receive(self, length: int) -> ControlDocument:
+        """Return the announced document of `length` bytes, from now on in force (all ranks); renew its lease."""
+        data = torch.frombuffer(bytearray(self._outgoing), dtype=torch.uint8) if self._outgoing else None
+        buffer = data if data is not None else torch.empty(length, dtype=torch.uint8)
+        dist.broadcast(buffer, src=0, group=self._group)
+        self._outgoing = b""
+        self.document = parse_document(buffer.numpy().tobytes().decode())
+        self.lease.renew()
+        return self.document

@@ -1,9 +1,9 @@
-"""The boundary exchange: the one path by which a rank's wish or fact leads all ranks into a collective.
+"""The boundary exchange: the one path by which a rank's request or measurement leads all ranks into a collective.
 
-At the boundary after iteration k every rank posts one small vector to an asynchronous all-gather on a gloo
-group of its own; its result is consumed at the boundary after k + 1, so it never waits on the critical path.
-Whatever all ranks must do together (stop, checkpoint, evaluate, read a new control document) is decided from
-the consumed vectors by one pure function, and so at the same iteration everywhere.
+At the boundary after iteration k every rank posts one small vector to an asynchronous all-gather on a gloo group that
+serves nothing else; the result is read at the boundary after k + 1, so that no rank waits for it. What all ranks must
+do together (stop, checkpoint, evaluate, receive a control document) follows from these vectors by one pure function,
+`merge_reports`, and so happens at the same iteration on every rank.
 """
 
 import struct
@@ -28,22 +28,22 @@ class MismatchError(RuntimeError):
 
 @dataclass(frozen=True)
 class Report:
-    """What one rank says at one boundary; seconds are of the iteration that just ended."""
+    """What one rank reports at one boundary; seconds are of the iteration that just ended."""
 
     iteration: int
     flags: int = 0
-    generation: int = 0  # rank 0: newest control document
-    document_bytes: int = 0  # rank 0: its length when it is new, else 0
-    measured: int = 1  # 0: warm-up, or the iteration held a checkpoint, an evaluation or a new plan
-    applied: int = 0  # generation of the document that held in this iteration
-    decision_id: int = 0  # number of the plan that held in this iteration
-    ready: int = 0  # number of the proposal that memory is reserved for; negative: there is not enough
-    full: float = 0.0  # matmul seconds as they would be with nothing taken from the rank
-    unslowed: float = 0.0  # matmul seconds as they would be without the slow-down injected; 0: there is none
-    attention: float = 0.0  # the part of the unit seconds that is attention's
-    pace_ratio: float = 0.0  # how many times as long a product takes as in the pretest; 0: the rank's own work tells
+    generation: int = 0  # rank 0: of the newest control document
+    document_bytes: int = 0  # rank 0: length of that document where it is new, else 0
+    measured: int = 1  # 0: warm-up, or the iteration contained a checkpoint, an evaluation or a new plan
+    applied: int = 0  # generation of the document in force in this iteration
+    decision_id: int = 0  # of the plan in force in this iteration
+    ready: int = 0  # decision_id of the proposal that memory is reserved for; negative: there is not enough memory
+    full: float = 0.0  # matmul seconds with nothing taken from the rank (estimated)
+    unslowed: float = 0.0  # matmul seconds without the injected slow-down (estimated); 0: there is none
+    attention: float = 0.0  # the part of the unit seconds that belongs to attention
+    pace_ratio: float = 0.0  # seconds of a product over its seconds at calibration; 0: not probed
     plan: int = 0  # 64-bit hash
-    replicas: int = 0  # 64-bit checksum of the replicated parameters; 0: not taken this time
+    replicas: int = 0  # 63-bit checksum of the replicated parameters; 0: not computed at this boundary
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
 
     def pack(self) -> torch.Tensor:
@@ -67,8 +67,14 @@ assert {f.name for f in fields(Report)} == {*_NUMBERS, *_SECONDS, *_HASHES, "sec
 
 
 def comparable(reports: Sequence[Report]) -> bool:
-    """Return whether all ranks' seconds are of a whole iteration under one plan: a device may report late."""
+    """Return whether all ranks report a whole iteration under the same plan; a device may report times late."""
     return all(report.measured and report.decision_id == reports[0].decision_id for report in reports)
+
+
+def flags_of(*, stop: bool, checkpoint: bool, evaluate: bool, lease_over: bool) -> int:
+    """Return the requests of one rank as the bits of Report.flags."""
+    bits = ((stop, STOP), (checkpoint, CHECKPOINT), (evaluate, EVALUATE), (lease_over, LEASE_OVER))
+    return sum(bit for asked, bit in bits if asked)
 
 
 @dataclass(frozen=True)
@@ -82,8 +88,8 @@ class GangAction:
     document_bytes: int = 0
 
 
-def decide(reports: Sequence[Report]) -> GangAction:
-    """Return what the ranks' reports ask for; raise MismatchError naming ranks that disagree."""
+def merge_reports(reports: Sequence[Report]) -> GangAction:
+    """Return what all ranks do, by any rank's flags; raise MismatchError naming ranks that disagree with rank 0."""
     for name in ("iteration", *_HASHES):
         _must_agree(name, [getattr(report, name) for report in reports])
     flags = 0
@@ -107,14 +113,20 @@ def _must_agree(name: str, values: Sequence[int]) -> None:
 
 
 class BoundaryExchange:
-    """Posts and consumes the ranks' reports."""
+    """Posts this rank's report and collects those of all ranks, one boundary later.
+
+    | call    | a rank holds            | afterwards, at the next boundary |
+    |---------|-------------------------|----------------------------------|
+    | post    | its own report, [WIDTH] | -                                |
+    | collect | -                       | all ranks' reports, in order     |
+    """
 
     def __init__(self, group: dist.ProcessGroup, ranks: int) -> None:
         self._group, self._ranks = group, ranks
         self._pending: tuple[dist.Work, list[torch.Tensor]] | None = None
 
     def collect(self) -> tuple[Report, ...] | None:
-        """Return all ranks' reports of the boundary before; None at the first."""
+        """Return all ranks' reports of the previous boundary; None at the first."""
         if self._pending is None:
             return None
         work, vectors = self._pending
@@ -123,7 +135,7 @@ class BoundaryExchange:
         return tuple(Report.unpack(vector) for vector in vectors)
 
     def post(self, report: Report) -> None:
-        """Send this rank's report on its way."""
+        """Start the all-gather of this rank's report."""
         vectors = [torch.empty(WIDTH, dtype=torch.float64) for _ in range(self._ranks)]
         work = dist.all_gather(vectors, report.pack(), group=self._group, async_op=True)
         assert work is not None
@@ -131,7 +143,7 @@ class BoundaryExchange:
 
 
 def checksum(tensors: Sequence[torch.Tensor]) -> int:
-    """Return 63 bits that depend on every byte of the tensors, never 0; equal tensors, equal checksum."""
+    """Return a 63-bit checksum of every byte of the tensors, never 0."""
     total = 0
     for tensor in tensors:
         words = tensor.detach().reshape(-1).view(torch.uint8).to(torch.int64)

@@ -1,7 +1,7 @@
-"""Which slow-down each rank has at a given moment: a pure function of the injections and their ages.
+"""The slow-down of each rank at a given moment: a pure function of the injections and their ages.
 
-Moments: an iteration is the run's own number; seconds and periods count from when an injection took effect,
-without the time that it was paused, and go on after a restart.
+A moment given as an iteration is the run's iteration number. Seconds and periods count from the iteration in which the
+injection took effect, without the time in which it was paused, and continue after a restart.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ Ages = Mapping[str, Age]
 
 
 def older(ages: Ages, injections: Sequence[ControlInjection], seconds: float) -> dict[str, Age]:
-    """Return the ages after one more iteration of so many seconds; injections that are gone are forgotten."""
+    """Return the ages after one more iteration of `seconds`; removed injections lose their age."""
     grown = {}
     for each in injections:
         age = ages.get(each.uid, Age())
@@ -37,16 +37,16 @@ def older(ages: Ages, injections: Sequence[ControlInjection], seconds: float) ->
 def slowdowns(
     injections: Sequence[ControlInjection], ages: Ages, iteration: int, epoch: int, ranks: int
 ) -> list[tuple[float, SlowdownMode | None]]:
-    """Return, per rank, chi in iteration `iteration`, the product of all that hold for it, and how to do it.
+    """Return, per rank, chi in iteration `iteration` (the product over all active injections) and the mode.
 
-    A product is at most MOST_SLOWDOWN: more would be a rank that hangs. The mode is that of the first that holds;
-    None: by device.
+    A product is at most MOST_SLOWDOWN: with more the rank would appear to hang. The mode is that of the first active
+    injection; None: chosen by device.
     """
     found: list[tuple[float, SlowdownMode | None]] = [(1.0, None)] * ranks
     for each in injections:
         age = ages.get(each.uid, Age())
         if is_active(each, age, iteration):
-            for rank in struck(each, age, epoch):
+            for rank in target_ranks(each, age, epoch):
                 chi, mode = found[rank]
                 found[rank] = (min(MOST_SLOWDOWN, chi * each.slowdown), mode if chi > 1 else each.mode)
     return found
@@ -54,7 +54,7 @@ def slowdowns(
 
 @dataclass(frozen=True)
 class Injecting:
-    """The injections of one iteration and what they ask of each rank; lapsed: their lease is over, none holds."""
+    """The injections of one iteration and each rank's (chi, mode); lapsed: the lease is over, none is active."""
 
     asked: tuple[tuple[float, SlowdownMode | None], ...] = ()
     injections: Sequence[ControlInjection] = ()
@@ -64,18 +64,18 @@ class Injecting:
     lapsed: bool = False
 
     def states(self) -> tuple[TrainerInjection, ...]:
-        """Return what each injection does in this iteration."""
+        """Return the state of each injection in this iteration."""
         return tuple(self._state(each) for each in self.injections)
 
     def _state(self, each: ControlInjection) -> TrainerInjection:
         age = self.ages.get(each.uid, Age())
         state = "lapsed" if self.lapsed else state_of(each, age, self.iteration)
-        ranks = struck(each, age, self.epoch) if state == "active" else ()
+        ranks = target_ranks(each, age, self.epoch) if state == "active" else ()
         return TrainerInjection(uid=each.uid, state=state, ranks=ranks, seconds=age.seconds)
 
 
 def state_of(injection: ControlInjection, age: Age, iteration: int) -> InjectionState:
-    """Return whether an injection waits for its start, holds, is paused or is over."""
+    """Return whether an injection waits for its start, is active, is paused or has finished."""
     if injection.stop is not None and _reached(injection.stop, age, iteration):
         return "finished"
     if injection.paused:
@@ -84,7 +84,7 @@ def state_of(injection: ControlInjection, age: Age, iteration: int) -> Injection
 
 
 def is_active(injection: ControlInjection, age: Age, iteration: int) -> bool:
-    """Return whether an injection holds in this iteration: from start on, until before stop."""
+    """Return whether an injection is active in this iteration: from `start` on, until before `stop`."""
     if injection.paused:
         return False
     started = injection.start is None or _reached(injection.start, age, iteration)
@@ -98,8 +98,8 @@ def _reached(moment: Moment, age: Age, iteration: int) -> bool:
     return age.seconds >= (moment.seconds or 0.0)
 
 
-def struck(injection: ControlInjection, age: Age, epoch: int) -> tuple[int, ...]:
-    """Return the ranks that it strikes now: all of them, or the one whose turn it is."""
+def target_ranks(injection: ControlInjection, age: Age, epoch: int) -> tuple[int, ...]:
+    """Return the ranks that the injection slows now: all of its ranks or, by its pattern, one of them."""
     ranks, pattern = tuple(injection.ranks), injection.pattern
     if pattern.round_robin is not None:
         return (ranks[_period(pattern.round_robin.every, age, epoch) % len(ranks)],)

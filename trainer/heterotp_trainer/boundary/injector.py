@@ -1,4 +1,4 @@
-"""Slows this rank's device as the control document's injections say."""
+"""Slows this rank's device as the injections of the control document ask."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,27 +12,27 @@ from heterotp_trainer.devices.slowdown import make_slowdown
 
 
 class Injector:
-    """One rank's part in injections; `now` is what holds in the coming iteration, on all ranks."""
+    """One rank's part in injections; `now` is what holds in the coming iteration, the same on all ranks."""
 
     def __init__(self, device: Device, rank: int, ranks: int) -> None:
         self._device, self._rank = device, rank
-        self.injections: Sequence[ControlInjection] | None = None  # before the first document nothing ages or ends
-        self.lapsed = False  # their lease is over: none holds and none ages, until it is renewed
+        self.injections: Sequence[ControlInjection] | None = None  # None: before the first document nothing ages
+        self.lapsed = False  # the lease is over: no injection holds or ages until it is renewed
         self.ages: Ages = {}
         self._nothing: tuple[tuple[float, SlowdownMode | None], ...] = ((1.0, None),) * ranks
         self._made: tuple[float, SlowdownMode | None] = (1.0, None)  # what the device's slow-down was made for
         self.now = Injecting(self._nothing)
 
     def state(self) -> dict[str, Any]:
-        """Return how long each injection has been in effect, JSON-ready."""
+        """Return how long each injection has been in effect, JSON-ready: uid -> [iterations, seconds]."""
         return {uid: [age.iterations, age.seconds] for uid, age in self.ages.items()}
 
     def resume(self, state: Mapping[str, Any]) -> None:
-        """Take what `state` returned in an earlier attempt."""
+        """Restore what `state` returned in an earlier attempt."""
         self.ages = {uid: Age(iterations, seconds) for uid, (iterations, seconds) in state.items()}
 
     def boundary(self, iteration: int, epoch: int, seconds: float) -> None:
-        """Set the slow-down of iteration `iteration`; seconds: rank 0's of the last iteration that is known of."""
+        """Set the slow-down of iteration `iteration`; seconds: of the newest reported iteration, on rank 0."""
         if self.injections is None or not (self.injections or self.ages):
             return
         asked, ages = self._nothing, self.ages
@@ -43,18 +43,18 @@ class Injector:
         self._set(*asked[self._rank])
 
     def _set(self, chi: float, mode: SlowdownMode | None) -> None:
-        """Slow the device by chi; one that stays the same keeps its object, and a refusal is said once."""
+        """Slow the device by chi; an unchanged slow-down keeps its object, a refusal is printed once."""
         if (chi, mode) == self._made:
             return
         self._made = (chi, mode)
         try:
             self._device.slowdown = make_slowdown(chi, mode, self._device.kind) if chi > 1 else None
-        except ValueError as error:  # the status of the injection says so, too
+        except ValueError as error:  # the status of the injection shows it, too
             self._device.slowdown = None
             print(f"injection refused on rank {self._rank}: {error}", flush=True)
 
     def unslowed(self) -> float:
-        """Return what products would have taken without the slow-down since it was last asked; 0: there is none."""
+        """Return the seconds that products since the last call take without the slow-down; 0: there is none."""
         now = self._device.slowdown
         if now is None:
             return 0.0

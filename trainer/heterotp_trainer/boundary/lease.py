@@ -1,20 +1,20 @@
-"""The lease of injections: they hold only while somebody is there who could take them back."""
+"""The lease of injections: they hold only while an operator polls the job, since only it can take them back."""
 
 import time
 from collections.abc import Callable
 
 
 class Lease:
-    """Counted on rank 0's own monotonic clock, so that no other clock matters; renewed from the server's thread."""
+    """Seconds since the last renewal, by rank 0's own monotonic clock; the status server's thread renews it."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._renewed = now()
 
     def renew(self) -> None:
-        """Begin to count anew: the operator has just been heard."""
+        """Start the count anew."""
         self._renewed = self._now()
 
     def is_over(self, seconds: float | None) -> bool:
-        """Return whether it was not renewed for so many seconds; None: there is no lease, nothing ever runs out."""
+        """Return whether the last renewal is more than `seconds` ago; None: there is no lease, it never ends."""
         return seconds is not None and self._now() - self._renewed > seconds

@@ -1,7 +1,7 @@
-"""Checkpoints on disk: one directory each, written aside, synced and renamed, so that it is whole or not there.
+"""Checkpoints on disk: one directory each, written aside, synced and renamed, so that it is whole or absent.
 
 step-000000120/tensors.bin     all tensors, one after the other, little-endian
-step-000000120/manifest.json   iteration, attempt, what the session wants to keep, and per tensor name, dtype,
+step-000000120/manifest.json   iteration, attempt, the facts of the session, and per tensor name, dtype,
                                shape, offset and SHA-256; its own digest is its last key
 owner.json                     the newest attempt that may write here
 """
@@ -27,7 +27,7 @@ class CheckpointError(RuntimeError):
 
 
 class WriteError(CheckpointError):
-    """A checkpoint that could not be written (a full disk): the one before still holds."""
+    """A checkpoint that could not be written (a full disk); the one before stays valid."""
 
 
 class OwnerError(CheckpointError):
@@ -48,7 +48,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a checkpoint holds."""
+    """The contents of a checkpoint."""
 
     iteration: int
     attempt: int
@@ -102,7 +102,7 @@ def write_atomically(path: Path, text: str) -> None:
 class Writer:
     """Writes one checkpoint, tensor by tensor; nothing is visible before `commit`.
 
-    An error of the disk is kept until `commit`: peers send all their tensors, whether they can be written or not.
+    An error of the disk is kept until `commit`, because peers send all their tensors in any case.
     """
 
     def __init__(self, root: Path, iteration: int, attempt: int) -> None:

@@ -1,4 +1,4 @@
-"""When a checkpoint is written, by whom, and from which one training goes on: what all ranks do together."""
+"""When a checkpoint is written, and which one training continues from: what all ranks do together."""
 
 import time
 from collections.abc import Callable
@@ -16,23 +16,28 @@ EVERY_SECONDS = 600.0
 
 
 class CheckpointKeeper:
-    """The checkpoints of one attempt; "all ranks" as in Session. Rank 0 alone reads and writes."""
+    """The checkpoints of one attempt; "all ranks" as in Session. Only rank 0 reads and writes files."""
 
-    def __init__(self, environment: RankEnvironment, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        environment: RankEnvironment,
+        group: dist.ProcessGroup | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Make this attempt the directory's owner (all ranks); raises CheckpointError on all ranks together."""
-        self._environment, self._clock = environment, clock
+        self._environment, self._group, self._clock = environment, group, clock
         policy = environment.spec.checkpoint
         self._every_iterations = policy.every_iterations if policy else None
         self._every_seconds = float(policy.every_seconds) if policy else EVERY_SECONDS
         self._keep = policy.keep if policy else 2
         self._next = clock() + self._every_seconds
-        self._saved_at: int | None = None  # the last iteration that was tried: the same on all ranks
-        self._failure: files.WriteError | None = None  # rank 0: what came of it
+        self._saved_at: int | None = None  # the last iteration tried, the same on all ranks
+        self._failure: files.WriteError | None = None  # rank 0: the error of that attempt to write
         root, attempt = environment.checkpoint_dir, environment.attempt
         self.enabled = bool(self._from_rank_0(lambda: root is not None and files.claim(root, attempt)))
 
     def is_due(self, iteration: int) -> bool:
-        """Return whether rank 0 asks for a checkpoint after this iteration; by time it asks once."""
+        """Return whether rank 0 asks for a checkpoint after this iteration; by time it asks only once per period."""
         if not self.enabled or self._environment.rank != 0:
             return False
         if self._every_iterations is not None and iteration % self._every_iterations == 0:
@@ -50,16 +55,14 @@ class CheckpointKeeper:
         tp: TPContext,
         session: dict[str, Any] | None = None,
     ) -> float | None:
-        """Write a checkpoint (all ranks); return the seconds it took, None where there is nothing to write.
+        """Write a checkpoint (all ranks); return its seconds, None where there is nothing to write.
 
-        session: JSON-ready facts that `restore` gives back.
-
-        Raises CheckpointError on rank 0 when it cannot be written, also when asked again for the same iteration;
-        the one before stays.
+        session: JSON-ready facts that `restore` returns. Raises CheckpointError on rank 0 when it cannot be written,
+        also when called again for the same iteration; the checkpoint before stays.
         """
         if not self.enabled:
             return None
-        if self._saved_at == iteration:  # nobody enters a collective
+        if self._saved_at == iteration:  # on all ranks: none enters a collective
             if self._failure is not None:
                 raise self._failure
             return None
@@ -86,7 +89,7 @@ class CheckpointKeeper:
     ) -> tuple[int, dict[str, Any]]:
         """Fill model and optimizer from the newest whole checkpoint (all ranks).
 
-        Returns its iteration and what the session had kept with it; 0 where there is none.
+        Returns its iteration and the facts of its session; 0 and none where there is no checkpoint.
         """
         if not self.enabled:
             return 0, {}
@@ -109,20 +112,20 @@ class CheckpointKeeper:
 
     def _from_rank_0(self, act: Callable[[], Any]) -> Any:
         """Return rank 0's result on all ranks, or raise its error on all of them together."""
-        said: list[Any] = [None]
+        result: list[Any] = [None]
         if self._environment.rank == 0:
             try:
-                said = [act()]
+                result = [act()]
             except (files.CheckpointError, OSError) as error:
-                said = [error]
-        dist.broadcast_object_list(said, src=0)
-        if isinstance(said[0], Exception):
-            raise said[0]
-        return said[0]
+                result = [error]
+        dist.broadcast_object_list(result, src=0, group=self._group)
+        if isinstance(result[0], Exception):
+            raise result[0]
+        return result[0]
 
 
 def _newest(root: Path) -> tuple[Path, files.Manifest] | None:
-    """Return the newest whole checkpoint; torn ones that are newer are set aside, or they would crowd it out."""
+    """Return the newest whole checkpoint; set newer torn ones aside, else they would count among those to keep."""
     found, torn = files.newest(root)
     for path, complaint in torn:
         print(f"{complaint}; set aside as {files.set_aside(path).name}, using the one before", flush=True)

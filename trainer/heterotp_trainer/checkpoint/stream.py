@@ -1,7 +1,12 @@
 """Streams a model and its optimizer to rank 0 in canonical order and back, one tensor at a time.
 
-Names: `model/<parameter>` and `optimizer/<parameter>/<state>`. A state tensor of the parameter's shape is cut
-as the parameter is; what else an optimizer keeps (step counters) is the same on all ranks.
+Names: `model/<parameter>` and `optimizer/<parameter>/<state>`. A state tensor of the parameter's shape is cut like the
+parameter; other optimizer state (step counters) is the same on all ranks.
+
+| call    | rank i holds                           | rank 0                            |
+|---------|----------------------------------------|-----------------------------------|
+| gather  | its shards, and all replicated tensors | receives every whole tensor       |
+| scatter | receives the same                      | reads and sends every whole tensor |
 """
 
 from collections.abc import Callable, Iterator
@@ -18,7 +23,7 @@ Named = dict[str, nn.Parameter]
 
 
 def tensors(parameters: Named, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, Tensor, ShardSpec | None]]:
-    """Yield every tensor of the training state by name, with how it is cut; the order is the same on all ranks."""
+    """Yield name, tensor and ShardSpec of the whole training state, in the same order on all ranks."""
     for name, parameter in parameters.items():
         yield f"model/{name}", parameter.data, shard_spec(parameter)
         state = optimizer.state.get(parameter, {})
@@ -31,7 +36,7 @@ def tensors(parameters: Named, optimizer: torch.optim.Optimizer) -> Iterator[tup
 def gather(
     parameters: Named, optimizer: torch.optim.Optimizer, tp: TPContext, write: Callable[[str, Tensor], None]
 ) -> None:
-    """Give every whole tensor to `write` on rank 0, holding one at a time."""
+    """Pass every whole tensor to `write` on rank 0, one at a time (all ranks)."""
     for name, tensor, spec in tensors(parameters, optimizer):
         whole = tensor if spec is None else _assemble(tensor, spec, tp)
         if tp.rank == 0:
@@ -44,7 +49,7 @@ def _assemble(shard: Tensor, spec: ShardSpec, tp: TPContext) -> Tensor | None:
     local = shard.detach().cpu().contiguous()
     if tp.rank != 0:
         if local.numel():
-            dist.send(local, dst=0)
+            dist.send(local, dst=0, group=tp.control_group)
         return None
     whole = torch.empty(spec.full_shape(shard.shape), dtype=shard.dtype)
     for rank in range(tp.ranks):
@@ -54,7 +59,7 @@ def _assemble(shard: Tensor, spec: ShardSpec, tp: TPContext) -> Tensor | None:
         else:
             part = torch.empty(spec.shape(shard.shape, len(units)), dtype=shard.dtype)
             if part.numel():
-                dist.recv(part, src=rank)
+                dist.recv(part, src=rank, group=tp.control_group)
         whole.index_copy_(spec.dim, spec.rows(units), part)
     return whole
 
@@ -65,12 +70,13 @@ def scatter(
     tp: TPContext,
     read: Iterator[tuple[str, Tensor]] | None,
 ) -> None:
-    """Fill parameters and optimizer state from rank 0's whole tensors; raise ValueError on a foreign checkpoint.
+    """Fill parameters and optimizer state from rank 0's whole tensors (all ranks).
 
-    `read` is given on rank 0 alone. Parameters are filled in place; optimizer state is made anew.
+    read: on rank 0 only. Parameters are filled in place, optimizer state is replaced. Raises ValueError where the
+    checkpoint is of another model.
     """
     missing = dict.fromkeys(parameters)
-    while (header := _announce(read)) is not None:
+    while (header := _next_header(read, tp)) is not None:
         name, dtype, shape, whole = header
         kind, _, rest = name.partition("/")
         path, _, key = rest.rpartition("/") if kind == "optimizer" else (rest, "", "")
@@ -102,34 +108,34 @@ def _fill(name: str, parameter: nn.Parameter, value: Tensor) -> None:
 Header = tuple[str, torch.dtype, tuple[int, ...], Tensor | None]
 
 
-def _announce(read: Iterator[tuple[str, Tensor]] | None) -> Header | None:
+def _next_header(read: Iterator[tuple[str, Tensor]] | None, tp: TPContext) -> Header | None:
     """Return the next tensor's name, type and shape on all ranks, the tensor itself on rank 0; None at the end."""
     whole: Tensor | None = None
-    said: list[Any] = [None]
+    header: list[Any] = [None]
     if read is not None:
         item = next(read, None)
         if item is not None:
             whole = item[1]
-            said = [(item[0], whole.dtype, tuple(whole.shape))]
-    dist.broadcast_object_list(said, src=0)
-    return None if said[0] is None else (*said[0], whole)
+            header = [(item[0], whole.dtype, tuple(whole.shape))]
+    dist.broadcast_object_list(header, src=0, group=tp.control_group)
+    return None if header[0] is None else (*header[0], whole)
 
 
 def _distribute(
     whole: Tensor | None, dtype: torch.dtype, shape: tuple[int, ...], spec: ShardSpec | None, tp: TPContext
 ) -> Tensor:
-    """Return this rank's part of rank 0's tensor: its units, or all of it where it is not cut."""
+    """Return this rank's part of rank 0's tensor: its units, or the whole tensor where it is replicated."""
     if spec is None:
         value = whole.clone() if whole is not None else torch.empty(shape, dtype=dtype)
-        dist.broadcast(value, src=0)
+        dist.broadcast(value, src=0, group=tp.control_group)
         return value
     if whole is not None:
         for rank in range(1, tp.ranks):
             part = spec.cut(whole, tp.plan.owned(spec.family, rank))
             if part.numel():
-                dist.send(part, dst=rank)
+                dist.send(part, dst=rank, group=tp.control_group)
         return spec.cut(whole, tp.plan.owned(spec.family, 0))
     part = torch.empty(spec.shape(shape, len(tp.owned(spec.family))), dtype=dtype)
     if part.numel():
-        dist.recv(part, src=0)
+        dist.recv(part, src=0, group=tp.control_group)
     return part

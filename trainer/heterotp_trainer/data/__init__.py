@@ -1,4 +1,4 @@
-"""Data sets and batches; every rank reads the same."""
+"""Data sets and batches, the same on every rank."""
 
 from heterotp_trainer.data.batches import batch_hash, batches
 from heterotp_trainer.data.dataset import Dataset

@@ -1,4 +1,4 @@
-"""Batches in an order that depends on seed and epoch alone, so that every rank sees the same."""
+"""Batches in an order that depends only on seed and epoch, so that every rank reads the same ones."""
 
 import hashlib
 from collections.abc import Iterator
@@ -11,9 +11,9 @@ from heterotp_trainer.data.dataset import Dataset
 def batches(
     dataset: Dataset, batch_size: int, seed: int, epoch: int, start: int = 0
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield (images, labels) of shuffled training batches from batch `start` on; an incomplete last one is left out.
+    """Yield (images [B, C, S, S], labels [B]) of shuffled training batches, from batch `start` on.
 
-    Raises ValueError when the data set is smaller than one batch.
+    An incomplete last batch is left out. Raises ValueError when the data set is smaller than one batch.
     """
     for index in range(start, batches_per_epoch(dataset, batch_size)):
         if index == start:
@@ -24,7 +24,7 @@ def batches(
 
 
 def batches_per_epoch(dataset: Dataset, batch_size: int) -> int:
-    """Return how many whole batches an epoch has."""
+    """Return the number of whole batches in an epoch; raise ValueError where there is none."""
     count = len(dataset.train_labels) // batch_size
     if count == 0:
         available = len(dataset.train_labels)
@@ -33,7 +33,7 @@ def batches_per_epoch(dataset: Dataset, batch_size: int) -> int:
 
 
 def batch_hash(images: torch.Tensor, labels: torch.Tensor) -> str:
-    """Return 16 hex digits of the batch's bytes, to prove that ranks hold the same one."""
+    """Return 16 hex digits of a hash of the batch, by which ranks compare batches."""
     digest = hashlib.sha256()
     for tensor in (images, labels):
         digest.update(f"{tuple(tensor.shape)}{tensor.dtype}".encode())

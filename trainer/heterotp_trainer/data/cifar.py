@@ -1,6 +1,6 @@
 """Reads CIFAR-10 as published: the python (pickled) or the binary layout, from a directory.
 
-A pickle can run code when it is read; this one is opened by an unpickler that knows numpy arrays and nothing else.
+A pickle can run code when it is read; the unpickler here accepts numpy arrays and plain containers only.
 """
 
 import codecs
@@ -33,7 +33,7 @@ def _allowed_globals() -> dict[tuple[str, str], Any]:
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """Builds arrays and plain containers; everything else is refused."""
+    """Accepts arrays and plain containers; raises UnpicklingError for anything else."""
 
     allowed = _allowed_globals()
 
@@ -45,7 +45,7 @@ class _ArrayUnpickler(pickle.Unpickler):
 
 
 def load_cifar10(path: str) -> Dataset:
-    """Return CIFAR-10 from `path`; ValueError naming the file that is missing, truncated or not CIFAR-10."""
+    """Return CIFAR-10 from `path`; raise ValueError naming the file that is missing, truncated or not CIFAR-10."""
     root = Path(path)
     if not root.is_dir():
         raise ValueError(f"{FIELD}: {path}: no such directory; want the unpacked CIFAR-10 files")
@@ -90,7 +90,7 @@ def _binary_file(file: Path) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _checked(file: Path, data: Any, labels: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return images [n, 3, 32, 32] 0..1 and labels [n] when they are CIFAR-10's."""
+    """Return images [n, 3, 32, 32] in 0..1 and labels [n]; raise ValueError where they are not CIFAR-10's."""
     good_data = data.dtype == np.uint8 and data.ndim == 2 and data.shape[1] == PIXELS and len(data) > 0
     if not good_data or labels.shape != (len(data),):
         raise ValueError(f"{FIELD}: {file}: data {data.shape}, labels {labels.shape}: want uint8 [n, {PIXELS}]")

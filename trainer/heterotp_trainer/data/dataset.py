@@ -1,4 +1,4 @@
-"""What a loaded data set is."""
+"""The form of a loaded data set."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ class Dataset:
 
     @property
     def channels(self) -> int:
-        """C."""
+        """Number of channels, C."""
         return self.train_images.shape[1]
 
     @property
@@ -33,7 +33,7 @@ def normalized(
     test: tuple[torch.Tensor, torch.Tensor],
     classes: int,
 ) -> Dataset:
-    """Return the data set with mean 0 and deviation 1 per channel, both measured on the training images."""
+    """Return the data set with mean 0 and standard deviation 1 per channel, measured on the training images."""
     images, tests = train[0].float(), test[0].float()
     mean = images.mean((0, 2, 3), keepdim=True)
     deviation = images.std((0, 2, 3), keepdim=True).clamp_min(1e-6)

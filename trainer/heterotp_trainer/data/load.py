@@ -9,14 +9,14 @@ import torch
 from heterotp_trainer.data.cifar import load_cifar10
 from heterotp_trainer.data.dataset import Dataset, normalized
 
-SPLIT_SEED = 20200  # fixed: the split must not move with the job's seed, else accuracies cannot be compared
+SPLIT_SEED = 20200  # fixed: accuracies of jobs with different seeds must be comparable
 NAMES = ("digits", "cifar10", "synthetic")
 
 
 def load_dataset(name: str, path: str | None = None, seed: int = 0) -> Dataset:
     """Return the data set `name`; `path` is for cifar10, `seed` for synthetic.
 
-    Raises ValueError for an unknown name, a missing path or files that are not what they should be.
+    Raises ValueError for an unknown name, a missing path, or files that are missing or malformed.
     """
     if name == "digits":
         return _digits()
@@ -30,7 +30,7 @@ def load_dataset(name: str, path: str | None = None, seed: int = 0) -> Dataset:
 
 
 def _digits() -> Dataset:
-    """The real handwritten digits of scikit-learn: 1797 images of 8x8, 10 classes, 80/20 stratified.
+    """Return the handwritten digits of scikit-learn: 1797 images of 8x8, 10 classes, 80/20 stratified.
 
     Its data file is read without importing scikit-learn, which would take seconds in every rank.
     """
@@ -44,7 +44,7 @@ def _digits() -> Dataset:
 
 
 def _stratified(labels: torch.Tensor, test_share: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the indices of training and test items; every class gives the same share to the test."""
+    """Return the indices of training and test items; the test holds the same share of every class."""
     generator = torch.Generator().manual_seed(SPLIT_SEED)
     order = torch.randperm(len(labels), generator=generator)
     test = torch.zeros(len(labels), dtype=torch.bool)
@@ -55,7 +55,7 @@ def _stratified(labels: torch.Tensor, test_share: float) -> tuple[torch.Tensor, 
 
 
 def _synthetic(seed: int, train: int = 2048, test: int = 512, side: int = 8, classes: int = 10) -> Dataset:
-    """Noisy copies of one random pattern per class: learnable, of any size, without a file."""
+    """Return noisy copies of one random pattern per class: learnable, of any size, without a file."""
     generator = torch.Generator().manual_seed(seed)
     patterns = torch.randn(classes, 1, side, side, generator=generator)
 

@@ -1,4 +1,4 @@
-"""What a rank computes on: a real device, timed as it is, or an emulated one of chosen speed."""
+"""What a rank computes on: a real device, or an emulated one of chosen speed."""
 
 import math
 import platform
@@ -9,15 +9,15 @@ from pathlib import Path
 import torch
 from heterotp_api.job import Device as DeviceSpec
 
-from heterotp_trainer.devices.phase_clock import Clock
+from heterotp_trainer.devices.phase_clock import Clock, CudaPhaseClock, PhaseClock
 from heterotp_trainer.devices.slowdown import Shape, Slowdown
 
 Again = Callable[[float], object]  # runs a part (0..1) of a matrix product once more
-MAX_DEBT_SECONDS = 0.05  # an over-run (the cores are shared) is made up for in later sleeps, up to here
+MAX_DEBT_SECONDS = 0.05  # an over-run (cores are shared) shortens later sleeps, up to this
 
 
 class Device:
-    """A real device: settling costs nothing, unless a slow-down is injected."""
+    """A real device: the settle methods do nothing, unless a slow-down is injected."""
 
     emulated = False
 
@@ -28,15 +28,15 @@ class Device:
 
     @property
     def kind(self) -> str:
-        """What injections go by: cpu, cuda or emulated."""
+        """The kind that injections distinguish: cpu, cuda or emulated."""
         return "emulated" if self.emulated else self.torch_device.type
 
     @property
     def arithmetic(self) -> str:
-        """What decides how numbers round; ranks that are equal in this compute the same from the same."""
+        """What decides how numbers round; ranks with equal values compute equal results from equal inputs."""
         if self.torch_device.type == "cuda":
             return self.name
-        threads = torch.get_num_threads()  # how a sum is split decides how it rounds
+        threads = torch.get_num_threads()  # the split of a sum decides how it rounds
         return f"{_cpu_model()} {torch.backends.cpu.get_cpu_capability()} {threads}"
 
     def supports(self, precision: str) -> bool:
@@ -46,28 +46,28 @@ class Device:
         return torch.cuda.get_device_capability(self.torch_device) >= (8, 0)
 
     def settle_gemm(self, shape: Shape, started: float, again: Again = lambda part: None) -> None:
-        """Let a matrix product [m, k] x [k, n], shape (m, k, n), begun at `started`, take its time."""
+        """Take the time of a matrix product [m, k] x [k, n], shape (m, k, n), that started at `started`."""
         if self.slowdown is not None:
             self.slowdown.after(shape, started, again)
 
     def settle_fixed(self, spent_seconds: float) -> None:
-        """Let the fixed part of an iteration take its time."""
+        """Take the time of the fixed part of an iteration, of which `spent_seconds` have passed."""
 
     def settle_collective(self, nbytes: int, ranks: int) -> None:
-        """Let a finished all-reduce of `nbytes` over `ranks` take its time on the link."""
+        """Take the link's time of a finished all-reduce of `nbytes` over `ranks` ranks."""
 
     def settle_copy(self, started: float) -> None:
-        """Let copies in the device's memory, begun at `started`, take their time."""
+        """Take the time of copies in the device's memory that started at `started`."""
 
     def settle_transfer(self, nbytes: float, steps: int) -> None:
-        """Let finished transfers of `nbytes` in all, `steps` of them one after the other, take their time."""
+        """Take the link's time of finished transfers: `nbytes` in all, in `steps` sequential steps."""
 
     def forget_debt(self) -> None:
-        """Let what follows be timed by itself: nothing before it is made up for."""
+        """Forget earlier over-runs, so that what follows is timed by itself."""
 
 
 class EmulatedDevice(Device):
-    """The real, small product runs, then the rank sleeps out what the emulated device would still need."""
+    """Computes the real, small product, then sleeps for the rest of the emulated device's time."""
 
     emulated = True
 
@@ -83,7 +83,7 @@ class EmulatedDevice(Device):
         self.fixed_seconds = spec.fixed_seconds or 0.0
         self.link_latency_seconds = spec.link_latency_seconds or 0.0
         self.link_bytes_per_second = spec.link_bytes_per_second
-        self.real_transfer_seconds = 0.0  # what a transfer really takes here, which the emulated one includes
+        self.real_transfer_seconds = 0.0  # of a transfer on this machine, contained in the emulated time
         self._clock = clock
         self._sleep = sleep
         self._debt = 0.0
@@ -97,16 +97,16 @@ class EmulatedDevice(Device):
         self._settle(seconds, started)
 
     def settle_fixed(self, spent_seconds: float) -> None:
-        """Sleep out the rest of the fixed part, of which `spent_seconds` were real."""
+        """Sleep for the rest of the fixed part, of which `spent_seconds` were real."""
         if self.fixed_seconds:
             self._settle(self.fixed_seconds, self._clock() - spent_seconds)
 
     def settle_collective(self, nbytes: int, ranks: int) -> None:
-        """Sleep latency + 2 (e - 1) / e x bytes / bandwidth, the ring all-reduce's transfer."""
+        """Sleep latency + 2 (e - 1) / e x bytes / bandwidth, the transfer of a ring all-reduce over e ranks."""
         self.settle_transfer(2 * (ranks - 1) / ranks * nbytes, 1)
 
     def settle_copy(self, started: float) -> None:
-        """Book what copies really took on the coming products: an accelerator's memory is fast beside its products."""
+        """Deduct the real seconds of copies from later sleeps: an accelerator copies fast beside its products."""
         self._debt = min(self._debt + self._clock() - started, MAX_DEBT_SECONDS)
 
     def settle_transfer(self, nbytes: float, steps: int) -> None:
@@ -138,7 +138,7 @@ def _cpu_model() -> str:
 
 
 def resolve_device(spec: DeviceSpec, local_rank: int) -> Device:
-    """Return the device of a rank; raises ValueError where the type asked for is not there."""
+    """Return the device of a rank; raise ValueError where the machine lacks the type asked for."""
     if spec.type == "emulated":
         return EmulatedDevice(spec)
     wants_cuda = spec.type == "cuda" or (spec.type == "auto" and torch.cuda.is_available())
@@ -153,14 +153,32 @@ def resolve_device(spec: DeviceSpec, local_rank: int) -> Device:
     return Device(device, f"cuda:{torch.cuda.get_device_name(device)}")
 
 
+def clock_of(device: Device) -> Clock:
+    """Return a phase clock of the kind that the device needs; on CUDA the device becomes torch's current one."""
+    if device.torch_device.type == "cuda":
+        torch.cuda.set_device(device.torch_device)
+        return CudaPhaseClock(lambda: torch.cuda.Event(enable_timing=True))
+    return PhaseClock()
+
+
 def settled(clock: Clock, device: Device) -> dict[str, float]:
-    """Return the seconds by phase of the iteration that ends, after the device took its time for the fixed part."""
+    """Return the seconds by phase of the iteration that ends, after the device took the time of the fixed part."""
     seconds = clock.take()
     if device.emulated:  # a real device's clock must be asked once per iteration
         device.settle_fixed(seconds["fixed"])
         for name, rest in clock.take().items():
             seconds[name] += rest
     return seconds
+
+
+def open_device(spec: DeviceSpec, local_rank: int, precision: str, rank: int) -> tuple[Device, str]:
+    """Return the rank's device and why it cannot be used; the gang collects these reasons before any rank ends."""
+    try:
+        device = resolve_device(spec, local_rank)
+        check_precision(device, precision, rank)
+        return device, ""
+    except ValueError as error:
+        return Device(torch.device("cpu"), "none"), str(error)
 
 
 def check_precision(device: Device, precision: str, rank: int) -> None:

@@ -1,4 +1,4 @@
-"""Where a rank's time goes: every moment belongs to exactly one phase, so phases sum to wall time."""
+"""Phases of a rank's time: every moment belongs to exactly one phase, so that phases sum to wall time."""
 
 import itertools
 import time
@@ -10,15 +10,15 @@ from typing import Any, Protocol
 MOST_PENDING = 8  # iterations that a device may lag behind the host
 PHASES = ("data", "matmul", "unit", "fixed", "wait", "migrate", "control")
 COMPUTE = ("matmul", "unit", "fixed")  # T = M + U + F of the algorithms page, section 0
-ATTENTION = "attention"  # the part of "unit" that moves with heads: a clock tells it apart, reports add it up
+ATTENTION = "attention"  # the part of "unit" that moves with heads; separate in a clock, added to "unit" in reports
 BOOKED = (*PHASES, ATTENTION)
 
 
 class Clock(Protocol):
-    """What layers need of a clock: say which phase begins now."""
+    """What layers need of a clock: a switch to the phase that begins now."""
 
     current: str
-    age: int | None  # iterations since the one that `take` told of; None: it had nothing new
+    age: int | None  # iterations since the one whose times `take` returned; None: it returned none
 
     def switch(self, phase: str) -> str:
         """Book the time since the last switch on the current phase, begin `phase`, return the one before."""
@@ -67,7 +67,7 @@ class PhaseClock:
 
 
 class NullClock:
-    """A clock that books nothing, for runs without telemetry."""
+    """A clock that measures nothing, for layers outside a session."""
 
     current = "fixed"
     age: int | None = 0
@@ -84,8 +84,8 @@ class NullClock:
 class CudaPhaseClock:
     """Phases by CUDA events on sampled iterations, read one iteration later: the host never waits for the device.
 
-    A switch records an event on the current stream. A layer switches to "matmul" after its collective's
-    `wait()`, so the event lies behind the stream's own wait and waiting is not counted as work.
+    A switch records an event on the current stream. A layer switches to "matmul" after its collective's `wait()`, so
+    that the event follows the stream's own wait and waiting is not counted as work.
     """
 
     def __init__(self, make_event: Callable[[], Any], sample_every: int = 1) -> None:
@@ -110,9 +110,10 @@ class CudaPhaseClock:
         self._marks.append((phase, event))
 
     def take(self) -> dict[str, float]:
-        """Return the phases of the newest iteration that the device is through with; call once per iteration.
+        """Return the phases of the newest iteration that the device has completed; call once per iteration.
 
-        They are of the iteration `age` before the one that ends; those in between are lost. No time when none is new.
+        It is the iteration `age` iterations before the one that ends; times of those in between are dropped. All times
+        are 0 where no further iteration is complete.
         """
         if self._iteration % self._sample_every == 0:
             self._mark(self.current)

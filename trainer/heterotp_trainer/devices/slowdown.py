@@ -1,4 +1,4 @@
-"""A slow-down on purpose: what makes a rank's matrix products take chi times as long (algorithms, section 7)."""
+"""An injected slow-down: makes a rank's matrix products take chi times as long (algorithms, section 7)."""
 
 import functools
 import math
@@ -14,9 +14,9 @@ CALIBRATION_CYCLES = 20_000_000
 
 
 class Slowdown:
-    """One rank's slow-down; `own_seconds` is what products would have taken without it, since it was last taken.
+    """One rank's slow-down; own_seconds: of products without it, since the value was last reset.
 
-    Time goes by the shape that was executed, so a rank that computes less is slowed less.
+    The added time is proportional to the executed product, so that a rank that computes less is slowed less.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Slowdown:
         self._now, self._sleep = now, sleep
 
     def after(self, shape: Shape, started: float, again: Callable[[float], object]) -> None:
-        """Add (chi - 1) times what the product, begun at `started`, took until now."""
+        """Add (chi - 1) times the seconds of the product that started at `started` and ends now."""
         own = self._now() - started
         self.own_seconds += own
         if self.mode == "sleep":
@@ -48,9 +48,11 @@ class Slowdown:
 
 
 class CudaSlowdown(Slowdown):
-    """Works in the stream: the host runs ahead, so that its sleep would hide behind the kernels."""
+    """Acts in the CUDA stream: the host runs ahead, so that its sleep would overlap with kernels."""
 
-    seconds: ClassVar[dict[Shape, float]] = {}  # of each shape, whatever the slow-down: a new one waits for the device
+    seconds: ClassVar[
+        dict[Shape, float]
+    ] = {}  # of each shape without slow-down; a new shape is timed, which waits for the device
 
     def __init__(
         self, chi: float, mode: SlowdownMode, cycles_per_second: float, timed: Callable[[Callable[[], object]], float]
@@ -59,7 +61,7 @@ class CudaSlowdown(Slowdown):
         self._cycles_per_second, self._timed = cycles_per_second, timed
 
     def after(self, shape: Shape, started: float, again: Callable[[float], object]) -> None:
-        """Add (chi - 1) times what a product of this shape takes; a new shape is timed once, by the device."""
+        """Add (chi - 1) times the seconds of a product of this shape; a new shape is timed once, by events."""
         if shape not in self.seconds:
             self.seconds[shape] = self._timed(lambda: again(1.0))
         own = self.seconds[shape]
@@ -87,7 +89,7 @@ def _cycles_per_second() -> float:
 
 
 def refusal(mode: SlowdownMode | None, kind: str) -> str:
-    """Return why a mode does nothing on a device of this kind; empty: it does."""
+    """Return why a mode has no effect on a device of this kind; empty: it has."""
     if kind == "cuda" and mode == "sleep":
         return "mode sleep: has no effect on cuda, where the host runs ahead: use spin or repeat"
     if kind != "cuda" and mode == "spin":
@@ -96,7 +98,7 @@ def refusal(mode: SlowdownMode | None, kind: str) -> str:
 
 
 def make_slowdown(chi: float, mode: SlowdownMode | None, kind: str) -> Slowdown:
-    """Return the slow-down of a device's kind; raises ValueError for a mode that does nothing there."""
+    """Return the slow-down for a kind of device; raise ValueError for a mode that has no effect there."""
     chosen = mode or ("spin" if kind == "cuda" else "sleep")
     if problem := refusal(chosen, kind):
         raise ValueError(problem)

@@ -1,4 +1,4 @@
-"""What a rank is told by its surroundings: torchrun's variables, and HETEROTP_* where they are set."""
+"""What a rank reads from its environment: torchrun's variables, and HETEROTP_* where they are set."""
 
 import json
 from collections.abc import Mapping

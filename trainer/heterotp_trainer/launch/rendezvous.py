@@ -1,4 +1,4 @@
-"""How the ranks of one attempt meet: rendezvous, process groups, and the facts that they tell each other."""
+"""How the ranks of one attempt meet: rendezvous, process groups, and the facts that they exchange."""
 
 import socket
 import time
@@ -25,7 +25,7 @@ class NameUnresolvedError(PeerLostError):
 
 @dataclass(frozen=True)
 class Facts:
-    """What one rank tells all others at the start."""
+    """What one rank reports to all others at the start."""
 
     device: str
     arithmetic: str  # Device.arithmetic
@@ -35,8 +35,13 @@ class Facts:
 
 @dataclass(frozen=True)
 class Gang:
-    """The groups of one attempt; the default group is gloo, for control and checkpoints."""
+    """The process groups of one attempt, each of all ranks, and what the ranks reported at the start.
 
+    control_group (gloo): control documents, checkpoints, agreements. tp_group (nccl or gloo, see backend): the layers'
+    collectives, columns and units. exchange_group (gloo): the reports of a boundary, asynchronous.
+    """
+
+    control_group: dist.ProcessGroup
     tp_group: dist.ProcessGroup
     exchange_group: dist.ProcessGroup
     facts: tuple[Facts, ...]
@@ -44,21 +49,25 @@ class Gang:
 
     @property
     def unlike(self) -> bool:
-        """Whether replicated parameters may drift apart: the ranks compute on unlike devices."""
+        """Whether replicated parameters may drift apart, because ranks compute on devices that round differently."""
         return len({fact.arithmetic for fact in self.facts}) > 1
 
 
 def meet(environment: RankEnvironment, device: Device, complaint: str) -> Gang:
-    """Form the process groups of this attempt and exchange facts.
+    """Form the process groups of this attempt and exchange facts (all ranks).
 
-    Raises ValueError with every rank's complaint, or naming a rendezvous port that is taken; an error that is
-    `lost_peer` when a rank does not come within the collective timeout.
+    Raises ValueError with every rank's complaint, or naming a rendezvous port that is taken; an error for which
+    `lost_peer` is true when a rank does not arrive within the collective timeout.
     """
     training = environment.spec.training
     timeout = timedelta(seconds=training.collective_timeout_seconds if training else 300)
     store = PrefixStore(f"heterotp/{environment.job}/{environment.attempt}", _open_store(environment, timeout))
     dist.init_process_group("gloo", store=store, rank=environment.rank, world_size=environment.ranks, timeout=timeout)
-    facts = _exchange(Facts(device.name, device.arithmetic, device.torch_device.type, complaint), environment.ranks)
+    control_group = dist.group.WORLD
+    assert control_group is not None
+    facts = _exchange(
+        Facts(device.name, device.arithmetic, device.torch_device.type, complaint), environment.ranks, control_group
+    )
     complaints = [f"rank {rank}: {fact.complaint}" for rank, fact in enumerate(facts) if fact.complaint]
     if complaints:
         raise ValueError("; ".join(complaints))
@@ -66,11 +75,11 @@ def meet(environment: RankEnvironment, device: Device, complaint: str) -> Gang:
     tp_group = dist.new_group(backend=backend, timeout=timeout)
     exchange_group = dist.new_group(backend="gloo", timeout=timeout)
     assert isinstance(tp_group, dist.ProcessGroup) and isinstance(exchange_group, dist.ProcessGroup)
-    return Gang(tp_group, exchange_group, facts, backend)
+    return Gang(control_group, tp_group, exchange_group, facts, backend)
 
 
 def _open_store(environment: RankEnvironment, timeout: timedelta) -> TCPStore:
-    """Return the store that rank 0 serves; a name that does not resolve yet is waited for."""
+    """Return the store that rank 0 serves; wait for a host name that does not resolve yet."""
     address, port = environment.master_address, environment.master_port
     if environment.rank != 0:
         _wait_for_name(address, timeout.total_seconds())
@@ -105,24 +114,40 @@ def _wait_for_name(address: str, seconds: float) -> None:
             time.sleep(NAME_POLL_SECONDS)
 
 
-def _exchange(facts: Facts, ranks: int) -> tuple[Facts, ...]:
+def _exchange(facts: Facts, ranks: int, group: dist.ProcessGroup) -> tuple[Facts, ...]:
     gathered: list[Any] = [None] * ranks
-    dist.all_gather_object(gathered, facts)
+    dist.all_gather_object(gathered, facts, group=group)
     return tuple(gathered)
 
 
 def lost_peer(error: BaseException) -> bool:
-    """Return whether an error of a collective says that a peer is gone or hangs."""
-    if isinstance(error, (PeerLostError, dist.DistError)):  # a store that waited in vain is one of the latter
+    """Return whether an error was raised because a peer is gone or hangs."""
+    if isinstance(error, (PeerLostError, dist.DistError)):  # DistError: also of a store that waited in vain
         return True
-    if not isinstance(error, RuntimeError):
-        return False
+    return isinstance(error, RuntimeError) and _is_of_a_backend(error)
+
+
+def _is_of_a_backend(error: RuntimeError) -> bool:
+    """Return whether gloo or nccl raised an error.
+
+    The one place that searches an error's text: gloo's failures reach Python as plain RuntimeErrors that carry no code.
+    These are texts of the libraries, never sentences of this project.
+    """
     text = str(error).lower()
     signs = ("gloo", "connection closed by peer", "connection reset by peer", "timed out", "nccl", "broken pipe")
     return any(sign in text for sign in signs)
 
 
-def leave() -> None:
-    """Wait for all ranks and dissolve the groups."""
-    dist.barrier()
+def agree(gang: Gang, what: str, value: str) -> None:
+    """Raise ValueError naming the ranks whose value differs from rank 0's (all ranks)."""
+    values: list[Any] = [None] * len(gang.facts)
+    dist.all_gather_object(values, value, group=gang.control_group)
+    odd = [rank for rank, other in enumerate(values) if other != values[0]]
+    if odd:
+        raise ValueError(f"{what} of ranks {odd} differs from rank 0's; every rank must see the same")
+
+
+def leave(gang: Gang) -> None:
+    """Wait for all ranks and dissolve the groups (all ranks)."""
+    dist.barrier(group=gang.control_group)
     dist.destroy_process_group()

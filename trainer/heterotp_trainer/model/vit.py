@@ -16,7 +16,7 @@ from heterotp_trainer.tensor_parallel.unit_spec import draw
 
 
 class LayerNorm(nn.Module):
-    """Layer normalisation in fp32, whatever the precision of the stream."""
+    """Layer normalisation in fp32, whatever the precision of the activations."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -40,7 +40,10 @@ class Block(nn.Module):
         self.mlp = ParallelMLP(tp, width, shape.ffn_units, name=f"{name}.mlp", seed=seed)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, T, D] -> [B, T, D]; leaves the clock in the phase it found (recomputation runs inside another)."""
+        """Return the block's output, [B, T, D] -> [B, T, D]; the clock returns to the phase before.
+
+        Recomputation runs inside another phase.
+        """
         before = self.tp.clock.switch("fixed")
         try:
             x = x + self.attention(self.norm1(x))

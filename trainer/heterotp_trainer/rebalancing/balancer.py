@@ -1,6 +1,6 @@
-"""Balances one rank: passes measurements to `decide`, and carries out the plan that it returns.
+"""Balances one rank: passes the measurements to the decision, and acts on the plan that it returns.
 
-All ranks call every method at the same boundary; what they do follows from the exchanged reports alone.
+All of it happens at a boundary, the same one on all ranks, and follows only from the reports of the exchange.
 """
 
 import json

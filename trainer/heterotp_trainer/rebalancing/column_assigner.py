@@ -198,7 +198,7 @@ class ColumnAssigner:
             if sender == self.tp.rank:
                 own = [moved.ids.cpu() for k in self._column_groups() for _, moved in chosen[k] if moved is not None]
                 ids = torch.cat([ids[:0], *own])  # empty where only row-parallel linears migrate
-            dist.broadcast(ids, src=sender)
+            dist.broadcast(ids, src=sender, group=self.tp.control_group)
             found[sender] = ids
         return found
 

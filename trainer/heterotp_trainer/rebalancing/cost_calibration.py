@@ -1,11 +1,10 @@
-"""Calibration of costs, once before the first decision that needs them (the paper's pretest, section 4).
+"""Cost calibration: measures once, before the first decision that needs it, what columns and transfers cost.
 
-Measures the curves t(columns) of each class of linears, Omega (extraction of the kept columns) and Phi1 (transfers).
-Every rank measures its own; the results are gathered on all ranks.
+It yields the curves t(columns) of each class of linears, and Omega (extraction of the kept columns) and Phi1 (transfer
+of bytes) of the paper's section 4, all in seconds. Every rank measures its own; all ranks gather all of them.
 """
 
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,6 +18,7 @@ from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.grains import grain_for
 from heterotp_trainer.plans.linears import Curve, Line, LinearClass, Link
 from heterotp_trainer.plans.work_plan import Piece
+from heterotp_trainer.rebalancing.timing import median_seconds, work_seconds
 from heterotp_trainer.tensor_parallel.column_partition import Migration
 from heterotp_trainer.tensor_parallel.column_transport import BroadcastReduceTransport, ColumnTransport
 from heterotp_trainer.tensor_parallel.columns import ColumnSet
@@ -28,13 +28,13 @@ from heterotp_trainer.tensor_parallel.product import product
 SHARES = (0.125, 0.25, 0.5, 0.75, 1.0)
 REPEATS = 3
 ENOUGH_SECONDS, MOST_IN_A_ROW = 0.02, 16
-SMALL_ROWS = 8  # a transfer small enough to show the fixed part
+SMALL_ROWS = 8  # of a transfer that is small enough to show the fixed part
 GRAINS = {"cpu": 16, "emulated": 16, "cuda": 64}
 
 
 @dataclass(frozen=True)
 class RankCalibration:
-    """The measured costs of one rank."""
+    """What one rank measured."""
 
     curves: tuple[Curve, ...]
     grain: int
@@ -44,7 +44,7 @@ class RankCalibration:
 
 
 def calibrate_costs(tp: TPContext, classes: Sequence[LinearClass]) -> Costs:
-    """Return the costs of all ranks; all ranks call it. An injected slow-down is suspended meanwhile."""
+    """Return the costs that decisions use (all ranks); an injected slow-down is suspended meanwhile."""
     slowdown, tp.device.slowdown = tp.device.slowdown, None
     tp.device.forget_debt()
     try:
@@ -52,7 +52,7 @@ def calibrate_costs(tp: TPContext, classes: Sequence[LinearClass]) -> Costs:
     finally:
         tp.device.slowdown = slowdown
     gathered: list[Any] = [None] * tp.ranks
-    dist.all_gather_object(gathered, mine)
+    dist.all_gather_object(gathered, mine, group=tp.control_group)
     every: list[RankCalibration] = gathered
     return Costs(
         classes=tuple(classes),
@@ -67,26 +67,28 @@ def calibrate_costs(tp: TPContext, classes: Sequence[LinearClass]) -> Costs:
 
 def _measure(tp: TPContext, classes: Sequence[LinearClass]) -> RankCalibration:
     grain = GRAINS[tp.device.kind]
+    generator = torch.Generator(tp.device.torch_device).manual_seed(0)
     curves, extractions = [], []
     for linears in classes:
-        curve, extraction = _curves(tp, linears, grain)
+        curve, extraction = _curves(tp, linears, grain, generator)
         curves.append(curve)
         extractions.append([seconds * linears.calls for seconds in extraction])
     shares = [1 - share for share in SHARES[:-1]]
     line = fit(shares, [sum(each[i] for each in extractions) for i in range(len(shares))])
-    # Omega1 is the part that does not grow with the columns pruned
-    return RankCalibration(tuple(curves), grain, line.fixed, Line(0.0, line.slope), _link(tp, classes))
+    # Omega1 is the part that does not grow with the pruned columns
+    return RankCalibration(tuple(curves), grain, line.fixed, Line(0.0, line.slope), _link(tp, classes, generator))
 
 
-def _curves(tp: TPContext, linears: LinearClass, grain: int) -> tuple[Curve, list[float]]:
-    """Return the curve of one call, and the seconds of extraction by share of kept columns."""
+def _curves(tp: TPContext, linears: LinearClass, grain: int, generator: torch.Generator) -> tuple[Curve, list[float]]:
+    """Return the seconds of one call by number of columns, and those of extracting the kept columns by share."""
     columns, outputs = _measured_shape(linears, tp.rank)
     if not columns or not outputs:
         return Curve((0.0, 1.0), (0.0, 0.0)), [0.0] * (len(SHARES) - 1)
-    x, w, dy = (_random(tp, *shape) for shape in ((linears.rows, columns), (outputs, columns), (linears.rows, outputs)))
+    shapes = ((linears.rows, columns), (outputs, columns), (linears.rows, outputs))
+    x, w, dy = (_random(tp, generator, *shape) for shape in shapes)
     points, extraction = {}, []
     for share in SHARES:
-        kept = _spread(columns, share, grain_for(None, grain, columns), tp.device.torch_device)
+        kept = _evenly_spread(columns, share, grain_for(None, grain, columns), tp.device.torch_device)
         xk, wk = kept.gather(x), kept.gather(w)
         points[float(len(kept))] = timed(tp, partial(_call, xk, wk, dy, tp))
         if share < 1:
@@ -95,7 +97,7 @@ def _curves(tp: TPContext, linears: LinearClass, grain: int) -> tuple[Curve, lis
 
 
 def _measured_shape(linears: LinearClass, rank: int) -> tuple[int, int]:
-    """Return columns and outputs to measure with: the rank's own, or those of an even share if it owns no unit."""
+    """Return columns and outputs to measure with: the rank's own; those of an even share where it owns no units."""
     column = linears.parallel == "column"
     owned = linears.outputs if column else linears.columns
     units = owned[rank] or -(-sum(owned) // len(owned) // linears.per_unit) * linears.per_unit
@@ -103,7 +105,7 @@ def _measured_shape(linears: LinearClass, rank: int) -> tuple[int, int]:
 
 
 def rising(points: dict[float, float]) -> Curve:
-    """Return the curve through the points, seconds made non-decreasing in columns."""
+    """Return the curve through the points (columns -> seconds), raised so that more columns never take less time."""
     columns = sorted(points)
     seconds: list[float] = []
     for each in columns:
@@ -111,7 +113,7 @@ def rising(points: dict[float, float]) -> Curve:
     return Curve((0.0, *columns), (0.0, *seconds))
 
 
-def _spread(columns: int, share: float, grain: int, device: torch.device) -> ColumnSet:
+def _evenly_spread(columns: int, share: float, grain: int, device: torch.device) -> ColumnSet:
     """Return about `share` of the columns, in whole blocks spread evenly."""
     blocks = max(1, columns // grain)
     count = max(1, round(share * blocks))
@@ -128,37 +130,38 @@ def _call(x: Tensor, w: Tensor, dy: Tensor, tp: TPContext) -> None:
 
 
 def _extract(kept: ColumnSet, x: Tensor, w: Tensor, dx: Tensor, dw: Tensor) -> None:
-    """Do the extraction and imputation of a resized call, without its products."""
+    """Copy what a resized call copies beside its products."""
     kept.gather(x)
     kept.gather(w)
     for whole, part in ((x, dx), (w, dw)):
         kept.put(torch.zeros_like(whole), part)
 
 
-def _random(tp: TPContext, *shape: int) -> Tensor:
-    return torch.rand(shape, device=tp.device.torch_device).to(tp.dtype)
+def _random(tp: TPContext, generator: torch.Generator, *shape: int) -> Tensor:
+    return torch.rand(shape, device=tp.device.torch_device, generator=generator).to(tp.dtype)
 
 
 def timed(tp: TPContext, work: Callable[[], object]) -> float:
-    """Return the median seconds of the work, synchronized; short work is repeated and averaged."""
-    count = max(1, min(MOST_IN_A_ROW, round(ENOUGH_SECONDS / max(_once(tp, work), 1e-9))))
-    return statistics.median(_once(tp, work, count) for _ in range(REPEATS))
+    """Return the median seconds of the work; short work runs several times in a row."""
+    once = max(work_seconds(tp.device, work), 1e-9)
+    count = max(1, min(MOST_IN_A_ROW, round(ENOUGH_SECONDS / once)))
+    return median_seconds(tp.device, work, REPEATS, in_a_row=count)
 
 
-def _link(tp: TPContext, classes: Sequence[LinearClass]) -> Link:
-    """Measure transfers from rank 0, a line through two sizes each; all ranks call it."""
+def _link(tp: TPContext, classes: Sequence[LinearClass], generator: torch.Generator) -> Link:
+    """Return the lines seconds(bytes) of transfers from rank 0, each measured at two sizes (all ranks)."""
     width = max((max(linears.outputs) for linears in classes), default=1)
     rows = max((linears.rows for linears in classes), default=SMALL_ROWS)
-    everybody = tuple(Piece(0, rank, rank - 1, rank) for rank in range(1, tp.ranks))
-    tree = BroadcastReduceTransport(tp, Migration(0, width, everybody, "broadcastReduce"))
-    pair = ColumnTransport(tp, Migration(0, width, everybody[:1], "scatterGather"))
+    pieces = tuple(Piece(0, rank, rank - 1, rank) for rank in range(1, tp.ranks))
+    tree = BroadcastReduceTransport(tp, Migration(0, width, pieces, "broadcastReduce"))
+    pair = ColumnTransport(tp, Migration(0, width, pieces[:1], "scatterGather"))
 
-    def whole(transport_for: ColumnTransport, n: int) -> Callable[[], object]:
-        sent = _random(tp, n, width) if transport_for.sends else None
-        return lambda: transport_for.send_whole(sent, n, width)()
+    def whole(transport: ColumnTransport, n: int) -> Callable[[], object]:
+        sent = _random(tp, generator, n, width) if transport.sends else None
+        return lambda: transport.send_whole(sent, n, width)()
 
     def summed(n: int) -> Callable[[], object]:
-        return lambda: tree.return_sum(_random(tp, n, width), n, width)
+        return lambda: tree.return_sum(_random(tp, generator, n, width), n, width)
 
     def line(make: Callable[[int], Callable[[], object]]) -> Line:
         sizes = (SMALL_ROWS, max(rows, 2 * SMALL_ROWS))
@@ -168,22 +171,12 @@ def _link(tp: TPContext, classes: Sequence[LinearClass]) -> Link:
 
 
 def _together(tp: TPContext, work: Callable[[], object]) -> float:
-    """Return the median seconds of a transfer, started on all ranks at the same time."""
+    """Return the median seconds of a transfer that all ranks start at the same time (all ranks)."""
     seconds = []
     for _ in range(REPEATS):
-        dist.barrier()
-        seconds.append(_once(tp, work))
+        dist.barrier(group=tp.control_group)
+        seconds.append(work_seconds(tp.device, work))
     return statistics.median(seconds)
-
-
-def _once(tp: TPContext, work: Callable[[], object], count: int = 1) -> float:
-    """Return the seconds of the work, the mean over so many in a row."""
-    started = time.perf_counter()
-    for _ in range(count):
-        work()
-    if tp.device.torch_device.type == "cuda":
-        torch.cuda.synchronize(tp.device.torch_device)
-    return (time.perf_counter() - started) / count
 
 
 def fit(amounts: Sequence[float], seconds: Sequence[float]) -> Line:
@@ -196,7 +189,7 @@ def fit(amounts: Sequence[float], seconds: Sequence[float]) -> Line:
 
 
 def _slowest_link(links: Sequence[Link]) -> Link:
-    """Return by kind the line of the slowest rank."""
+    """Return, per kind of transfer, the line of the rank whose transfer of a megabyte takes longest."""
 
     def longest(name: str) -> Line:
         lines: list[Line] = [getattr(link, name) for link in links]

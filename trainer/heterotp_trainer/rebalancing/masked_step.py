@@ -1,4 +1,4 @@
-"""An optimizer step that does not change pruned rows or columns, nor their optimizer state."""
+"""An optimizer step that leaves pruned rows or columns, and their optimizer state, unchanged."""
 
 from collections.abc import Iterable
 
@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 
 def step_around(optimizer: torch.optim.Optimizer, parts: Iterable[tuple[nn.Parameter, int, Tensor]]) -> None:
-    """Step the optimizer without changing these rows or columns and their state.
+    """Step the optimizer, but leave these rows or columns and their optimizer state unchanged.
 
-    parts: parameter, dimension, indices. A zero gradient would still move them by momentum and weight decay.
+    parts: parameter, dimension, indices [k]. With a zero gradient, momentum and weight decay would still change them.
     """
     kept = [(p, dim, ids, p.detach().index_select(dim, ids), _state(optimizer, p, dim, ids)) for p, dim, ids in parts]
     optimizer.step()

@@ -1,6 +1,6 @@
-"""/metrics, /status and /healthz of a rank, from a thread with an event loop of its own.
+"""/metrics, /status and /healthz of a rank, served by a thread with its own event loop.
 
-Handlers read what the training loop last published; they never touch the loop, and it never waits for them.
+Handlers read what the training loop last published; the training loop never waits for them.
 """
 
 import asyncio
@@ -24,10 +24,7 @@ class StatusServer:
         renew: Callable[[], None] = lambda: None,
         host: str = "0.0.0.0",
     ) -> None:
-        """metrics: the answer to an Accept header, and its content type.
-
-        renew: called for each poll of an operator that leads, which keeps injections in force.
-        """
+        """metrics: Accept header -> body and content type. renew: called for a poll with the lease header."""
         self._port, self._host = port, host
         self._status, self._metrics, self._renew = status, metrics, renew
         self._loop = asyncio.new_event_loop()
@@ -36,14 +33,14 @@ class StatusServer:
         self._thread = threading.Thread(target=self._run, name="status-server", daemon=True)
 
     def start(self) -> None:
-        """Listen; raises ValueError naming the port when it is taken."""
+        """Listen; raise ValueError naming the port when it is taken."""
         self._thread.start()
         self._started.wait(START_SECONDS)
         if self._error is not None:
             raise ValueError(f"metrics.port: {self._port}: cannot listen: {self._error.strerror}; choose another")
 
     def stop(self) -> None:
-        """Stop listening; does nothing where it never listened."""
+        """Stop listening; do nothing where listening had failed."""
         if self._error is None:
             self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(START_SECONDS)

@@ -1,11 +1,12 @@
-"""A rank's metrics in a registry of its own; names and labels as docs and dashboards expect them.
+"""The metrics of a rank and of the job, in a registry of their own.
 
-Labels `namespace`, `heterotpjob` and `node` come from the scrape. Every label value starts at 0, or rate()
-would miss the first step.
+A metric per rank is one entry of RANK_METRICS, set by a method of RankMetrics. Labels `namespace`, `heterotpjob` and
+`node` come from the scrape. Every label value starts at 0, else rate() would miss the first step.
 """
 
 import math
-from typing import TypeVar, get_args
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
 import torch
 from heterotp_api.strategies import Strategy
@@ -26,82 +27,113 @@ from heterotp_trainer.plans.work_plan import WorkPlan
 
 BASIC_PHASES = ("matmul", "fixed", "wait")
 STEP_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-
-_Metric = TypeVar("_Metric", Counter, Gauge)
+STRATEGIES: tuple[str, ...] = get_args(Strategy)
 disable_created_metrics()
 
 
+@dataclass(frozen=True)
+class RankMetric:
+    """One metric of every rank; it has the label `rank` and those named here. level basic: exported at both levels."""
+
+    key: str
+    kind: type[Counter] | type[Gauge]
+    name: str
+    text: str
+    labels: tuple[str, ...] = ()
+    level: Literal["basic", "full"] = "full"
+
+
+RANK_METRICS = (
+    RankMetric(
+        "phase",
+        Counter,
+        "heterotp_phase_seconds_total",
+        "Seconds by phase; all phases sum to wall time (level basic: the main three).",
+        ("phase",),
+        level="basic",
+    ),
+    RankMetric("iterations", Counter, "heterotp_iterations_total", "Iterations done.", level="basic"),
+    RankMetric(
+        "timestamp",
+        Gauge,
+        "heterotp_last_iteration_timestamp_seconds",
+        "When the last iteration ended.",
+        level="basic",
+    ),
+    RankMetric(
+        "generation",
+        Gauge,
+        "heterotp_policy_generation",
+        "Generation of the control document in force.",
+        level="basic",
+    ),
+    RankMetric("pruned", Gauge, "heterotp_pruned_ratio", "Share of the rank's columns that nobody computes."),
+    RankMetric("migrated", Gauge, "heterotp_migrated_ratio", "Share of the rank's columns that others compute."),
+    RankMetric("columns", Gauge, "heterotp_migrated_columns", "Columns per iteration that migrate.", ("direction",)),
+    RankMetric("bytes", Counter, "heterotp_migrated_bytes_total", "Bytes moved by migration.", ("direction",)),
+    RankMetric(
+        "injected",
+        Gauge,
+        "heterotp_injected_slowdown_ratio",
+        "Slow-down asked for by injections.",
+        level="basic",
+    ),
+    RankMetric("work", Counter, "heterotp_work_units_total", "Work done; 1 an iteration is what the rank began with."),
+)
+
+
 class RankMetrics:
-    """Metrics that every rank exports; level basic leaves out all but times, iterations and generation."""
+    """The metrics that every rank exports; level basic leaves out those of level full, and most phases."""
 
     def __init__(self, rank: int, level: str) -> None:
         self.registry = CollectorRegistry()
-        self._rank, self._full = str(rank), level == "full"
+        self._rank = str(rank)
         self._phases = PHASES if level == "full" else BASIC_PHASES
-        self._phase = Counter(
-            "heterotp_phase_seconds_total",
-            "Seconds by phase; all phases sum to wall time (level basic: the main three).",
-            ["rank", "phase"],
-            registry=self.registry,
-        )
-        self._iterations = self._counter("heterotp_iterations_total", "Iterations done.")
-        self._stamp = self._gauge("heterotp_last_iteration_timestamp_seconds", "When the last iteration ended.")
-        self.generation = self._gauge("heterotp_policy_generation", "Generation of the control document in force.")
-        self._pruned = self._detail(Gauge, "heterotp_pruned_ratio", "Share of the rank's columns that nobody computes.")
-        self._migrated = self._detail(
-            Gauge, "heterotp_migrated_ratio", "Share of the rank's columns that others compute."
-        )
-        self._columns = self._directed(Gauge, "heterotp_migrated_columns", "Columns per iteration that migrate.")
-        self._bytes = self._directed(Counter, "heterotp_migrated_bytes_total", "Bytes moved by migration.")
-        self._injected = Gauge(
-            "heterotp_injected_slowdown_ratio", "Slow-down asked for by injections.", ["rank"], registry=self.registry
-        )
         self._effect = Effect()
-        for name in self._phases:
-            self._phase.labels(self._rank, name)
-        self._work = self._detail(
-            Counter, "heterotp_work_units_total", "Work done; 1 an iteration is what the rank began with."
+        self._metrics: dict[str, Any] = {
+            each.key: each.kind(
+                each.name,
+                each.text,
+                ("rank", *each.labels),
+                registry=self.registry if level in ("full", each.level) else None,
+            )
+            for each in RANK_METRICS
+        }
+        self._phase = {name: self._series("phase", name) for name in self._phases}
+        self._iterations, self._timestamp = self._series("iterations"), self._series("timestamp")
+        self.generation = self._series("generation")
+        self._pruned, self._migrated, self._work = (self._series(key) for key in ("pruned", "migrated", "work"))
+        self._columns, self._bytes = (
+            (self._series(key, "in"), self._series(key, "out")) for key in ("columns", "bytes")
         )
 
-    def _counter(self, name: str, text: str) -> Counter:
-        return Counter(name, text, ["rank"], registry=self.registry).labels(self._rank)
-
-    def _gauge(self, name: str, text: str) -> Gauge:
-        return Gauge(name, text, ["rank"], registry=self.registry).labels(self._rank)
-
-    def _detail(self, kind: type[_Metric], name: str, text: str) -> _Metric:
-        """Return a metric that is exported at level full alone."""
-        metric = kind(name, text, ["rank"], registry=self.registry if self._full else None)
-        return metric.labels(self._rank)
-
-    def _directed(self, kind: type[_Metric], name: str, text: str) -> tuple[_Metric, _Metric]:
-        """Return the metric with direction in and out; exported at level full alone."""
-        metric = kind(name, text, ["rank", "direction"], registry=self.registry if self._full else None)
-        return metric.labels(self._rank, "in"), metric.labels(self._rank, "out")
+    def _series(self, key: str, *labels: str) -> Any:
+        """Return this rank's series of a metric, from then on exported."""
+        return self._metrics[key].labels(self._rank, *labels)
 
     def balance(self, effect: Effect) -> None:
-        """Take the rank's part of the plan in force."""
+        """Set the rank's part of the plan in force."""
         self._effect = effect
         self._pruned.set(effect.pruned)
         self._migrated.set(effect.migrated)
-        for metric, columns in zip(self._columns, (effect.columns_in, effect.columns_out), strict=True):
-            metric.set(columns)
+        for series, columns in zip(self._columns, (effect.columns_in, effect.columns_out), strict=True):
+            series.set(columns)
 
     def injected(self, chi: float) -> None:
-        """Take the slow-down asked for; a rank without one exports none."""
+        """Set the slow-down asked for; a rank without one exports no series."""
         if chi > 1:
-            self._injected.labels(self._rank).set(chi)
-        elif (self._rank,) in self._injected._metrics:
-            self._injected.remove(self._rank)
+            self._series("injected").set(chi)
+        elif (self._rank,) in self._metrics["injected"]._metrics:
+            self._metrics["injected"].remove(self._rank)
 
     def iteration(self, seconds: dict[str, float], work: float, now: float) -> None:
         """Count one iteration: seconds by phase, work (1: what the rank began with), wall-clock time of its end."""
-        for name in self._phases:
-            self._phase.labels(self._rank, name).inc(seconds[name])
+        for name, series in self._phase.items():
+            series.inc(seconds[name])
         self._iterations.inc()
-        for metric, nbytes in zip(self._bytes, (self._effect.bytes_in, self._effect.bytes_out), strict=True):
-            metric.inc(nbytes)
-        self._stamp.set(now)
+        for series, nbytes in zip(self._bytes, (self._effect.bytes_in, self._effect.bytes_out), strict=True):
+            series.inc(nbytes)
+        self._timestamp.set(now)
         self._work.inc(work)
 
     def text(self, accept: str = "") -> tuple[bytes, str]:
@@ -111,7 +143,7 @@ class RankMetrics:
 
 
 class JobMetrics:
-    """Metrics of the whole job, on rank 0 alone."""
+    """The metrics of the whole job, exported by rank 0 only."""
 
     def __init__(self, registry: CollectorRegistry, ranks: int, attempt: int, backend: str) -> None:
         def gauge(name: str, text: str, labels: tuple[str, ...] = ()) -> Gauge:
@@ -136,31 +168,31 @@ class JobMetrics:
         self._moves = Counter("heterotp_reshards_total", "Times that units changed rank.", registry=registry)
         self._move_seconds = Counter("heterotp_reshard_seconds_total", "Seconds that it took.", registry=registry)
         self.predicted = gauge("heterotp_plan_predicted_seconds", "Iteration predicted for the plan in force, seconds.")
-        self.predicted.set(math.nan)  # nothing is predicted yet, which is not a prediction of no time
+        self.predicted.set(math.nan)  # NaN: nothing is predicted yet
         self._decision = 0
         self.updates = Counter("heterotp_policy_updates_total", "Decisions taken.", ["strategy"], registry=registry)
-        for strategy in get_args(Strategy):
+        for strategy in STRATEGIES:
             self.updates.labels(strategy)
         self.strategy = Enum(
             "heterotp_policy_strategy",
             "Balancing strategy in force.",
-            states=list(get_args(Strategy)),
+            states=list(STRATEGIES),
             registry=registry,
         )
         versions = {"version": _version(), "torch": str(torch.__version__), "backend": backend}
         Info("heterotp_build", "Versions.", registry=registry).info(versions)
 
     def stepped(self, seconds: float, iteration: int) -> None:
-        """Count an iteration's time, with its number as an exemplar: which one was it that took so long?"""
+        """Count an iteration's seconds, with its number as an exemplar."""
         self.step.observe(seconds, {"step": str(iteration)})
 
     def moved(self, seconds: float) -> None:
-        """Count a move of units."""
+        """Count a move of units that took `seconds`."""
         self._moves.inc()
         self._move_seconds.inc(seconds)
 
     def decided(self, plan: WorkPlan) -> None:
-        """Take a plan; one that keeps its number was only priced anew."""
+        """Count a new plan; a plan with the same decision_id has only new prices."""
         strategy = plan.settings.strategy if plan.settings is not None else "None"
         if plan.decision_id != self._decision:
             self.updates.labels(strategy).inc()

@@ -1,4 +1,4 @@
-"""The files that rank 0 leaves for whoever watches: a local run's directory, the last words of a pod."""
+"""The files that rank 0 writes for readers outside: a local run's directory, and the termination message of a pod."""
 
 import json
 import math
@@ -14,7 +14,7 @@ STATUS_SECONDS = 0.5
 
 
 class RunDirectory:
-    """status.json twice a second, history.jsonl line by line, report.json at the end."""
+    """Writes status.json every STATUS_SECONDS, history.jsonl line by line, and report.json at the end."""
 
     def __init__(self, path: Path, status: Callable[[], str]) -> None:
         self._path, self._status = path, status
@@ -47,7 +47,7 @@ class RunDirectory:
 
 
 def last_words(status: TrainerStatus) -> str:
-    """Return the status document with four digits and, where it would be too long, without ranks and injections."""
+    """Return the status as JSON with four digits; without ranks and injections where it exceeds MAX_BYTES."""
     body = _rounded(status.model_dump(mode="json", by_alias=True, exclude_none=True))
     text = json.dumps(body, separators=(",", ":"))
     if len(text.encode()) <= MAX_BYTES:
@@ -56,7 +56,7 @@ def last_words(status: TrainerStatus) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """Return the value with None for what is no number: JSON has no word for it."""
+    """Return the value with None in place of NaN and infinity, which JSON lacks."""
     if isinstance(value, dict):
         return {key: _finite(inner) for key, inner in value.items()}
     if isinstance(value, list):

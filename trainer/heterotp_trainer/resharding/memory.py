@@ -1,4 +1,4 @@
-"""Memory that a move will need, taken beforehand so that it cannot fail half-way."""
+"""Memory that a move of units needs, reserved before the move so that the move cannot fail half-way."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,14 +6,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-SPARE = 0.05  # of what is available stays so: other processes breathe
-PIECE_BYTES = 64 << 20  # taken at once: ranks of one machine take at the same moment, and must see each other do so
+SPARE = 0.05  # share of the available memory that is left to other processes
+PIECE_BYTES = 64 << 20  # reserved at once: ranks of one machine reserve at the same time and must see each other
 CGROUP = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
 class Need:
-    """Bytes that a move needs: what a rank holds more from then on, and what the move itself takes for a moment."""
+    """Bytes that a move needs: `lasting` stay in use after it, `passing` are in use during it only."""
 
     lasting: int
     passing: int
@@ -21,7 +21,7 @@ class Need:
 
 @dataclass(frozen=True)
 class Room:
-    """Bytes of a device that this process may use in all, uses now, and has used at most."""
+    """Bytes of a device: what this process may use in all, uses now, and has used at most."""
 
     capacity: int
     now: int
@@ -29,10 +29,10 @@ class Room:
 
 
 def reserve(need: Need, device: torch.device) -> list[Tensor] | None:
-    """Return buffers of so many bytes, really taken, or None where there is not enough memory.
+    """Return buffers of the needed bytes, backed by real memory, or None where there is not enough.
 
-    A move runs between iterations, when activations are free: on CUDA, where they are not shared with others, only what
-    lasts is taken meanwhile.
+    A move runs between iterations, when the memory of activations is free. On CUDA no other process takes that memory,
+    so that only the lasting part is reserved.
     """
     if device.type != "cuda":
         return _taken(need.lasting + need.passing, device)
@@ -40,7 +40,7 @@ def reserve(need: Need, device: torch.device) -> list[Tensor] | None:
 
 
 def fits(need: Need, room: Room) -> bool:
-    """Return whether there is room for a move, and beside the largest iteration so far for what lasts."""
+    """Return whether the move fits, and the lasting part fits beside the largest iteration so far."""
     least = max(room.peak, room.now + need.passing)
     return least + need.lasting <= room.capacity * (1 - SPARE)
 
@@ -52,7 +52,7 @@ def _room(device: torch.device) -> Room:
 
 
 def _taken(nbytes: int, device: torch.device) -> list[Tensor] | None:
-    """Return buffers that were written: the host gives pages only then."""
+    """Return buffers that were written, because the host maps pages only on a write; None: not enough memory."""
     known = available() if device.type == "cpu" else None
     spare, buffers = SPARE * (known or 0), list[Tensor]()
     for start in range(0, nbytes, PIECE_BYTES):
@@ -68,7 +68,7 @@ def _taken(nbytes: int, device: torch.device) -> list[Tensor] | None:
 
 
 def available() -> int | None:
-    """Return the bytes that this process may still take: of the machine, and of its container; None: nobody says."""
+    """Return the bytes that this process may still allocate, in its machine and container; None: unknown."""
     known = [free for free in (_of_machine(), _of_container()) if free is not None]
     return min(known, default=None)
 
@@ -79,7 +79,7 @@ def _of_machine() -> int | None:
 
 
 def _of_container() -> int | None:
-    """Return what is left of a container's limit; files that the kernel would drop are not in use."""
+    """Return what is left of a container's limit; cached files that the kernel can drop do not count as used."""
     try:
         limit, used = ((CGROUP / name).read_text(encoding="ascii").strip() for name in ("memory.max", "memory.current"))
     except OSError:
@@ -89,7 +89,7 @@ def _of_container() -> int | None:
 
 
 def _number(path: Path, name: str) -> int | None:
-    """Return the number behind a name in a file of such lines, None where there is none."""
+    """Return the number that follows a name in a file of `name number` lines; None where it is missing."""
     try:
         lines = path.read_text(encoding="ascii").splitlines()
     except OSError:

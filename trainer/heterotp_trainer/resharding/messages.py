@@ -1,4 +1,4 @@
-"""In which messages units travel: the same list on sender and receiver, made from the two plans alone. Pure."""
+"""The messages in which units travel: a pure function of two unit plans, so that both ends make the same list."""
 
 import bisect
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,10 @@ from heterotp_trainer.plans.unit_plan import Family, Ranges, Transfer, UnitPlan
 
 @dataclass(frozen=True)
 class Piece:
-    """Units of one slot: number of the slot, the first unit's place at the source and at the target, how many."""
+    """Adjacent units of one ShardedState.
+
+    state: its number. taken_from, put_at: place of the first unit at the source and at the target. units: how many.
+    """
 
     state: int
     taken_from: int
@@ -21,7 +24,7 @@ Message = tuple[Piece, ...]
 
 
 def place(ranges: Ranges, unit: int) -> int:
-    """Return the place of a unit among the rank's own, which are ascending."""
+    """Return the place of a unit among the rank's units, which are ascending."""
     before = bisect.bisect_right(ranges, (unit, float("inf"))) - 1
     return sum(stop - start for start, stop in ranges[:before]) + unit - ranges[before][0]
 
@@ -37,27 +40,26 @@ def kept(before: UnitPlan, after: UnitPlan, family: Family, rank: int) -> Iterat
 
 
 def messages(
-    before: UnitPlan, after: UnitPlan, journeys: Sequence[Transfer], unit_bytes: Sequence[int], most_bytes: int
+    before: UnitPlan, after: UnitPlan, moves: Sequence[Transfer], unit_bytes: Sequence[int], most_bytes: int
 ) -> dict[tuple[int, int], list[Message]]:
-    """Return by source and target the messages in which these journeys' units travel, `most_bytes` each if that holds
-    one unit of one slot.
+    """Return, by (source, target), the messages that carry these transfers, of at most `most_bytes` each.
 
-    unit_bytes: of each slot.
+    unit_bytes: of each ShardedState. A message holds at least one unit, even where that is more than `most_bytes`.
     """
     found: dict[tuple[int, int], list[list[Piece]]] = {}
     filled: dict[tuple[int, int], int] = {}
-    for journey in journeys:
-        pair = (journey.source, journey.target)
-        out, into = before.ranges(journey.family, pair[0]), after.ranges(journey.family, pair[1])
-        first, there = place(out, journey.start), place(into, journey.start)
+    for move in moves:
+        pair = (move.source, move.target)
+        out, into = before.ranges(move.family, pair[0]), after.ranges(move.family, pair[1])
+        first, there = place(out, move.start), place(into, move.start)
         for state, nbytes in enumerate(unit_bytes):
             done = 0
-            while done < journey.units:
-                room = (most_bytes - filled.get(pair, most_bytes)) // nbytes if nbytes else journey.units
+            while done < move.units:
+                room = (most_bytes - filled.get(pair, most_bytes)) // nbytes if nbytes else move.units
                 if room < 1:  # a new message, of one unit at least
                     found.setdefault(pair, []).append([])
-                    filled[pair], room = 0, max(1, most_bytes // nbytes if nbytes else journey.units)
-                count = min(room, journey.units - done)
+                    filled[pair], room = 0, max(1, most_bytes // nbytes if nbytes else move.units)
+                count = min(room, move.units - done)
                 found.setdefault(pair, [[]])[-1].append(Piece(state, first + done, there + done, count))
                 filled[pair] = filled.get(pair, 0) + count * nbytes
                 done += count

@@ -1,4 +1,4 @@
-"""One rank's part in who owns which units: memory for a proposal, the move, and how fast an idle rank would be."""
+"""One rank's part in changes of the unit plan: memory for a proposal, the move, and its price."""
 
 import time
 from dataclasses import dataclass, replace
@@ -21,21 +21,21 @@ LEAST_CORRECTION, MOST_CORRECTION = 0.1, 10.0
 
 @dataclass(frozen=True)
 class CompletedMove:
-    """One move that was made: what it took and how much went from rank to rank."""
+    """One completed move: its seconds, and the bytes that travelled between ranks."""
 
     seconds: float
     nbytes: float
 
 
 class Resharder:
-    """Holds the units of one rank; every method is called by all ranks at the same boundary."""
+    """Moves the units of one rank; all ranks call every method at the same boundary."""
 
     def __init__(
         self, model: nn.Module, tp: TPContext, optimizer: torch.optim.Optimizer | None, more: ExtraStates
     ) -> None:
         self.tp = tp
         self.unit_mover = UnitMover(tp, dict(model.named_parameters()), optimizer, more)
-        self.ready = 0  # the answer to the newest proposal: its number, negative where there is no memory
+        self.ready = 0  # answer to the newest proposal: its decision_id, negative where memory is missing
 
     def prices(self) -> UnitMoveCost:
         """Return the bytes of one unit of each family."""
@@ -43,26 +43,29 @@ class Resharder:
         return UnitMoveCost(nbytes["heads"], nbytes["ffn"])
 
     def answer(self, proposal: Proposal | None) -> None:
-        """Reserve memory for a new proposal, or give it back when there is none any more."""
-        number = proposal.decision_id if proposal is not None else 0
-        if number == abs(self.ready):
+        """Reserve memory for a new proposal; release it when there is no proposal any more."""
+        decision_id = proposal.decision_id if proposal is not None else 0
+        if decision_id == abs(self.ready):
             return
         self.unit_mover.release()
-        self.ready = 0 if proposal is None else number if self.unit_mover.reserve(proposal.shards) else -number
+        self.ready = (
+            0 if proposal is None else decision_id if self.unit_mover.reserve(proposal.shards) else -decision_id
+        )
 
     def move(self, after: UnitPlan, costs: Costs) -> tuple[Costs, CompletedMove]:
-        """Move all units to their owners; return the costs from now on, and what it took."""
+        """Move all units to their owners in `after` (all ranks); return the new costs and the completed move."""
         before, started = self.tp.plan, time.perf_counter()
         self.unit_mover.move(after)
         taken = torch.tensor(time.perf_counter() - started, dtype=torch.float64)
-        dist.all_reduce(taken, op=dist.ReduceOp.MAX)  # the price of the next one must be the same on all ranks
+        # the price of the next move must be the same on all ranks
+        dist.all_reduce(taken, op=dist.ReduceOp.MAX, group=self.tp.control_group)
         nbytes = sum(each.units * costs.unit_move.unit_bytes(each.family) for each in transfers(before, after))
         moved = CompletedMove(float(taken), nbytes)
         return _corrected(costs, before, after, moved.seconds).owned_by(after), moved
 
 
 def _corrected(costs: Costs, before: UnitPlan, after: UnitPlan, seconds: float) -> Costs:
-    """Return the costs with moves as dear as the last one was."""
+    """Return the costs, with the price of moves corrected by the seconds of the last one."""
     fresh = replace(costs, unit_move=replace(costs.unit_move, correction=1.0))
     counts = ({family: plan.counts(family) for family in FAMILIES} for plan in (before, after))
     expected = move_seconds(fresh, *counts)

@@ -1,6 +1,6 @@
-"""What belongs to the units of a rank, layer by layer: weights, biases, what the optimizer and importance keep of them.
+"""The tensors that belong to the units of a rank, layer by layer: weights, biases, optimizer state, importance.
 
-A slot is one tensor that is cut by units along one dimension, and how its owner takes another in its place.
+A ShardedState is one tensor that is cut by units along one dimension, with a function that replaces it at its holder.
 """
 
 import math
@@ -15,12 +15,12 @@ from heterotp_trainer.plans.unit_plan import Family
 from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec, shard_spec
 
 Named = Mapping[str, nn.Parameter]
-ExtraStates = Callable[[nn.Parameter], Sequence["ShardedState"]]  # what else belongs to a parameter's units
+ExtraStates = Callable[[nn.Parameter], Sequence["ShardedState"]]  # further states of a parameter's units
 
 
 @dataclass(frozen=True)
 class ShardedState:
-    """A tensor cut by units; `put` makes its owner hold another."""
+    """A tensor cut by units; `put` replaces it by another tensor where it is held."""
 
     tensor: Tensor
     spec: ShardSpec
@@ -28,23 +28,23 @@ class ShardedState:
 
     @property
     def unit_bytes(self) -> int:
-        """Bytes of one unit, also where the rank owns none."""
+        """Bytes of one unit, defined also where the rank owns none."""
         return _unit_bytes(self.tensor, self.spec)
 
     def units(self, first: int, count: int) -> Tensor:
-        """Return a view of `count` of the rank's units from its own number `first` on."""
+        """Return a view of `count` of the rank's units, from its local unit number `first` on."""
         rows = self.spec.rows_per_unit
         return self.tensor.narrow(self.spec.dim, first * rows, count * rows)
 
     def empty(self, units: int) -> "ShardedState":
-        """Return a slot of the same kind with room for so many units."""
+        """Return a state of the same kind with room for `units` units."""
         shape = self.spec.shape(self.tensor.shape, units)
         return ShardedState(torch.empty(shape, dtype=self.tensor.dtype, device=self.tensor.device), self.spec, self.put)
 
 
 @dataclass(frozen=True)
 class Layer:
-    """The sharded parameters that move together: the linears of one attention or of one network."""
+    """The sharded parameters that move together: the linears of one attention or one feed-forward network."""
 
     family: Family
     parameters: tuple[nn.Parameter, ...]
@@ -56,7 +56,7 @@ class Layer:
 
 
 def layers_of(parameters: Named) -> list[Layer]:
-    """Return the layers in the order of their names' modules; attention and network may stand in one module."""
+    """Return the layers in the order of their modules; one module may hold both attention and feed-forward network."""
     layers: dict[tuple[str, Family], list[nn.Parameter]] = {}
     for name, parameter in parameters.items():
         spec = shard_spec(parameter)
@@ -68,7 +68,7 @@ def layers_of(parameters: Named) -> list[Layer]:
 def states_of(
     parameters: Sequence[nn.Parameter], optimizer: torch.optim.Optimizer | None, more: ExtraStates
 ) -> list[ShardedState]:
-    """Return all that belongs to the units of these parameters, in the same order on every rank."""
+    """Return all states of the units of these parameters, in the same order on every rank."""
     return [state for parameter in parameters for state in _of_parameter(parameter, optimizer, more)]
 
 
@@ -82,7 +82,9 @@ def _of_parameter(
         if isinstance(value, Tensor) and value.dim() and value.shape == parameter.shape:
             yield ShardedState(value, spec, partial(state.__setitem__, key))
     yield from more(parameter)
-    yield ShardedState(parameter.data, spec, partial(_rebind, parameter))  # last: the others are known by its shape
+    yield ShardedState(
+        parameter.data, spec, partial(_rebind, parameter)
+    )  # last: the others are recognised by its shape
 
 
 def _unit_bytes(tensor: Tensor, spec: ShardSpec) -> int:
@@ -97,9 +99,9 @@ def _spec(parameter: nn.Parameter) -> ShardSpec:
 
 
 def _rebind(parameter: nn.Parameter, tensor: Tensor) -> None:
-    """Make the parameter, which stays the same object, hold another tensor."""
+    """Replace the tensor of a parameter, which stays the same object."""
     parameter.grad = None
-    # a gradient accumulator of the last graph may still be alive: only another type makes torch forget its shape
+    # a gradient accumulator of the last graph may still be alive; only a change of type makes torch drop its shape
     other = torch.float32 if tensor.dtype != torch.float32 else torch.float64
     parameter.data = torch.empty(0, dtype=other, device=tensor.device)
     parameter.data = tensor

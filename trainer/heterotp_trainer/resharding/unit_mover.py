@@ -1,7 +1,11 @@
 """Moves units to their new owners between two optimizer steps, layer by layer, point to point (all ranks).
 
-A layer's old tensors are freed as soon as the rank holds its new ones: beyond the units that arrive, a move needs the
-memory of one layer's shard and of a chunk.
+A layer's old tensors are freed as soon as the rank holds its new ones, so that a move needs the memory of the units
+that arrive, of one layer's shard and of a chunk.
+
+| call | rank i holds                       | afterwards                        |
+|------|------------------------------------|-----------------------------------|
+| move | its units by tp.plan, all tensors  | its units by `after`, the same    |
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,11 +23,11 @@ from heterotp_trainer.tensor_parallel.collectives import carrier
 from heterotp_trainer.tensor_parallel.column_transport import start
 from heterotp_trainer.tensor_parallel.context import TPContext
 
-CHUNK_BYTES = 32 << 20  # under way at a rank at once, each way
+CHUNK_BYTES = 32 << 20  # in flight at a rank at once, in each direction
 
 
 class UnitMover:
-    """One rank's part in moves; `more`: what else than optimizer state belongs to a parameter's units."""
+    """One rank's part in moves; more: returns the states of a parameter's units besides optimizer state."""
 
     def __init__(
         self, tp: TPContext, parameters: Named, optimizer: torch.optim.Optimizer | None, more: ExtraStates
@@ -33,105 +37,105 @@ class UnitMover:
         self._reserved: list[Tensor] | None = None
 
     def unit_bytes(self) -> dict[Family, float]:
-        """Return the bytes of all that belongs to one unit, by family."""
+        """Return the bytes of one unit with all its state, over all layers, by family."""
         total = dict.fromkeys(FAMILIES, 0.0)
         for layer in self._layers:
-            total[layer.family] += sum(state.unit_bytes for state in self._slots(layer))
+            total[layer.family] += sum(state.unit_bytes for state in self._states(layer))
         return total
 
     def reserve(self, after: UnitPlan) -> bool:
-        """Take the memory that a move to this plan needs; return whether there is enough."""
+        """Reserve the memory that a move to this plan needs; return whether there is enough."""
         self.release()
         self._reserved = memory.reserve(self._needed(after), self._tp.device.torch_device)
         return self._reserved is not None
 
     def release(self) -> None:
-        """Give back what was reserved."""
+        """Release the reserved memory."""
         self._reserved = None
 
     def move(self, after: UnitPlan) -> None:
-        """Move all units to their owners by this plan and make it the one in force (all ranks)."""
+        """Move all units to their owners by this plan, which is then tp.plan (all ranks)."""
         self.release()
         tp = self._tp
-        journeys = transfers(tp.plan, after)
+        moves = transfers(tp.plan, after)
         with phase(tp.clock, "migrate"):
             for layer in self._layers:
-                self._move_layer(layer, after, [journey for journey in journeys if journey.family == layer.family])
+                self._move_layer(layer, after, [move for move in moves if move.family == layer.family])
             if tp.device.torch_device.type == "cuda":
-                torch.cuda.synchronize(tp.device.torch_device)  # so that what it took is known
-            dist.barrier()
+                torch.cuda.synchronize(tp.device.torch_device)  # so that its seconds are measured
+            dist.barrier(group=tp.control_group)
         tp.plan = after
 
-    def _slots(self, layer: Layer) -> list[ShardedState]:
+    def _states(self, layer: Layer) -> list[ShardedState]:
         return states_of(layer.parameters, self._optimizer, self._more)
 
     def _needed(self, after: UnitPlan) -> memory.Need:
-        """Return what a move needs at most beyond what is held now; gradients grow with the next iteration."""
+        """Return the most memory that a move needs beyond what is held now; gradients grow with the next iteration."""
         rank, before = self._tp.rank, self._tp.plan
         growth, largest = 0, 0
         for layer in self._layers:
-            nbytes = sum(state.unit_bytes for state in self._slots(layer))
+            nbytes = sum(state.unit_bytes for state in self._states(layer))
             now, then = before.counts(layer.family)[rank], after.counts(layer.family)[rank]
             growth += (then - now) * (nbytes + layer.gradient_bytes)
             largest = max(largest, then * nbytes)
         return memory.Need(max(0, growth), largest + 2 * CHUNK_BYTES)
 
-    def _move_layer(self, layer: Layer, after: UnitPlan, journeys: Sequence[Transfer]) -> None:
+    def _move_layer(self, layer: Layer, after: UnitPlan, moves: Sequence[Transfer]) -> None:
         tp, family = self._tp, layer.family
-        if not any(tp.rank in (journey.source, journey.target) for journey in journeys):
+        if not any(tp.rank in (move.source, move.target) for move in moves):
             return
-        old = self._slots(layer)
+        old = self._states(layer)
         new = [state.empty(after.counts(family)[tp.rank]) for state in old]
         for now, then, units in kept(tp.plan, after, family, tp.rank):
             for source, target in zip(old, new, strict=True):
                 target.units(then, units).copy_(source.units(now, units))
-        self._exchange(old, new, after, journeys)
+        self._exchange(old, new, after, moves)
         for state in new:
             state.put(state.tensor)
 
     def _exchange(
-        self, old: list[ShardedState], new: list[ShardedState], after: UnitPlan, journeys: Sequence[Transfer]
+        self, old: list[ShardedState], new: list[ShardedState], after: UnitPlan, moves: Sequence[Transfer]
     ) -> None:
-        """Send what leaves and receive what comes, a message to and from each peer at a time."""
+        """Send and receive the units of one layer, one message to and from each peer at a time."""
         tp = self._tp
-        limit = CHUNK_BYTES // max(1, tp.ranks - 1)  # both ends must cut alike: by what both know
-        every = messages(tp.plan, after, journeys, [state.unit_bytes for state in old], limit)
-        leaving = {pair[1]: each for pair, each in every.items() if pair[0] == tp.rank}
-        coming = {pair[0]: each for pair, each in every.items() if pair[1] == tp.rank}
-        rounds = max(map(len, [*leaving.values(), *coming.values()]))
+        limit = CHUNK_BYTES // max(1, tp.ranks - 1)  # both ends must cut messages alike
+        every = messages(tp.plan, after, moves, [state.unit_bytes for state in old], limit)
+        outgoing = {pair[1]: each for pair, each in every.items() if pair[0] == tp.rank}
+        incoming = {pair[0]: each for pair, each in every.items() if pair[1] == tp.rank}
+        rounds = max(map(len, [*outgoing.values(), *incoming.values()]))
         for number in range(rounds):
             sent, arriving = (
-                {peer: each[number] for peer, each in way.items() if number < len(each)} for way in (leaving, coming)
+                {peer: each[number] for peer, each in way.items() if number < len(each)} for way in (outgoing, incoming)
             )
             self._round(sent, arriving, old, new)
 
     def _round(
         self,
-        leaving: Mapping[int, Message],
-        coming: Mapping[int, Message],
+        outgoing: Mapping[int, Message],
+        incoming: Mapping[int, Message],
         old: list[ShardedState],
         new: list[ShardedState],
     ) -> None:
         tp, device = self._tp, carrier(self._tp)
-        sent = {peer: _packed(message, old).to(device) for peer, message in leaving.items()}
+        sent = {peer: _packed(message, old).to(device) for peer, message in outgoing.items()}
         arriving = {
             peer: torch.empty(sum(p.units * new[p.state].unit_bytes for p in message), dtype=torch.uint8, device=device)
-            for peer, message in coming.items()
+            for peer, message in incoming.items()
         }
         works = start(
-            [dist.P2POp(dist.isend, tensor, peer, tp.group) for peer, tensor in sent.items()]
-            + [dist.P2POp(dist.irecv, tensor, peer, tp.group) for peer, tensor in arriving.items()]
+            [dist.P2POp(dist.isend, tensor, peer, group=tp.group) for peer, tensor in sent.items()]
+            + [dist.P2POp(dist.irecv, tensor, peer, group=tp.group) for peer, tensor in arriving.items()]
         )
         for work in works:
             work.wait()
         nbytes = max(sum(t.nbytes for t in each.values()) for each in (sent, arriving))
         tp.device.settle_transfer(nbytes, 1)
-        for peer, message in coming.items():
+        for peer, message in incoming.items():
             _unpack(message, arriving[peer].to(tp.device.torch_device), new)
 
 
 def _packed(message: Message, sharded_states: Sequence[ShardedState]) -> Tensor:
-    """Return the bytes of a message's units, end to end."""
+    """Return the bytes of a message's units, one after the other: [bytes] uint8."""
     parts = [
         sharded_states[p.state].units(p.taken_from, p.units).contiguous().view(-1).view(torch.uint8) for p in message
     ]
@@ -139,8 +143,8 @@ def _packed(message: Message, sharded_states: Sequence[ShardedState]) -> Tensor:
 
 
 def _unpack(message: Message, data: Tensor, sharded_states: Sequence[ShardedState]) -> None:
-    """Put the units of a message into their places."""
+    """Copy the units of a message into their places."""
     sizes = [p.units * sharded_states[p.state].unit_bytes for p in message]
     for piece, part in zip(message, data.split(sizes), strict=True):
         target = sharded_states[piece.state].units(piece.put_at, piece.units)
-        target.copy_(part.clone().view(target.dtype).view(target.shape))  # a clone, for types need their alignment
+        target.copy_(part.clone().view(target.dtype).view(target.shape))  # clone: a view needs the type's alignment

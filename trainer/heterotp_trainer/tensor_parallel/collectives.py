@@ -1,4 +1,10 @@
-"""The sums over the group, which the two conjugate functions of tensor parallelism need at their ends."""
+"""Sums over the group: Megatron's conjugate functions f (backward) and g (forward) of tensor parallelism.
+
+| call      | every rank holds | afterwards                            |
+|-----------|------------------|---------------------------------------|
+| start_sum | its own x        | every rank: sum of x over the group   |
+| reduced   | its own x        | root: that sum; other ranks: no value |
+"""
 
 from collections.abc import Callable
 
@@ -11,20 +17,20 @@ from heterotp_trainer.tensor_parallel.context import TPContext
 
 
 def wide(x: Tensor, tp: TPContext) -> bool:
-    """Return whether x travels in another type; the backend, and so the answer, is the same on all ranks."""
+    """Return whether x is summed in fp32 instead of its own precision; the same on all ranks."""
     # gloo lacks bf16 in some versions, and a sum of few bits drifts
     return x.dtype == torch.bfloat16 and dist.get_backend(tp.group) == "gloo"
 
 
 def carrier(tp: TPContext) -> torch.device:
-    """Return the device whose tensors travel: of gloo's calls only some know more than the host's memory."""
+    """Return the device whose tensors the backend can send: with gloo the CPU, since few of its calls take others."""
     return torch.device("cpu") if dist.get_backend(tp.group) == "gloo" else tp.device.torch_device
 
 
 def start_sum(x: Tensor, tp: TPContext) -> Callable[[], Tensor]:
-    """Begin to sum x over the group; return a function that waits for the sum, time booked on "wait".
+    """Start to sum x over the group; return a function that waits for the sum, of the shape of x.
 
-    x must be the caller's own: the sum may take its place.
+    Time is booked on "wait". The sum may be written into x.
     """
     if tp.group is None:
         return lambda: x
@@ -42,7 +48,7 @@ def start_sum(x: Tensor, tp: TPContext) -> Callable[[], Tensor]:
 
 
 def reduced(x: Tensor, root: int, tp: TPContext) -> Tensor:
-    """Return the sum of x over the group, at the root alone; x must be the caller's own."""
+    """Return the sum of x over the group at rank `root`; on other ranks the result means nothing. May overwrite x."""
     summed = (x.float() if wide(x, tp) else x.contiguous()).to(carrier(tp))
     dist.reduce(summed, dst=root, group=tp.group)
     return summed.to(x.device, x.dtype)

@@ -1,11 +1,13 @@
 """How migrated work travels: the paper's broadcast-reduce, and the scatter-gather that it is compared with.
 
-| call           | sender holds         | a receiver gets or gives          | broadcastReduce | scatterGather |
-|----------------|----------------------|-----------------------------------|-----------------|---------------|
-| send_columns   | [n, m], all given    | gets its piece, [n, stop - start] | one broadcast   | a send each   |
-| send_whole     | [n, k]               | gets the same                     | one broadcast   | a send each   |
-| return_sum     | its own part, [n, k] | gives its part of the sum         | one reduction   | a send each   |
-| return_columns | gets [n, m]          | gives its own piece               | a send each     | a send each   |
+Shapes: n rows, m migrated columns, c columns of one receiver's piece, k columns of a whole matrix.
+
+| call           | sender holds    | receiver holds   | afterwards                  | broadcastReduce | scatterGather |
+|----------------|-----------------|------------------|-----------------------------|-----------------|---------------|
+| send_columns   | [n, m]          | -                | receiver: its piece [n, c]  | one broadcast   | a send each   |
+| send_whole     | [n, k]          | -                | receiver: [n, k]            | one broadcast   | a send each   |
+| return_sum     | its part [n, k] | its part [n, k]  | sender: the sum [n, k]      | one reduction   | a send each   |
+| return_columns | -               | its piece [n, c] | sender: side by side [n, m] | a send each     | a send each   |
 
 All ranks of the group make every call in the same order. Time is booked on "wait".
 """
@@ -26,9 +28,9 @@ Arriving = Callable[[], Tensor | None]
 
 
 class ColumnTransport:
-    """Point to point: what scatterGather does throughout, and broadcastReduce where nothing is shared."""
+    """Point-to-point transport: all calls of scatterGather, and return_columns of broadcastReduce."""
 
-    merges = False  # whether what flows into an all-reduce anyway is added there by the receiver
+    merges = False  # whether a receiver adds its part to an all-reduce that follows anyway
 
     def __init__(self, tp: TPContext, migration: Migration) -> None:
         self.tp, self.migration = tp, migration
@@ -37,20 +39,20 @@ class ColumnTransport:
         self._carrier = carrier(tp)
 
     def send_columns(self, columns: Tensor | None, rows: int) -> Arriving:
-        """Begin to send each receiver its piece of the sender's [rows, m]."""
+        """Start to send each receiver its piece [rows, c] of the sender's [rows, m]; return a function that waits."""
         if columns is not None:
             parts = {p.receiver: columns[:, p.start : p.stop].contiguous() for p in self.migration.pieces}
             return self._post(parts)
         return self._expect((rows, self.piece.columns)) if self.piece else _nothing
 
     def send_whole(self, whole: Tensor | None, rows: int, width: int) -> Arriving:
-        """Begin to send every receiver the sender's [rows, width]."""
+        """Start to send every receiver the sender's [rows, width]; return a function that waits."""
         if whole is not None:
             return self._post({piece.receiver: whole for piece in self.migration.pieces})
         return self._expect((rows, width)) if self.piece else _nothing
 
     def return_sum(self, part: Tensor | None, rows: int, width: int) -> Tensor | None:
-        """Return the sum of all parts [rows, width] at the sender; receivers and the sender give one each."""
+        """Return the sum of the sender's and the receivers' parts [rows, width] at the sender, None elsewhere."""
         if not self.sends:
             return self._post({self.migration.sender: part})() if part is not None and self.piece else None
         assert part is not None
@@ -60,7 +62,7 @@ class ColumnTransport:
         return total
 
     def return_columns(self, piece: Tensor | None, rows: int) -> Tensor | None:
-        """Return all pieces side by side, [rows, m], at the sender; a receiver gives its own."""
+        """Return the receivers' pieces [rows, c] side by side, [rows, m], at the sender, None elsewhere."""
         if not self.sends:
             return self._post({self.migration.sender: piece})() if piece is not None else None
         shapes = {p.receiver: (rows, p.columns) for p in self.migration.pieces}
@@ -68,10 +70,10 @@ class ColumnTransport:
         return torch.cat([arrived[p.receiver] for p in self.migration.pieces], 1)
 
     def _post(self, parts: dict[int, Tensor]) -> Arriving:
-        """Begin to send to each; the tensors stay alive until it is done."""
+        """Start to send a tensor to each receiver; the returned function keeps the tensors alive and waits."""
         with phase(self.tp.clock, "wait"):
             kept = {to: tensor.contiguous().to(self._carrier) for to, tensor in parts.items()}
-            works = start([dist.P2POp(dist.isend, t, to, self.tp.group) for to, t in kept.items() if t.numel()])
+            works = start([dist.P2POp(dist.isend, t, to, group=self.tp.group) for to, t in kept.items() if t.numel()])
 
         def finish() -> None:
             self._finish(works, sum(t.nbytes for t in kept.values()), len(kept))
@@ -88,7 +90,9 @@ class ColumnTransport:
     def _receive(self, shapes: dict[int, tuple[int, int]]) -> Callable[[], dict[int, Tensor]]:
         with phase(self.tp.clock, "wait"):
             tensors = {source: self._arriving(shape) for source, shape in shapes.items()}
-            works = start([dist.P2POp(dist.irecv, t, of, self.tp.group) for of, t in tensors.items() if t.numel()])
+            works = start(
+                [dist.P2POp(dist.irecv, t, of, group=self.tp.group) for of, t in tensors.items() if t.numel()]
+            )
 
         def finish() -> dict[int, Tensor]:
             self._finish(works, sum(t.nbytes for t in tensors.values()), len(tensors))
@@ -107,12 +111,12 @@ class ColumnTransport:
 
 
 class BroadcastReduceTransport(ColumnTransport):
-    """Trees in place of a queue at the sender: others pass on what they have got and sum up what they pass."""
+    """Broadcasts and reductions along trees: receivers forward and sum, so that the sender is no bottleneck."""
 
     merges = True
 
     def send_columns(self, columns: Tensor | None, rows: int) -> Arriving:
-        """See Courier.send_columns: everybody gets all, a receiver cuts out its own."""
+        """See ColumnTransport.send_columns: all ranks receive [rows, m], a receiver cuts out its piece."""
         arriving = self._broadcast(columns, (rows, self.migration.columns))
         piece = self.piece
         if piece is None:
@@ -126,11 +130,11 @@ class BroadcastReduceTransport(ColumnTransport):
         return finish
 
     def send_whole(self, whole: Tensor | None, rows: int, width: int) -> Arriving:
-        """See Courier.send_whole."""
+        """See ColumnTransport.send_whole."""
         return self._broadcast(whole, (rows, width))
 
     def return_sum(self, part: Tensor | None, rows: int, width: int) -> Tensor | None:
-        """See Courier.return_sum; ranks that have no part add nothing."""
+        """See ColumnTransport.return_sum; a rank without a part adds zeros."""
         with phase(self.tp.clock, "wait"):
             own = self._arriving((rows, width)).zero_() if part is None else part
             summed = reduced(own, self.migration.sender, self.tp)
@@ -140,7 +144,7 @@ class BroadcastReduceTransport(ColumnTransport):
     def _broadcast(self, tensor: Tensor | None, shape: tuple[int, int]) -> Arriving:
         with phase(self.tp.clock, "wait"):
             buffer = self._arriving(shape) if tensor is None else tensor.contiguous().to(self._carrier)
-            # gloo does not know bf16 everywhere; bytes it knows
+            # some versions of gloo lack bf16, none lacks bytes
             carried = buffer.view(torch.uint8) if wide(buffer, self.tp) else buffer
             work = dist.broadcast(carried, src=self.migration.sender, group=self.tp.group, async_op=True)
             assert work is not None
@@ -162,10 +166,10 @@ def _nothing() -> None:
 
 
 def start(operations: list[dist.P2POp]) -> list[dist.Work]:
-    """Begin to send and receive point to point; return what to wait for."""
+    """Start point-to-point operations; return the works to wait for."""
     return dist.batch_isend_irecv(operations) if operations else []
 
 
 def transport_for(tp: TPContext, migration: Migration) -> ColumnTransport:
-    """Return the courier of a migration's primitive."""
+    """Return the transport of a migration's primitive."""
     return (BroadcastReduceTransport if migration.primitive == "broadcastReduce" else ColumnTransport)(tp, migration)

@@ -1,4 +1,4 @@
-"""A choice among the contraction columns of one linear. Shapes: n rows, L columns in all, k chosen."""
+"""A set of contraction columns of one linear. Shapes: n rows, L columns in all, k in the set."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,7 +9,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class ColumnSet:
-    """Ascending column numbers [k] out of `total`; whole blocks of `grain` columns are moved as slices."""
+    """Ascending column numbers `ids` [k] out of `total` (L); whole blocks of `grain` columns are copied as slices."""
 
     ids: Tensor
     total: int
@@ -27,14 +27,14 @@ class ColumnSet:
 
     @property
     def rest(self) -> "ColumnSet":
-        """The columns that are not chosen."""
+        """The columns that are not in the set."""
         mask = torch.ones(self.total, dtype=torch.bool, device=self.ids.device)
         mask[self.ids] = False
         return ColumnSet(mask.nonzero().reshape(-1), self.total, self.grain)
 
     @cached_property
     def _blocks(self) -> Tensor | None:
-        """Numbers of the blocks where the choice is made of whole ones, else None."""
+        """Numbers of the blocks where the set consists of whole blocks, else None."""
         if self.grain == 1 or self.total % self.grain or len(self) % self.grain:
             return None
         first = self.ids[:: self.grain]
@@ -43,7 +43,7 @@ class ColumnSet:
         return first // self.grain if bool((first % self.grain == 0).all()) and torch.equal(whole, self.ids) else None
 
     def gather(self, x: Tensor) -> Tensor:
-        """Return the chosen columns side by side: [n, L] -> [n, k]."""
+        """Return the columns of the set side by side: [n, L] -> [n, k]."""
         if len(self) == self.total:
             return x
         if self._blocks is None:
@@ -53,7 +53,7 @@ class ColumnSet:
         return cut.view(len(x), len(self))
 
     def put(self, whole: Tensor, values: Tensor) -> None:
-        """Write values [n, k] into the chosen columns of whole [n, L]."""
+        """Write values [n, k] into the columns of the set in `whole` [n, L]."""
         if self._blocks is None:
             whole.index_copy_(1, self.ids, values)
             return
@@ -61,12 +61,12 @@ class ColumnSet:
         whole.view(len(whole), self.total // self.grain, self.grain).index_copy_(1, self._blocks, shaped)
 
     def fill(self, whole: Tensor, value: float) -> None:
-        """Set the chosen columns of whole [n, L] to one value."""
+        """Set the columns of the set in `whole` [n, L] to one value."""
         if self._blocks is None:
             whole.index_fill_(1, self.ids, value)
         else:
             whole.view(len(whole), self.total // self.grain, self.grain).index_fill_(1, self._blocks, value)
 
     def part(self, start: int, stop: int) -> "ColumnSet":
-        """Return the chosen columns number start to stop."""
+        """Return columns number start to stop of the set."""
         return ColumnSet(self.ids[start:stop], self.total, 1)

@@ -1,4 +1,4 @@
-"""What every tensor-parallel layer is told: its group, its place, its device, its clock and the plan."""
+"""What every tensor-parallel layer needs: its groups, its rank, its device, its clock and the unit plan."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,8 @@ from heterotp_trainer.plans.unit_plan import Family, UnitPlan
 class TPContext:
     """One rank's view of its tensor-parallel group; `group` is None for a single rank.
 
-    plan: who owns which units now. slowness: of each rank, relative, as the first plan was made for; empty: all alike.
+    plan: which rank owns which units now. slowness: 1 / relative speed of each rank that the first plan was made for;
+    empty: equal speeds. control_group: gloo, for tensors in the host's memory and for objects; None: the default group.
     """
 
     group: dist.ProcessGroup | None
@@ -25,6 +26,7 @@ class TPContext:
     plan: UnitPlan
     dtype: torch.dtype = torch.float32
     slowness: tuple[float, ...] = ()
+    control_group: dist.ProcessGroup | None = None
 
     def owned(self, family: Family) -> tuple[int, ...]:
         """Return the global ids of this rank's units."""

@@ -1,4 +1,10 @@
-"""Gradients over the group: the norm of a model that is cut by units, and the mean of replicated parameters."""
+"""Gradients over the group: the norm of a model that is cut by units, and the mean of replicated parameters.
+
+| call             | a rank holds                          | afterwards                                    |
+|------------------|---------------------------------------|-----------------------------------------------|
+| clip_gradients   | gradients of its units and replicas   | the same, scaled by min(1, limit / norm)      |
+| average_replicas | its gradients of replicated tensors   | their mean over the group, equal on all ranks |
+"""
 
 import math
 from collections.abc import Iterable
@@ -13,7 +19,10 @@ from heterotp_trainer.tensor_parallel.unit_spec import shard_spec
 
 
 def clip_gradients(parameters: Iterable[nn.Parameter], limit: float, tp: TPContext) -> None:
-    """Scale all gradients so that their norm over the whole model is at most `limit`; every unit counts once."""
+    """Scale all gradients so that the norm over the whole model is at most `limit`; units count once (all ranks).
+
+    norm^2 = sum over ranks of |sharded gradients|^2 + |replicated gradients|^2, in float64.
+    """
     sharded, replicated, gradients = 0.0, 0.0, []
     for parameter in parameters:
         if parameter.grad is None:
@@ -27,7 +36,7 @@ def clip_gradients(parameters: Iterable[nn.Parameter], limit: float, tp: TPConte
     total = torch.tensor(sharded, dtype=torch.float64)
     if tp.ranks > 1:
         with phase(tp.clock, "wait"):
-            dist.all_reduce(total)
+            dist.all_reduce(total, group=tp.control_group)
     norm = math.sqrt(float(total) + replicated)
     if norm > limit:
         for gradient in gradients:
@@ -35,7 +44,7 @@ def clip_gradients(parameters: Iterable[nn.Parameter], limit: float, tp: TPConte
 
 
 def average_replicas(parameters: Iterable[nn.Parameter], tp: TPContext) -> None:
-    """Average the gradients of replicated parameters over the group in one flat all-reduce."""
+    """Average the gradients of replicated parameters over the group in one flat all-reduce (all ranks)."""
     gradients = [p.grad for p in parameters if p.grad is not None and shard_spec(p) is None]
     with phase(tp.clock, "wait"):
         flat = torch.cat([gradient.reshape(-1) for gradient in gradients])

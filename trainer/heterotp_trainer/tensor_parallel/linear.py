@@ -1,8 +1,11 @@
-"""Linear layers cut by units. Shapes: M rows (batch x tokens), D model width, R rows of this rank's units.
+"""Linear layers cut by units. Shapes: M rows (batch x tokens), D model width, R_i rows of the units of rank i.
 
-ColumnParallelLinear   Y_i [M, R_i] = X [M, D] W_i^T, W_i [R_i, D]: every rank holds X, and its own columns of Y
-RowParallelLinear      Y [M, D] = sum_i X_i [M, R_i] W_i^T, W_i [D, R_i]: every rank holds its columns of X, and Y
-Backward: dX = dY W, dW = dY^T X.
+|                      | rank i holds               | forward                        | dX             | dW_i     |
+|----------------------|----------------------------|--------------------------------|----------------|----------|
+| ColumnParallelLinear | X [M, D], W_i [R_i, D]     | Y_i [M, R_i] = X W_i^T         | sum_i dY_i W_i | dY_i^T X |
+| RowParallelLinear    | X_i [M, R_i], W_i [D, R_i] | Y [M, D] = sum_i X_i W_i^T + b | dX_i = dY W_i  | dY^T X_i |
+
+The sums are all-reduces over the group: Megatron's f (backward of the column linear) and g (forward of the row linear).
 """
 
 from typing import Any
@@ -23,24 +26,24 @@ INIT_STD = 0.02
 
 
 def _forward(x: Tensor, weight: Tensor, tp: TPContext) -> Tensor:
-    """Return X W^T in the context's precision: [..., K] -> [..., N]."""
+    """Return X W^T in the precision of the context: [..., K] -> [..., N]."""
     out = multiply(rows_of(x), weight.to(tp.dtype).t(), tp)
     return out.view(*x.shape[:-1], weight.shape[0])
 
 
 def _input_gradient(grad: Tensor, weight: Tensor, tp: TPContext) -> Tensor:
-    """Return dX = dY W."""
+    """Return dX = dY W: [..., N] -> [..., K]."""
     out = multiply(rows_of(grad), weight.to(tp.dtype), tp)
     return out.view(*grad.shape[:-1], weight.shape[1])
 
 
 def _weight_gradient(grad: Tensor, x: Tensor, weight: Tensor, tp: TPContext) -> Tensor:
-    """Return dW = dY^T X in the weight's own precision."""
+    """Return dW = dY^T X [N, K] in the weight's own precision."""
     return multiply(rows_of(grad).t(), rows_of(x), tp).to(weight.dtype)
 
 
 class _ColumnLinear(torch.autograd.Function):
-    """Y_i = X W_i^T; backward sums dX over the group (Megatron's f), under way while dW is computed."""
+    """Y_i = X W_i^T; backward sums dX over the group (Megatron's f) while dW is computed."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, tp: TPContext) -> Tensor:
@@ -57,7 +60,7 @@ class _ColumnLinear(torch.autograd.Function):
 
 
 class _RowLinear(torch.autograd.Function):
-    """Y = sum_i X_i W_i^T + b over the group (Megatron's g); backward needs no sum: every rank holds dY."""
+    """Y = sum_i X_i W_i^T + b over the group (Megatron's g); backward needs no sum, since every rank holds dY."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, tp: TPContext) -> Tensor:
@@ -75,9 +78,9 @@ class _RowLinear(torch.autograd.Function):
 
 
 class ParallelLinear(nn.Module):
-    """What both kinds share: the shard, and the lineage of the step, by which decisions reach the products.
+    """What both kinds share: the shard, and the column partition of the step, by which plans reach the products.
 
-    `rows` and `calls` tell what the last iteration did: M of a call, and calls in training.
+    rows: M of the last call; calls: calls in training since they were last reset.
     """
 
     parallel: Parallel
@@ -90,7 +93,7 @@ class ParallelLinear(nn.Module):
         self.rows = self.calls = 0
 
     def _partition(self, x: Tensor) -> ColumnPartition | None:
-        """Return the lineage of this step; an evaluation leaves nothing out."""
+        """Return the column partition of this step; None in an evaluation, which computes all columns."""
         if not self.training:
             return None
         self.rows = rows_of(x).shape[0]
@@ -99,7 +102,7 @@ class ParallelLinear(nn.Module):
 
 
 class ColumnParallelLinear(ParallelLinear):
-    """Output columns cut by units. What follows, up to the row linear, is work that moves with the units."""
+    """Output columns cut by units; the work from here to the row linear moves with the units."""
 
     parallel = "column"
 
@@ -116,7 +119,7 @@ class ColumnParallelLinear(ParallelLinear):
         bias: Tensor | None = self.bias
         if partition is None:
             out = _ColumnLinear.apply(x, weight, self.tp)
-        elif partition.units is not None:  # whole units are left out: rows of W, and the columns that fc2 would drop
+        elif partition.units is not None:  # whole units are left out: rows of W, and the same columns of fc2
             bias = None if bias is None else bias[partition.units.ids]
             out = _ColumnLinear.apply(x, weight.index_select(0, partition.units.ids), self.tp)
         else:
@@ -126,7 +129,7 @@ class ColumnParallelLinear(ParallelLinear):
 
 
 class RowParallelLinear(ParallelLinear):
-    """Input columns cut by units: partial sums are all-reduced, the replicated bias comes after."""
+    """Input columns cut by units; partial sums are all-reduced, then the replicated bias is added."""
 
     parallel = "row"
 

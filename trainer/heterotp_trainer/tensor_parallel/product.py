@@ -9,7 +9,7 @@ from heterotp_trainer.tensor_parallel.context import TPContext
 
 
 def product(a: Tensor, b: Tensor, tp: TPContext) -> Tensor:
-    """Return a @ b, settled by the device: [m, k] x [k, n] is 2 m k n operations."""
+    """Return a @ b, [m, k] x [k, n], after the device let its 2 m k n operations take their time."""
     started = time.perf_counter()
     out = a @ b
 
@@ -22,7 +22,7 @@ def product(a: Tensor, b: Tensor, tp: TPContext) -> Tensor:
 
 
 def multiply(a: Tensor, b: Tensor, tp: TPContext) -> Tensor:
-    """Return a @ b, its time booked on "matmul": what every product of a training step goes through."""
+    """Return a @ b, [m, k] x [k, n], with its time booked on "matmul"; every product of a training step goes here."""
     with phase(tp.clock, "matmul"):
         return product(a, b, tp)
 

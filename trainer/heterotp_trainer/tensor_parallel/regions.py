@@ -1,4 +1,4 @@
-"""Brackets around work that moves with the units (phases "unit" and, of attention, "attention"), forward and back."""
+"""Bracket work that moves with the units, forward and backward: phase "attention" for heads, else "unit"."""
 
 from typing import Any
 
@@ -25,12 +25,12 @@ class _Switch(torch.autograd.Function):
 
 
 def enter_unit(x: Tensor, clock: Clock, family: Family) -> Tensor:
-    """Return x; from here on time is unit time (in backward: no longer)."""
+    """Return x; forward enters the unit phase here, backward leaves it."""
     entered: Tensor = _Switch.apply(x, clock, PHASE[family], "fixed")
     return entered
 
 
 def leave_unit(x: Tensor, clock: Clock, family: Family) -> Tensor:
-    """Return x; from here on time is fixed time (in backward: unit time begins)."""
+    """Return x; forward leaves the unit phase here, backward enters it."""
     left: Tensor = _Switch.apply(x, clock, "fixed", PHASE[family])
     return left

@@ -1,16 +1,23 @@
-"""Linears of which a rank computes some columns itself, leaves some out and gives some away.
+"""Linears of which a rank computes some contraction columns itself, prunes some, and migrates some to other ranks.
 
-Shapes as in linear.py; K kept, P pruned, C given columns. In place of X W^T, dY W and dY^T X:
+Shapes as in linear.py. K, P, C: the columns that a rank keeps, prunes and migrates; the receivers share C among them,
+and a rank may be sender, receiver, both or neither.
 
-| product | here                             | a receiver of C        | brought together by                     |
+| rank       | holds                                  | sends                        | receives                |
+|------------|----------------------------------------|------------------------------|-------------------------|
+| sender s   | W_s, X (column) or X_s (row), dY_s     | W_s[:, C]; row: X_s[:, C],   | Y, dX, dW of C, summed  |
+|            |                                        | too; column: dY_s            | or side by side         |
+| receiver r | its own shard; column: X; row: dY      | its part of Y, dX, dW        | W_s[:, C_r] and so on   |
+
+| product | sender                           | a receiver of C        | brought together by                     |
 |---------|----------------------------------|------------------------|-----------------------------------------|
 | Y       | X[:, K] W[:, K]^T                | X[:, C] W[:, C]^T      | column: reduced to the sender; row: sum |
 | dX      | [:, K] = dY W[:, K], P imputed   | [:, C] = dY W[:, C]    | column: sum; row: gathered              |
 | dW      | [:, K] = dY^T X[:, K], P imputed | [:, C] = dY^T X[:, C]  | gathered                                |
 
-"sum" is the layer's own all-reduce, into which a receiver adds its part (reduce merging); scatterGather sends it
-back to the sender instead. dY is the sender's own dY_s in a column-parallel linear, and the same everywhere in a
-row-parallel one.
+"sum" is the layer's own all-reduce, to which a receiver adds its part (reduce merging); scatterGather returns the part
+to the sender instead. Forward and backward sums are Megatron's g (row, Y) and f (column, dX). dY is the sender's own
+dY_s in a column-parallel linear, and the same on every rank in a row-parallel one.
 """
 
 import time
@@ -25,7 +32,6 @@ from heterotp_trainer.devices.phase_clock import phase
 from heterotp_trainer.tensor_parallel.collectives import start_sum
 from heterotp_trainer.tensor_parallel.column_partition import ColumnPartition
 from heterotp_trainer.tensor_parallel.column_transport import ColumnTransport, transport_for
-from heterotp_trainer.tensor_parallel.columns import ColumnSet
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.product import multiply, rows_of
 
@@ -46,187 +52,186 @@ def copying(tp: TPContext) -> Iterator[None]:
     tp.device.settle_copy(started)
 
 
-def _packed(columns: ColumnSet, tensors: Sequence[Tensor], tp: TPContext) -> Tensor:
-    """Return the chosen columns of several matrices, one below the other, in the type that is computed in."""
+# -- what both linears share ----------------------------------------------------------------------------------
+
+
+def _forward(ctx: Any, x: Tensor, weight: Tensor, linear: Resizable, *, shared_x: bool) -> Tensor:
+    """Return this rank's product [M, N] over K, with what receivers computed; save what backward needs.
+
+    shared_x: every rank holds X (column-parallel), so that only W travels and the sender alone needs the receivers'
+    parts; else (row-parallel) X travels above W, and a part may enter the layer's own sum at the receiver.
+    """
+    tp, partition = linear.tp, linear.partition
+    assert partition is not None
+    ctx.tp, ctx.partition, ctx.transports = tp, partition, [transport_for(tp, each) for each in partition.migrations]
+    ctx.shape, ctx.weight_dtype = x.shape, weight.dtype
+    flat = rows_of(x)
+    travelling, x_rows = ([weight], 0) if shared_x else ([flat, weight], len(flat))
+    arriving = [
+        each.send_columns(_migrating(each, partition, travelling, tp), x_rows + each.migration.outputs)
+        for each in ctx.transports
+    ]
+    own_x, own_w = _kept(partition, flat, tp), _kept(partition, weight, tp)
+    out = multiply(own_x, own_w.t(), tp)
+    saved = [own_x, own_w]
+    for each, arrives in zip(ctx.transports, arriving, strict=True):
+        received, part = arrives(), None
+        if each.piece is not None and received is not None:
+            their_x = _selected(each, flat, tp) if shared_x else received[:x_rows]
+            their_w = received[x_rows:]
+            part = multiply(their_x, their_w.t(), tp)
+            saved += [their_x, their_w]
+        out = _with_part(each, out, part, in_sum=not shared_x and each.merges)
+    ctx.save_for_backward(*saved)
+    return out
+
+
+def _with_part(each: ColumnTransport, out: Tensor, part: Tensor | None, *, in_sum: bool) -> Tensor:
+    """Return a rank's product [M, N] after the receivers' parts are added: by each receiver, or at the sender."""
+    if in_sum:  # of the layer over the group
+        return out if part is None else out.add_(part)
+    total = each.return_sum(out if each.sends else part, len(out), each.migration.outputs)
+    return out if total is None else total
+
+
+def _own_gradient(name: str, a: Tensor, b: Tensor, partition: ColumnPartition, tp: TPContext) -> Tensor:
+    """Return a b over the kept columns, in its full shape [n, L], with the pruned columns imputed."""
+    kept = multiply(a, b, tp)
     with copying(tp):
-        return torch.cat([columns.gather(tensor).to(tp.dtype) for tensor in tensors])
+        return partition.impute(name, kept)
+
+
+def _received_factors(
+    transports: list[ColumnTransport], saved: list[Tensor]
+) -> list[tuple[ColumnTransport, Tensor | None, Tensor | None]]:
+    """Return per transport X[:, C_r] and W_s[:, C_r] of this rank's piece; None, None where it has none."""
+    pairs = iter(zip(saved[::2], saved[1::2], strict=True))
+    return [(each, *(next(pairs) if each.piece is not None else (None, None))) for each in transports]
+
+
+def _gather_at_sender(
+    each: ColumnTransport, part: Tensor | None, partition: ColumnPartition, gradients: Sequence[Tensor]
+) -> None:
+    """Write the receivers' columns into the sender's gradients; `part` holds this rank's, one gradient above the next.
+
+    | rank     | part                    | gradients afterwards                       |
+    |----------|-------------------------|--------------------------------------------|
+    | sender   | -                       | [n, L] each, with the columns C filled in  |
+    | receiver | [sum of n, C_r]         | unchanged                                  |
+    """
+    sizes = [len(gradient) for gradient in gradients]
+    returned = each.return_columns(part, sum(sizes))
+    if returned is not None and partition.migrated is not None:
+        for gradient, columns in zip(gradients, returned.split(sizes), strict=True):
+            partition.migrated.put(gradient, columns)
 
 
 def _kept(partition: ColumnPartition, matrix: Tensor, tp: TPContext) -> Tensor:
-    """Return the kept columns in the type that is computed in."""
+    """Return the kept columns of [n, L], in the precision of the products: [n, k]."""
     with copying(tp):
         return partition.kept.gather(matrix).to(tp.dtype)
 
 
-def _imputed(partition: ColumnPartition, name: str, gradient: Tensor, tp: TPContext) -> Tensor:
+def _migrating(
+    each: ColumnTransport, partition: ColumnPartition, matrices: Sequence[Tensor], tp: TPContext
+) -> Tensor | None:
+    """Return the sender's columns C of these matrices, one above the next: [sum of n, m]; None on other ranks."""
+    if not each.sends:
+        return None
+    assert partition.migrated is not None
     with copying(tp):
-        return partition.impute(name, gradient)
+        return torch.cat([partition.migrated.gather(matrix).to(tp.dtype) for matrix in matrices])
 
 
-def _transports(partition: ColumnPartition, tp: TPContext) -> list[ColumnTransport]:
-    return [transport_for(tp, migration) for migration in partition.migrations]
+def _ids(each: ColumnTransport) -> Tensor:
+    """Return the numbers [c] of the columns of X in this rank's piece."""
+    assert each.piece is not None and each.migration.ids is not None
+    return each.migration.ids[each.piece.start : each.piece.stop]
+
+
+def _selected(each: ColumnTransport, x: Tensor, tp: TPContext) -> Tensor:
+    """Return X[:, C_r], this rank's piece of the migrated columns, where X is the same on all ranks."""
+    with copying(tp):
+        return x.index_select(1, _ids(each))
+
+
+# -- the two linears ------------------------------------------------------------------------------------------
 
 
 class ResizedColumn(torch.autograd.Function):
-    """Y_i = X W_i^T with resized matrices; backward sums dX over the group."""
+    """Y_i = X W_i^T with resized matrices; every rank holds X [M, D] and gets its own Y_i [M, R_i].
+
+    forward   Y_i = X[:, K] W_i[:, K]^T + the receivers' X[:, C] W_i[:, C]^T
+    dX        summed over the group: dY_i W_i[:, K] in columns K, receivers' dY_i W_i[:, C] in columns C, P imputed
+    dW_i      dY_i^T X[:, K] in columns K, receivers' dY_i^T X[:, C] in columns C, P imputed
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, linear: Resizable) -> Tensor:
-        tp, partition = linear.tp, linear.partition
-        assert partition is not None
-        ctx.tp, ctx.partition, ctx.transports, ctx.shape = tp, partition, _transports(partition, tp), x.shape
-        ctx.weight_dtype = weight.dtype
-        flat = rows_of(x)
-        arriving = [c.send_columns(_outgoing(c, partition, [weight], tp), c.migration.outputs) for c in ctx.transports]
-        own_x, own_w = _kept(partition, flat, tp), _kept(partition, weight, tp)
-        out = multiply(own_x, own_w.t(), tp)
-        saved = [own_x, own_w]
-        for each, arrives in zip(ctx.transports, arriving, strict=True):
-            theirs, part = arrives(), None
-            if each.piece is not None and theirs is not None:
-                their_x = _selected(each, flat, tp)
-                part = multiply(their_x, theirs.t(), tp)
-                saved += [their_x, theirs]
-            total = each.return_sum(out if each.sends else part, len(flat), each.migration.outputs)
-            out = total if total is not None else out
-        ctx.save_for_backward(*saved)
+        out = _forward(ctx, x, weight, linear, shared_x=True)
         return out.view(*x.shape[:-1], weight.shape[0])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        own_x, own_w, *theirs = ctx.saved_tensors
+        own_x, own_w, *saved = ctx.saved_tensors
         tp, partition, dy = ctx.tp, ctx.partition, rows_of(grad).contiguous()
         arriving = [
             each.send_whole(dy if each.sends else None, len(dy), each.migration.outputs) for each in ctx.transports
         ]
-        dx = multiply(dy, own_w, tp)
-        dx = _imputed(partition, "input", dx, tp)
-        received = _received(ctx.transports, arriving, theirs)
-        for each, (dy_s, _, w_s) in received:
-            _give_dx(each, dy_s, w_s, dx, partition, tp)
+        dx = _own_gradient("input", dy, own_w, partition, tp)
+        theirs = _received_factors(ctx.transports, saved)
+        received = [arrives() for arrives in arriving]  # dY_s, of use only to a receiver
+        for (each, _, w), dy_s in zip(theirs, received, strict=True):
+            part = multiply(dy_s, w, tp) if w is not None and dy_s is not None else None
+            _add_to_sum(each, part, dx, partition, tp)
         partition.remember("input", dx)
         finish = start_sum(dx, tp)
-        dw = multiply(dy.t(), own_x, tp)
-        dw = _imputed(partition, "weight", dw, tp)
-        for each, (dy_s, x_s, _) in received:
-            _give_dw(each, dy_s, x_s, dw, partition, tp)
+        dw = _own_gradient("weight", dy.t(), own_x, partition, tp)
+        for (each, x, _), dy_s in zip(theirs, received, strict=True):
+            part = multiply(dy_s.t(), x, tp) if x is not None and dy_s is not None else None
+            _gather_at_sender(each, part, partition, [dw])
         partition.remember("weight", dw)
         return finish().view(ctx.shape), dw.to(ctx.weight_dtype), None
 
 
-Received = list[tuple[ColumnTransport, tuple[Tensor | None, Tensor | None, Tensor | None]]]
-
-
-def _received(transports: list[ColumnTransport], arriving: Sequence[Any], theirs: list[Tensor]) -> Received:
-    """Return per courier dY_s, X[:, C] and W_s[:, C], where this rank has a piece of it."""
-    pairs = iter(zip(theirs[::2], theirs[1::2], strict=True))
-    out: Received = []
-    for each, arrives in zip(transports, arriving, strict=True):
-        dy = arrives()
-        x, w = next(pairs) if each.piece is not None else (None, None)
-        out.append((each, (dy if each.piece is not None else None, x, w)))
-    return out
-
-
-def _outgoing(
-    each: ColumnTransport, partition: ColumnPartition, tensors: Sequence[Tensor], tp: TPContext
-) -> Tensor | None:
-    """Return what the sender sends of these matrices; None on other ranks."""
-    if not each.sends:
-        return None
-    assert partition.given is not None
-    return _packed(partition.given, tensors, tp)
-
-
-def _selected(each: ColumnTransport, x: Tensor, tp: TPContext) -> Tensor:
-    """Return X[:, C], this rank's piece of the columns given: X is the same on all ranks."""
-    assert each.piece is not None and each.migration.ids is not None
-    with copying(tp):
-        return x.index_select(1, each.migration.ids[each.piece.start : each.piece.stop])
-
-
-def _give_dx(
-    each: ColumnTransport, dy: Tensor | None, w: Tensor | None, dx: Tensor, partition: ColumnPartition, tp: TPContext
+def _add_to_sum(
+    each: ColumnTransport, part: Tensor | None, dx: Tensor, partition: ColumnPartition, tp: TPContext
 ) -> None:
-    """Bring dX[:, C] into the coming all-reduce: by the receiver itself, else by way of the sender."""
-    part = None
-    if dy is not None and w is not None:
-        part = multiply(dy, w, tp)
-    if each.merges:
-        if part is not None:
-            assert each.piece is not None and each.migration.ids is not None
-            with copying(tp):
-                dx.index_add_(1, each.migration.ids[each.piece.start : each.piece.stop], part)
-        return
-    returned = each.return_columns(part, len(dx))
-    if returned is not None and partition.given is not None:
-        partition.given.put(dx, returned)
-
-
-def _give_dw(
-    each: ColumnTransport, dy: Tensor | None, x: Tensor | None, dw: Tensor, partition: ColumnPartition, tp: TPContext
-) -> None:
-    """Return dW[:, C] to the sender, whose columns they are."""
-    part = None
-    if dy is not None and x is not None:
-        part = multiply(dy.t(), x, tp)
-    returned = each.return_columns(part, each.migration.outputs)
-    if returned is not None and partition.given is not None:
-        partition.given.put(dw, returned)
+    """Bring dX[:, C] into the coming all-reduce of dx [M, D]: at the receiver itself, else by way of the sender."""
+    if not each.merges:
+        _gather_at_sender(each, part, partition, [dx])
+    elif part is not None:
+        with copying(tp):
+            dx.index_add_(1, _ids(each), part)
 
 
 class ResizedRow(torch.autograd.Function):
-    """Y = sum_i X_i W_i^T + b with resized matrices; dY is the same on every rank."""
+    """Y = sum_i X_i W_i^T + b with resized matrices; a rank holds X_i [M, R_i], and every rank gets Y [M, D].
+
+    forward   Y summed over the group: X_i[:, K] W_i[:, K]^T, and the receivers' X_i[:, C] W_i[:, C]^T
+    dX_i      dY W_i[:, K] in columns K, receivers' dY W_i[:, C] in columns C, P imputed
+    dW_i      dY^T X_i[:, K] in columns K, receivers' dY^T X_i[:, C] in columns C, P imputed
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, linear: Resizable) -> Tensor:
-        tp, partition = linear.tp, linear.partition
-        assert partition is not None
-        ctx.tp, ctx.partition, ctx.transports = tp, partition, _transports(partition, tp)
-        ctx.shape, ctx.weight_dtype, ctx.bias_dtype = x.shape, weight.dtype, None if bias is None else bias.dtype
-        flat, outputs = rows_of(x), weight.shape[0]
-        arriving = [
-            c.send_columns(_outgoing(c, partition, [flat, weight], tp), len(flat) + outputs) for c in ctx.transports
-        ]
-        own_x, own_w = _kept(partition, flat, tp), _kept(partition, weight, tp)
-        out = multiply(own_x, own_w.t(), tp)
-        saved = [own_x, own_w]
-        for each, arrives in zip(ctx.transports, arriving, strict=True):
-            theirs, part = arrives(), None
-            if each.piece is not None and theirs is not None:
-                their_x, their_w = theirs[: len(flat)], theirs[len(flat) :]
-                part = multiply(their_x, their_w.t(), tp)
-                saved += [their_x, their_w]
-            out = _merged(each, out, part, tp)
-        ctx.save_for_backward(*saved)
-        total = start_sum(out, tp)().view(*x.shape[:-1], outputs)
+        ctx.bias_dtype = None if bias is None else bias.dtype
+        out = _forward(ctx, x, weight, linear, shared_x=False)
+        total = start_sum(out, ctx.tp)().view(*x.shape[:-1], weight.shape[0])
         return total if bias is None else total.add_(bias)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None]:
-        own_x, own_w, *theirs = ctx.saved_tensors
+        own_x, own_w, *saved = ctx.saved_tensors
         tp, partition, dy = ctx.tp, ctx.partition, rows_of(grad).contiguous()
-        dx, dw = multiply(dy, own_w, tp), multiply(dy.t(), own_x, tp)
-        dx, dw = _imputed(partition, "input", dx, tp), _imputed(partition, "weight", dw, tp)
-        pairs = iter(zip(theirs[::2], theirs[1::2], strict=True))
-        for each in ctx.transports:
-            piece = None
-            if each.piece is not None:
-                x, w = next(pairs)
-                piece = torch.cat([multiply(dy, w, tp), multiply(dy.t(), x, tp)])
-            returned = each.return_columns(piece, len(dy) + dy.shape[1])
-            if returned is not None and partition.given is not None:
-                partition.given.put(dx, returned[: len(dy)])
-                partition.given.put(dw, returned[len(dy) :])
+        dx = _own_gradient("input", dy, own_w, partition, tp)
+        dw = _own_gradient("weight", dy.t(), own_x, partition, tp)
+        for each, x, w in _received_factors(ctx.transports, saved):
+            part = None
+            if x is not None and w is not None:
+                part = torch.cat([multiply(dy, w, tp), multiply(dy.t(), x, tp)])
+            _gather_at_sender(each, part, partition, [dx, dw])
         partition.remember("input", dx)
         partition.remember("weight", dw)
         db = None if ctx.bias_dtype is None else dy.sum(0, dtype=ctx.bias_dtype)
         return dx.view(ctx.shape), dw.to(ctx.weight_dtype), db, None
-
-
-def _merged(each: ColumnTransport, out: Tensor, part: Tensor | None, tp: TPContext) -> Tensor:
-    """Return this rank's partial sum with what was computed for the sender: added here, or at the sender."""
-    if each.merges:
-        return out if part is None else out.add_(part)
-    total = each.return_sum(out if each.sends else part, *out.shape)
-    return out if total is None else total

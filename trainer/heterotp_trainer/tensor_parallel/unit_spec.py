@@ -1,7 +1,7 @@
-"""Which part of a parameter belongs to a unit, and how a shard is cut from the whole.
+"""Which part of a parameter belongs to a unit, and how a shard is cut from the whole parameter.
 
-Layout: along `dim` a shard is the concatenation of the owned units in ascending global id, each
-`rows_per_unit` wide. Of a QKV weight the unit is one head: its Q, K and V rows lie together.
+Along `dim` a shard is the concatenation of the owned units in ascending global id, each `rows_per_unit` wide. The unit
+of a QKV weight is one head: its Q, K and V rows are adjacent.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ class ShardSpec:
         return (first + torch.arange(self.rows_per_unit)[None, :]).reshape(-1)
 
     def shape(self, full: Sequence[int], units: int) -> tuple[int, ...]:
-        """Return the shape of a shard of so many units."""
+        """Return the shape of a shard of `units` units; full: shape of the whole parameter, or of any shard."""
         return tuple(units * self.rows_per_unit if d == self.dim else size for d, size in enumerate(full))
 
     def full_shape(self, shard: Sequence[int]) -> tuple[int, ...]:
@@ -42,7 +42,7 @@ class ShardSpec:
         return self.shape(shard, self.total_units)
 
     def cut(self, full: Tensor, units: Sequence[int]) -> Tensor:
-        """Return the shard of `units` of a whole parameter, as a copy of its own."""
+        """Return the shard of these units of a whole parameter, as a copy."""
         return full.index_select(self.dim, self.rows(units).to(full.device)).contiguous()
 
 
@@ -52,7 +52,7 @@ def ffn(units: int) -> dict[str, ShardSpec]:
 
 
 def gated_ffn(units: int) -> dict[str, ShardSpec]:
-    """Return the parts of a gated one, down(act(gate x) * up x): a unit is a row of gate and up each."""
+    """Return the parts of a gated feed-forward network, down(act(gate x) * up x): a unit is a row of gate and of up."""
     return {
         "gate": ShardSpec("ffn", 0, 1, units),
         "up": ShardSpec("ffn", 0, 1, units),
@@ -78,13 +78,13 @@ def shard_spec(parameter: nn.Parameter) -> ShardSpec | None:
 
 
 def mark_sharded(parameter: nn.Parameter, spec: ShardSpec) -> nn.Parameter:
-    """Attach the spec to a parameter; the attribute stays with the object for ever."""
+    """Attach the spec to a parameter, and return the parameter."""
     parameter.heterotp = spec  # type: ignore[attr-defined]
     return parameter
 
 
 def draw(name: str, shape: Sequence[int], std: float, seed: int) -> Tensor:
-    """Return the whole parameter `name` as drawn for `seed`, whoever owns which part of it."""
+    """Return the whole parameter `name` as drawn for `seed`; it does not depend on the unit plan."""
     if std == 0:
         return torch.zeros(*shape)
     digest = hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest()

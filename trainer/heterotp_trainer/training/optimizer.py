@@ -9,7 +9,7 @@ from torch import nn
 
 
 class EagerAdamW(torch.optim.AdamW):
-    """AdamW without the wrappers by which torch keeps its compiler away: they import it, seconds in every rank."""
+    """AdamW without torch's wrappers that disable its compiler: they import it, which takes seconds in every rank."""
 
     add_param_group = inspect.unwrap(torch.optim.AdamW.add_param_group)
     zero_grad = inspect.unwrap(torch.optim.AdamW.zero_grad)

@@ -7,7 +7,7 @@ from heterotp_api.training import Training
 
 
 def learning_rate(training: Training, iteration: int, total: int) -> float:
-    """Return the rate of an iteration (from 0): linear warm-up, then constant or half a cosine down to 0."""
+    """Return the learning rate of an iteration (from 0): linear warm-up, then constant or half a cosine down to 0."""
     warmup = training.warmup_iterations
     if iteration < warmup:
         return training.learning_rate * (iteration + 1) / warmup

@@ -1,4 +1,4 @@
-"""The built-in ViT trainer: the library's first client, and nothing but a client."""
+"""The built-in ViT trainer, a client of the library."""
 
 import math
 
@@ -44,7 +44,7 @@ class Trainer:
         self.total = training.iterations or (training.epochs or 1) * self.per_epoch
 
     def run(self) -> bool:
-        """Train to the end or to a stop; return whether the end was reached."""
+        """Train until the end or a stop; return whether the end was reached."""
         session = self.session
         session.watch(self.model, self.optimizer, iterations=self.total)
         iteration = session.restore()
@@ -68,12 +68,12 @@ class Trainer:
         return True
 
     def _check_batches(self) -> None:
-        """Prove that every rank sees the same batches."""
+        """Raise ValueError where ranks hold different batches."""
         images, labels = next(iter(batches(self.data, self.training.batch_size, self.training.seed, 0)))
         self.session.agree("the first batch", batch_hash(images, labels))
 
     def _epoch(self, epoch: int, start: int):  # type: ignore[no-untyped-def]
-        """Yield an epoch's batches from `start` on; the time it takes is data time."""
+        """Yield an epoch's batches from `start` on; its time is booked on "data"."""
         source = batches(self.data, self.training.batch_size, self.training.seed, epoch, start)
         while True:
             with phase(self.session.clock, "data"):

@@ -50,6 +50,17 @@ def holds(run):
     return [[each for each in said if each["rank"] == rank] for rank in range(RANKS)]
 
 
+def test_policies_and_injections_act_without_telemetry(launch):
+    """Status, history and report are switched off; times are measured all the same, and so a straggler is found."""
+    tell(launch.workdir, 1, "ZERO", injections=[CHI4], window=2)
+    run = launch(body(iterations=60), command=sabotaged("says what holds, without telemetry"))
+    assert run.wait() == 0, run.text()
+    held = holds(run)
+    assert [any(each["chi"] == 4 for each in said) for said in held] == [False, False, True]
+    assert all(said[-1]["plan"] > 1 for said in held), run.text()  # 1: the policy came, 2: rank 2 is a straggler
+    assert not [name for name in ("status.json", "history.jsonl", "report.json") if (run.workdir / name).exists()]
+
+
 TURNS = {"uid": "turns", "ranks": [0, 1], "slowdown": 2, "pattern": {"roundRobin": {"every": {"iterations": 3}}}}
 BY_TIME = {"uid": "by time", "ranks": [2], "slowdown": 1.5, "start": {"seconds": 0.5}}
 BY_NUMBER = {"uid": "by number", "ranks": [2], "slowdown": 1.25, "start": {"iteration": 30}}

@@ -1,9 +1,9 @@
-"""The lease: while nobody is there who could take them back, injections do not hold and do not age."""
+"""The lease: when it is over, injections do not hold and do not age, until it is renewed."""
 
 import pytest
 import torch
 from heterotp_api.control import ControlInjection
-from heterotp_trainer.boundary.exchange import CHECKPOINT, EVALUATE, LEASE_OVER, STOP, Report, decide
+from heterotp_trainer.boundary.exchange import CHECKPOINT, EVALUATE, LEASE_OVER, STOP, Report, merge_reports
 from heterotp_trainer.boundary.injection_schedule import Age, Injecting, slowdowns
 from heterotp_trainer.boundary.injector import Injector
 from heterotp_trainer.boundary.lease import Lease
@@ -33,16 +33,16 @@ def test_a_lease_runs_out_on_its_own_clock_and_is_renewed():
     assert not lease.is_over(10.0)
 
 
-def test_only_rank_0_says_so_and_all_hear_it_at_the_same_boundary():
-    assert decide([Report(1, flags=LEASE_OVER), Report(1)]).lease_over
-    assert not decide([Report(1, flags=STOP), Report(1)]).lease_over
+def test_rank_0_reports_the_end_of_a_lease_to_all_ranks():
+    assert merge_reports([Report(1, flags=LEASE_OVER), Report(1)]).lease_over
+    assert not merge_reports([Report(1, flags=STOP), Report(1)]).lease_over
 
 
-def test_every_wish_has_a_bit_of_its_own():
+def test_every_request_has_its_own_bit():
     flags = (STOP, CHECKPOINT, EVALUATE, LEASE_OVER)
     assert sum(flags) == STOP | CHECKPOINT | EVALUATE | LEASE_OVER
-    verdict = decide([Report(1, flags=LEASE_OVER), Report(1)])
-    assert not (verdict.stop or verdict.checkpoint or verdict.evaluate)
+    action = merge_reports([Report(1, flags=LEASE_OVER), Report(1)])
+    assert not (action.stop or action.checkpoint or action.evaluate)
 
 
 def slowed(*injections):

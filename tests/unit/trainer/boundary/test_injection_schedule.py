@@ -3,7 +3,7 @@
 import pytest
 import torch
 from heterotp_api.control import ControlInjection
-from heterotp_trainer.boundary.injection_schedule import Age, is_active, older, slowdowns, struck
+from heterotp_trainer.boundary.injection_schedule import Age, is_active, older, slowdowns, target_ranks
 from heterotp_trainer.boundary.injector import Injector
 from heterotp_trainer.devices.device import Device
 
@@ -27,8 +27,12 @@ def chis(injections, count, seconds=1.0, per_epoch=1000, rank=4):
 # -- whom -------------------------------------------------------------------------------------------------
 
 
-def test_without_a_pattern_all_ranks_are_struck():
-    assert struck(injection(), Age(100, 9.0), 7) == struck(injection(pattern={"fixed": True}), Age(), 0) == (4, 5, 6)
+def test_without_a_pattern_all_ranks_are_slowed():
+    assert (
+        target_ranks(injection(), Age(100, 9.0), 7)
+        == target_ranks(injection(pattern={"fixed": True}), Age(), 0)
+        == (4, 5, 6)
+    )
     assert chis([injection()], 3) == [2, 2, 2]
     assert chis([injection()], 3, rank=3) == [1, 1, 1]
 
@@ -37,19 +41,19 @@ def test_without_a_pattern_all_ranks_are_struck():
     ("age", "rank"), [(0, 4), (9, 4), (10, 5), (29, 6), (30, 4), (10**6 + 10, 6)], ids="age-{}".format
 )
 def test_round_robin_goes_by_the_iterations_since_it_took_effect(age, rank):
-    assert struck(injection(pattern=TURNS), Age(age, 0.0), epoch=99) == (rank,)
+    assert target_ranks(injection(pattern=TURNS), Age(age, 0.0), epoch=99) == (rank,)
 
 
 @pytest.mark.parametrize(("epoch", "rank"), [(0, 4), (1, 4), (2, 5), (4, 6), (6, 4)], ids="epoch-{}".format)
 def test_round_robin_goes_by_the_runs_epochs(epoch, rank):
     turns = {"roundRobin": {"every": {"epochs": 2}}}
-    assert struck(injection(pattern=turns), Age(10**6, 0.0), epoch) == (rank,)
+    assert target_ranks(injection(pattern=turns), Age(10**6, 0.0), epoch) == (rank,)
 
 
 def draws(seed, every="iterations", count=600):
     jumps = injection(pattern={"random": {"seed": seed, "every": {every: 3}}})
     moments = [(Age(n, 0.0), 0) if every == "iterations" else (Age(), n) for n in range(count)]
-    return [struck(jumps, *moment) for moment in moments]
+    return [target_ranks(jumps, *moment) for moment in moments]
 
 
 @pytest.mark.parametrize("every", ["iterations", "epochs"])
@@ -167,7 +171,7 @@ def test_a_slow_down_ends_with_its_injection():
     assert device.slowdown is None and made.ages == {} and asked(made) == [1.0] * 8
 
 
-def test_a_rank_that_is_not_struck_is_left_alone():
+def test_a_rank_that_is_not_a_target_is_not_slowed():
     made, device = injector(injection(), rank=0)
     made.boundary(1, 0, 1.0)
     assert device.slowdown is None and asked(made)[4] == 2

@@ -32,7 +32,7 @@ def keeper(tmp_path, clock, **checkpoint):
     )
     environment = read_environment({"RANK": "0", "WORLD_SIZE": "1"})
     environment = dataclasses.replace(environment, spec=spec, checkpoint_dir=tmp_path)
-    return CheckpointKeeper(environment, clock)
+    return CheckpointKeeper(environment, None, clock)
 
 
 @pytest.fixture

@@ -112,7 +112,7 @@ def test_a_host_that_works_itself_knows_its_times_at_once():
         assert clock.age == 0
 
 
-def test_times_belong_to_the_circumstances_that_they_were_taken_in():
+def test_times_belong_to_the_context_that_they_were_measured_in():
     recent = RecentContexts()
     every = [IterationContext(True, number) for number in range(LATEST + 1)]
     for each in every:

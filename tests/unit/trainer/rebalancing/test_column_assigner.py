@@ -59,7 +59,7 @@ class Model:
 @pytest.fixture(autouse=True)
 def _telling_needs_nobody(monkeypatch):
     """Rank 0 alone gives columns away here; the other rank would only listen."""
-    monkeypatch.setattr(torch.distributed, "broadcast", lambda tensor, src: None)
+    monkeypatch.setattr(torch.distributed, "broadcast", lambda tensor, src, group: None)
 
 
 def zero(**fields):
@@ -79,7 +79,7 @@ def counts(model):
     found = []
     for group in model.assigner.groups:
         assigner = [linear.partition for linear in group.linears]
-        found.append([(0, 0) if each is None else (size(each.pruned), size(each.given)) for each in assigner])
+        found.append([(0, 0) if each is None else (size(each.pruned), size(each.migrated)) for each in assigner])
     return found
 
 
@@ -118,7 +118,7 @@ def test_kept_pruned_and_given_columns_are_all_columns_once():
     for group in model.assigner.groups:
         for linear in group.linears:
             cut = linear.partition
-            parts = [each.ids.tolist() for each in (cut.kept, cut.pruned, cut.given) if each is not None]
+            parts = [each.ids.tolist() for each in (cut.kept, cut.pruned, cut.migrated) if each is not None]
             assert sorted(column for part in parts for column in part) == list(range(linear.weight.shape[1]))
             assert all(part == sorted(part) for part in parts)
     assert counts(model) == [[pair] * DEPTH for pair in ((3, 5), (8, 0), (0, 16), (7, 4))]
@@ -218,7 +218,7 @@ def test_a_fixed_ratio_of_one_takes_all_columns_although_the_last_block_is_not_w
     model.assigner.apply(plan, model.costs, policy)
     for group in model.assigner.groups:
         for linear in group.linears:
-            gone = linear.partition.pruned if what == "pruned" else linear.partition.given
+            gone = linear.partition.pruned if what == "pruned" else linear.partition.migrated
             assert size(linear.partition.kept) == 0 and size(gone) == linear.weight.shape[1]
 
 

@@ -94,7 +94,7 @@ def merged(monkeypatch):
     """Return merged(*found) -> what the pretest makes of what the ranks found."""
 
     def merge(*found):
-        def gather(gathered, mine):
+        def gather(gathered, mine, group):
             assert mine is found[0]
             gathered[:] = found
 
@@ -212,7 +212,7 @@ def test_an_injected_slow_down_is_lifted_meanwhile_and_comes_back(gang, quick, m
     tp, injected = alone(), Unwelcome()
     tp.device.slowdown = injected
     if fails:
-        monkeypatch.setattr(pretests, "_link", lambda tp, classes: 1 / 0)
+        monkeypatch.setattr(pretests, "_link", lambda tp, classes, generator: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             calibrate_costs(tp, CLASSES)
     else:

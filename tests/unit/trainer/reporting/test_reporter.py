@@ -36,20 +36,20 @@ def test_curves_say_what_fewer_units_take():
     assert work_owned(plan(1, 1, 1, 0.4), plan(1, 1, 1, 1), 3, crooked) > 0.55
 
 
-class Ran(Reporter):
-    """An observer that watches nothing but its own rank's work."""
+class WorkOnly(Reporter):
+    """A reporter of nothing but its own rank's work."""
 
     def __init__(self):
         self._owned, self._whole_seconds = 1.0, 0.0
 
 
-def report(matmul, relieved=1.0, measured=1):
-    return Report(1, measured=measured, full=matmul * relieved, seconds={"matmul": matmul})
+def report(matmul, full_work_factor=1.0, measured=1):
+    return Report(1, measured=measured, full=matmul * full_work_factor, seconds={"matmul": matmul})
 
 
 def test_an_evaluation_counts_by_its_time():
-    ran = Ran()
-    assert ran._work(report(0.8)) == 1
-    assert ran._work(report(0.2, relieved=4)) == pytest.approx(0.25)  # pruned to a quarter
-    assert ran._work(report(0.2 + 2.4, relieved=4, measured=0)) == pytest.approx(3.25)  # and an evaluation
-    assert ran._work(report(0.0, relieved=1)) == 0
+    reporter = WorkOnly()
+    assert reporter._work(report(0.8)) == 1
+    assert reporter._work(report(0.2, full_work_factor=4)) == pytest.approx(0.25)  # pruned to a quarter
+    assert reporter._work(report(0.2 + 2.4, full_work_factor=4, measured=0)) == pytest.approx(3.25)  # and an evaluation
+    assert reporter._work(report(0.0, full_work_factor=1)) == 0

@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from heterotp_api.policy import BalancingSettings
 from heterotp_api.trainer_status import TrainerStatus
 from heterotp_trainer.boundary.exchange import Report
 from heterotp_trainer.boundary.injection_schedule import Injecting
+from heterotp_trainer.boundary.saved_time import SavedTime, shares_of
 from heterotp_trainer.devices.phase_clock import PHASES
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.linears import Curve, LinearClass
@@ -13,11 +15,27 @@ from heterotp_trainer.plans.ownership import Ownership
 from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.plans.work_plan import WorkPlan
 from heterotp_trainer.reporting.run_directory import last_words
-from heterotp_trainer.reporting.run_status import RunStatus, shares_of
+from heterotp_trainer.reporting.run_status import RunStatus
 
 
-def run_status(shares=(0.6, 0.4), window=3):
-    return RunStatus("demo", 2, ["cpu"] * len(shares), ["a", "b"], list(shares), "ab" * 8, False, window)
+class Shown(RunStatus):
+    """A run status whose saved time is kept beside it, as a session does."""
+
+    def take(self, reports):
+        self.saved.take(reports)
+        super().take(reports)
+
+    def decided(self, plan, costs):
+        self.saved.decided(plan, costs)
+        super().decided(plan, costs)
+
+
+def run_status(shares=(0.6, 0.4), window=3, devices=None, plan=None):
+    """Return a status of ranks with these shares of 180 heads and hidden units."""
+    counts = [round(180 * share) for share in shares]
+    saved = SavedTime(plan or UnitPlan.from_counts(counts, counts))
+    devices, groups = devices or ["cpu"] * len(shares), ["a", "b"]
+    return Shown("demo", 2, devices, groups, saved, BalancingSettings(window=window))
 
 
 def reports(iteration, *matmul, measured=1, wait=0.5):
@@ -57,7 +75,6 @@ def test_a_slowdown_is_measured_against_what_the_rank_itself_would_take():
 
 def test_a_slow_rank_is_known_by_its_products_with_nothing_taken_from_it():
     shown = run_status(shares=(0.25,) * 4)
-    shown.devices, shown.groups = ["cpu"] * 4, ["a"] * 4
     shown.take(reports(1, 1.0, 1.0, 1.0, 4.0))
     assert [rank.slowdown for rank in shown.ranks()] == [1, 1, 1, 4]
 
@@ -71,45 +88,31 @@ def test_why_a_device_cannot_follow_an_injection_is_said():
     assert [rank.injection_problem for rank in shown.ranks()] == ["", ""]
 
 
-def relieved(iteration, matmul, full, decision_id=7):
-    """Return the reports of two ranks, the second of which computes a part of what it would."""
-    first, second = reports(iteration, 1.0, matmul)
-    return replace(first, decision_id=decision_id), replace(second, full=full, decision_id=decision_id)
-
-
-def test_what_balancing_saves_is_counted_by_each_iterations_own_times():
-    shown = run_status()
-    shown.work = WorkPlan(decision_id=7, reductions=((1, ()),), base_wait=0.5)
-    shown.take(reports(1, 1.0, 4.0))  # of the plan before
-    assert (shown.saved_seconds, shown.untouched_seconds()) == (0, None)
-    # 4.0 + 0.25 fixed + 0.5 least wait + 0.1875 data and control, where 1.9375 were needed
-    shown.take(relieved(2, 1.0, 4.0))
-    assert shown.untouched_seconds() == 4.9375
-    assert shown.saved_seconds == 3.0
-    shown.take(relieved(3, 0.25, 1.0))  # nobody is slow any more: the plan saves nothing now
-    assert shown.saved_seconds == 3.0
-    shown.take(relieved(4, 0.25, 0.5))  # 1.9375, as long as with the plan
-    dear = [replace(report, seconds=report.seconds | {"wait": 1.5}) for report in relieved(5, 0.25, 1.0)]
-    shown.take(tuple(dear))  # a plan that costs more than it saves is told as such
-    assert shown.saved_seconds == 2.0
-    assert shown.status().saved_seconds == 2.0
-    shown.work = WorkPlan(decision_id=8)
-    shown.take(relieved(6, 1.0, 1.0, decision_id=8))
-    assert (shown.saved_seconds, shown.untouched_seconds()) == (2.0, None)
-
-
-def test_the_last_iteration_of_a_plan_counts_though_it_is_told_after_the_next_one(monkeypatch):
+def test_what_an_iteration_would_take_is_shown_while_a_plan_reduces_work(monkeypatch):
     monkeypatch.setattr("heterotp_trainer.reporting.run_status.effects", lambda plan, costs: ())
     shown = run_status()
-    first = WorkPlan(decision_id=7, reductions=((1, ()),), base_wait=0.5)
-    shown.work = first
-    shown.decided(WorkPlan(decision_id=8, reductions=((1, ()),), base_wait=0.5), None)
-    shown.take(relieved(2, 1.0, 4.0, decision_id=7))
-    assert shown.saved_seconds == 3.0
-    shown.decided(WorkPlan(decision_id=9), None)
-    shown.decided(WorkPlan(decision_id=10), None)
-    shown.take(relieved(3, 1.0, 4.0, decision_id=7))
-    assert shown.saved_seconds == 3.0
+    shown.decided(WorkPlan(decision_id=7, reductions=((1, ()),), base_wait=0.5), None)
+    assert shown.untouched_seconds() is None
+    first, second = reports(2, 1.0, 1.0)
+    shown.take((replace(first, decision_id=7), replace(second, full=4.0, decision_id=7)))
+    assert shown.untouched_seconds() == shown.status().untouched_iteration_seconds == 4.9375
+    assert shown.status().saved_seconds == 3.0
+    shown.decided(WorkPlan(decision_id=8), None)
+    assert shown.untouched_seconds() is None
+
+
+def test_medians_are_of_the_window_of_the_policy_in_force():
+    shown = run_status(window=5)
+    for iteration, value in enumerate((9.0, 9.0, 9.0, 1.0, 1.0), 1):
+        shown.take(reports(iteration, value, value))
+    assert shown.ranks()[0].matmul_seconds == 9.0
+    shown.follow(BalancingSettings(window=2))
+    assert shown.ranks()[0].matmul_seconds == 1.0
+    assert shown.status().iteration_seconds == 1.9375
+    shown.follow(BalancingSettings(window=4))
+    for iteration, value in enumerate((5.0, 7.0), 6):
+        shown.take(reports(iteration, value, value))
+    assert shown.ranks()[0].matmul_seconds == 3.0  # of 1, 1, 5 and 7
 
 
 def test_a_slow_down_is_measured_over_the_iterations_since_it_was_asked_for():
@@ -133,14 +136,15 @@ def test_a_rank_without_work_has_no_speed():
 
 
 def test_before_anything_is_measured_shares_are_shown():
-    assert [(rank.share, rank.matmul_seconds) for rank in run_status().ranks()] == [(0.6, None), (0.4, None)]
+    shown = [(pytest.approx(rank.share), rank.matmul_seconds) for rank in run_status().ranks()]
+    assert shown == [(0.6, None), (0.4, None)]
 
 
 def test_the_report_has_its_stable_keys():
     shown = run_status()
     for iteration in range(1, 5):
         shown.take(reports(iteration, float(iteration), 1.0))
-    shown.progress.state, shown.progress.iteration = "succeeded", 4
+    shown.update(state="succeeded", iteration=4)
     report = shown.report()
     assert list(report) == [
         "job",
@@ -177,7 +181,7 @@ def test_last_words_fit_what_the_kubelet_takes():
     some, many = run_status(), run_status(shares=(1 / 90,) * 90)
     some.take(reports(5, 1 / 3, 2 / 3))
     words = TrainerStatus.model_validate_json(last_words(some.status()))
-    assert words.started_at == some.started_at
+    assert words.started_at == some.progress.started_at
     assert [rank.matmul_seconds for rank in words.ranks] == [0.3333, 0.6667]
     long = last_words(many.status())
     assert len(long) <= 4096
@@ -190,11 +194,10 @@ EVEN, SKEWED = UnitPlan.even(2, 4, 16), UnitPlan.from_counts([3, 1], [12, 4])
 
 
 def owning():
-    """Return a board of two ranks with even shares, and the costs of their products: a second with an even share."""
+    """Return the status of two ranks with even shares, and the costs of their products: a second with an even share."""
     linears = LinearClass("fc", "row", (8, 8), (4, 4), 2, 1, "ffn", 1)
     costs = Costs((linears,), ((Curve((0.0, 8.0), (0.0, 1.0), 4),),) * 2, (1, 1))
-    shown = run_status(shares=shares_of(EVEN))
-    shown.first = shown.owned = EVEN
+    shown = run_status(shares_of(EVEN), plan=EVEN)
     shown.decided(WorkPlan(decision_id=1, ownership=Ownership(EVEN)), costs)
     return shown, costs
 
@@ -213,7 +216,7 @@ def test_shares_are_shown_with_the_first_times_under_them():
     shown.take(of(3, 1.5, 2.0))
     assert [(rank.heads, rank.hidden_units) for rank in shown.ranks()] == [(3, 12), (1, 4)]
     assert [rank.share for rank in shown.ranks()] == [0.75, 0.25]
-    assert shown.plan_hash == SKEWED.hash
+    assert shown.status().plan_hash == SKEWED.hash
     assert (shown.status().moves, shown.status().moved_seconds) == (1, 0.5)
 
 
@@ -224,7 +227,7 @@ def test_a_rank_whose_units_have_moved_away_is_as_slow_as_it_would_be_with_them(
     assert [rank.slowdown for rank in shown.ranks()] == [1.0, 4.0]
     # 4 + 0.25 fixed + 0.1875 data and control, where 2.0 + 0.5 wait + ... were needed
     assert shown.untouched_seconds() == pytest.approx(4.4375)
-    assert shown.saved_seconds == pytest.approx(4.4375 - shown.step_seconds[-1])
+    assert shown.saved.seconds == pytest.approx(4.4375 - shown.step_seconds[-1])
 
 
 def test_who_owns_nothing_is_known_by_its_probe():

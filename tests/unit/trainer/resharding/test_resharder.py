@@ -1,4 +1,4 @@
-"""One rank's part in who owns what: answers to proposals, and what a move costs."""
+"""One rank's part in changes of the unit plan: answers to proposals, and the price of a move."""
 
 from dataclasses import replace
 

@@ -1,0 +1,95 @@
+"""The seconds that balancing saved over the run, counted from what each measured iteration itself took."""
+
+from collections.abc import Sequence
+
+from heterotp_trainer.boundary.exchange import Report, comparable
+from heterotp_trainer.plans.costs import Costs
+from heterotp_trainer.plans.unit_plan import UnitPlan
+from heterotp_trainer.plans.work_plan import WorkPlan
+
+
+def shares_of(plan: UnitPlan) -> list[float]:
+    """Return every rank's share of the matmul work, 0..1."""
+    return [plan.share(rank) for rank in range(plan.ranks)]
+
+
+class SavedTime:
+    """Sum of T_untouched - T over all measured iterations whose plan changes them, and the owners that reports are of.
+
+    T_untouched is what the iteration would take with no work reduced and the shares that the attempt began with: the
+    slowest rank's matmul + unit + fixed seconds, and the wait, data and control seconds that remain. Reports arrive one
+    boundary late, so that `shares` and `owned` change with the first report under the new owners, not before.
+    """
+
+    def __init__(self, first: UnitPlan) -> None:
+        """first: who owns which units at the start of the attempt."""
+        self.seconds = 0.0
+        self.first = self.owned = first
+        self.shares = shares_of(first)
+        self.work = self._former = WorkPlan()  # the newest plan, and the one before, which late reports are of
+        self._calibrated: tuple[list[float], list[float]] | None = None  # see _set_costs
+        self._coming: tuple[int, UnitPlan, Costs] | None = None  # owners from a decision_id on, and their costs
+
+    def decided(self, plan: WorkPlan, costs: Costs) -> None:
+        """Store the plan of the next iteration and the costs it was decided with."""
+        if plan is self.work:
+            return
+        if plan.decision_id != self.work.decision_id:
+            self._former = self.work
+        self.work = plan
+        shards = plan.ownership.shards
+        if shards is None or shards == self.owned:
+            self._set_costs(costs)
+        else:
+            self._coming = plan.decision_id, shards, costs
+
+    def take(self, reports: Sequence[Report]) -> None:
+        """Count all ranks' reports of one iteration; none, or not comparable ones, are left out."""
+        if not reports or not comparable(reports):
+            return
+        self._change_owners(reports[0].decision_id)
+        for plan in (self.work, self._former):
+            if plan.decision_id == reports[0].decision_id and self.changes_iterations(plan):
+                self.seconds += self.untouched(reports, plan) - sum(reports[0].seconds.values())
+                return
+
+    def changes_iterations(self, plan: WorkPlan) -> bool:
+        """Return whether a plan reduces a rank's work, or was made for other owners than the first."""
+        shards = plan.ownership.shards
+        return bool(plan.reductions) or (shards is not None and shards != self.first)
+
+    def _change_owners(self, decision_id: int) -> None:
+        if self._coming is None or decision_id < self._coming[0]:
+            return
+        _, self.owned, costs = self._coming
+        self.shares, self._coming = shares_of(self.owned), None
+        self._set_costs(costs)
+
+    def _set_costs(self, costs: Costs) -> None:
+        """Store each rank's full matmul seconds at calibration: with the units it owns now, and with its first ones."""
+        self._calibrated = None
+        if self.owned != self.first:
+            first = costs.owned_by(self.first)
+            self._calibrated = costs.tables.full.tolist(), first.tables.full.tolist()
+
+    def untouched(self, reports: Sequence[Report], plan: WorkPlan) -> float:
+        """Return T_untouched of one iteration, in seconds: by its own times, so that past slow-downs save nothing."""
+        full = self.with_first_shares([each.full for each in reports], [each.pace_ratio for each in reports])
+        growth = [self._unit_growth(rank) for rank in range(len(reports))]
+        slowest = max(
+            matmul + each.seconds["unit"] * more + each.seconds["fixed"]
+            for matmul, more, each in zip(full, growth, reports, strict=True)
+        )
+        return slowest + (plan.base_wait or 0.0) + reports[0].seconds["data"] + reports[0].seconds["control"]
+
+    def with_first_shares(self, full: Sequence[float], pace_ratio: Sequence[float]) -> list[float]:
+        """Return each rank's full matmul seconds as they would be with the units that it owned at first."""
+        if self._calibrated is None:
+            return list(full)
+        now, then = self._calibrated
+        paces = [p or (f / n if n else 1.0) for f, n, p in zip(full, now, pace_ratio, strict=True)]
+        return [pace * seconds for pace, seconds in zip(paces, then, strict=True)]
+
+    def _unit_growth(self, rank: int) -> float:
+        """Return a rank's first share over its share now; 1 where it owns nothing now."""
+        return self.first.share(rank) / self.shares[rank] if self.shares[rank] else 1.0
