@@ -300,7 +300,11 @@ def test_the_command_replays_a_fleet(tmp_path):
             ["--costs", "/nowhere"],
             "--costs: /nowhere: no run directory with cost_calibration.json and status.json",
         ),
-        (DEVICE, ["--trace", "/nowhere", "--chi", "1=2"], "--chi: with --trace: the trace says who is slow"),
+        (
+            DEVICE,
+            ["--trace", "/nowhere", "--chi", "1=2"],
+            "--chi: with --trace: the trace holds the slow-downs: give one of them",
+        ),
         (DEVICE, ["--ranks", "8", "--costs", "/nowhere"], "--ranks: 8: leave it out with --costs"),
         (DEVICE, ["--seconds", "inf"], "--seconds: inf: must be a finite number"),
         (DEVICE, ["--loss", "nan"], "--loss: nan: must be a finite number"),
