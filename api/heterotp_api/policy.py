@@ -11,9 +11,9 @@ from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
 from heterotp_api.base import Metadata, Model, Rule
-from heterotp_api.choices import Strategy as Strategy
 from heterotp_api.conditions import CONDITIONS, Condition
 
+Strategy = Literal["None", "ZERO", "MIG", "SEMI", "RESHARD", "AUTO"]
 SET_LIST: JsonDict = {"x-kubernetes-list-type": "set"}  # the API server refuses what stands twice, without a rule
 PRUNING = ("ZERO", "SEMI", "AUTO", "RESHARD")  # strategies that may delete work
 

@@ -11,7 +11,7 @@ from heterotp_cli.logs import ATTEMPT_LINE, pod_log, rank_log
 
 LOG_LINES = 12
 REASONS = {
-    EXIT_PEER_LOST: "lost a peer, and no other rank reported a cause",
+    EXIT_PEER_LOST: "lost a peer, and no other rank told why",
     EXIT_CHECKPOINT_OWNER: "was refused by its checkpoints: a newer attempt owns them",
 }
 
@@ -42,7 +42,7 @@ def failure_text(pod: str, ranks: Sequence[int], code: int | None, logs: Path, a
     rank = suspect(logs, ranks)
     log = rank_log(logs, rank)
     lines = own_lines(log) or own_lines(pod_log(logs, pod))
-    head = f"rank {rank} (pod {pod}) {reason(code)}; {advice} after the cause is fixed"
+    head = f"rank {rank} (pod {pod}) {reason(code)}; {advice} once that is mended"
     return "\n".join([head, *(f"  | {line}" for line in lines), f"  log: {log}"])
 
 

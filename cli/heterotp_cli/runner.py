@@ -66,12 +66,12 @@ def state_of(codes: Sequence[int | None], interrupts: int) -> RunState:
     """Return how the attempt ended, from the launchers' exit codes and the user's interrupts."""
     if all(code == 0 for code in codes):
         return "succeeded"
-    expected = {0, EXIT_STOPPED}
+    well = {0, EXIT_STOPPED}
     if interrupts:
-        expected.add(EXIT_PEER_LOST)  # of a rank whose peers stopped before it
+        well.add(EXIT_PEER_LOST)  # of a rank that was stopped before it could do so together with the others
     if interrupts > 1:
-        expected.add(128 + signal.SIGKILL)
-    return "stopped" if all(code in expected for code in codes) else "failed"
+        well.add(128 + signal.SIGKILL)
+    return "stopped" if all(code in well for code in codes) else "failed"
 
 
 @contextmanager

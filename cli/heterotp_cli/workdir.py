@@ -3,7 +3,7 @@
 run.json       job, attempt, worker groups (by the CLI)   control.json   policy and injections for the run
 status.json    the live status, written by rank 0         history.jsonl  one line per iteration
 report.json    the result                                 report.png     its picture
-logs/          one file per pod and rank                  checkpoints/   unless the manifest says where
+logs/          one file per pod and rank                  checkpoints/   unless the manifest sets another path
 cost_calibration.json   the costs that decisions use           run.lock       held while a run is alive
 """
 

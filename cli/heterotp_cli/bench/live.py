@@ -87,7 +87,7 @@ class TimingGang:
             if not self._gang.alive:
                 break
             time.sleep(POLL_SECONDS)
-        raise Failed(f"bench: {self._run.name}: step '{step.name}' did not come to rest: {self._said()}")
+        raise Failed(f"bench: {self._run.name}: step '{step.name}' did not become steady: {self._last_log_line()}")
 
     def _lines(self) -> list[Line]:
         """Return the lines of the step's own generation; 0: before the first one."""
@@ -100,7 +100,7 @@ class TimingGang:
         predicted = found["predicted"]
         return {**found, "predicted": None if predicted is None else predicted / self._size.pace}
 
-    def _said(self) -> str:
+    def _last_log_line(self) -> str:
         self._gang.kill()  # so that all output is written
         logs = sorted((self._workdir / LOGS).glob("rank-*.log"))
         return next((line for log in logs for line in tail(log, 1)), "no rank reported a cause")

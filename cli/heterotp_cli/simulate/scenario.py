@@ -2,17 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import get_args
 
-from heterotp_api.choices import Strategy
-from heterotp_api.policy import PRUNING, BalancingSettings
+from heterotp_api.policy import BalancingSettings
+from heterotp_api.strategies import STRATEGIES, Strategy
 from heterotp_trainer.balancing.simulation import Iteration, Machine, Simulation
 from heterotp_trainer.balancing.strategies.reshard import ReshardProblem
-from pydantic import ValidationError
 
 BEFORE, AFTER = 15, 60  # iterations before and after the start of the slow-down
 EVICT = "evict"
-STRATEGIES: tuple[str, ...] = get_args(Strategy)
 COMMON = ("window", "enter", "exit", "replan_threshold")  # fields of a policy that hold for every strategy
 
 
@@ -53,42 +51,25 @@ def policies(
     """
     own = job or BalancingSettings()
     slow = [rank for rank, chi in enumerate(chis) if chi > 1]
-    found = {name: _policy(name, own, loss) for name in STRATEGIES}
+    found: dict[str, BalancingSettings] = {name: _policy(name, own, loss) for name in get_args(Strategy)}
     if slow and len(slow) < len(chis):
         found[EVICT] = BalancingSettings.model_validate({"strategy": "RESHARD", "reshard": {"evict": slow}})
     return found
 
 
-def _policy(name: str, own: BalancingSettings, loss: float | None) -> BalancingSettings:
+def _policy(name: Strategy, own: BalancingSettings, loss: float | None) -> BalancingSettings:
     """Return the job's policy with another strategy: the common fields, and the blocks that belong to the strategy."""
     fields = {key: getattr(own, key) for key in own.model_fields_set if key in COMMON}
-    for block in blocks_of(name):
+    traits = STRATEGIES[name]
+    for block in traits.blocks:
         value = getattr(own, block)
         if value is not None and getattr(value, "fixed_ratio", None) is None:
             fields[block] = value
-    bound = own.max_pruned_share if loss is None or name not in lossy() else loss
-    if bound is not None and name in PRUNING:
+    lossy = traits.pruned_share > 0
+    bound = loss if loss is not None and lossy else own.max_pruned_share
+    if bound is not None and traits.prunes:
         fields["max_pruned_share"] = bound
     return BalancingSettings.model_validate({"strategy": name, **fields})
-
-
-def lossy() -> tuple[str, ...]:
-    """Return the strategies that may delete work without a bound from the user."""
-    return tuple(name for name in PRUNING if BalancingSettings.model_validate({"strategy": name}).pruned_share_limit)
-
-
-def blocks_of(strategy: str) -> tuple[str, ...]:
-    """Return the blocks of a policy that the API accepts for a strategy."""
-    blocks = (name.lower() for name in STRATEGIES if name.lower() in BalancingSettings.model_fields)
-    return tuple(block for block in blocks if _accepted({"strategy": strategy, block: {}}))
-
-
-def _accepted(settings: dict[str, Any]) -> bool:
-    try:
-        BalancingSettings.model_validate(settings)
-    except ValidationError:
-        return False
-    return True
 
 
 def prospect(

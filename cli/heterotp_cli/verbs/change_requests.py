@@ -13,8 +13,9 @@ from heterotp_api.formatting import listed, ranks_listed
 from heterotp_api.injection import StragglerInjection, Targets
 from heterotp_api.load import ManifestError, first_error, parse_object
 from heterotp_api.names import API_VERSION
-from heterotp_api.policy import BalancingSettings, Strategy, policy_problem
+from heterotp_api.policy import BalancingSettings, policy_problem
 from heterotp_api.ranks import RankPlace
+from heterotp_api.strategies import Strategy
 from heterotp_api.targets import TargetError, resolve
 from pydantic import ValidationError
 

@@ -41,7 +41,7 @@ def failure(status: int | None, text: str, server: str) -> Exception:
         else " ".join(text.split())
     )
     if status == 404 and not (isinstance(status_object, dict) and (status_object.get("details") or {}).get("name")):
-        return Failed(f"HeteroTP is not installed in this cluster: {server} knows no kinds of {API_VERSION}")
+        return Failed(f"HeteroTP is not installed in this cluster: {server} has no kinds of {API_VERSION}")
     if status == 404:
         return Missing(message)
     if status == 401:

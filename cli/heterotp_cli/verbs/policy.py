@@ -3,7 +3,7 @@
 from typing import Any, get_args
 
 import click
-from heterotp_api.choices import Strategy
+from heterotp_api.strategies import Strategy
 
 from heterotp_cli.errors import BadInput
 from heterotp_cli.verbs.program import NO_WAIT, Program, finish_change, job_command, refuse_beside

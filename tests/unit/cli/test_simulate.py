@@ -256,7 +256,7 @@ def test_costs_of_another_run_or_version_are_refused(tmp_path, machine):
     (tmp_path / "status.json").write_text(json.dumps({"ranks": [row] * 8}))
     (tmp_path / "cost_calibration.json").write_text(json.dumps({"classes": []}))
     with pytest.raises(
-        BadInput, match=r"--costs: .*: cost_calibration.json is of another version: no 'link': train anew"
+        BadInput, match=r"--costs: .*: cost_calibration.json is of another version: no 'link': train again"
     ):
         machine_of(spec, None, tmp_path)
     other = machine_of(spec, 8, None)
