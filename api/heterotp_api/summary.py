@@ -1,4 +1,4 @@
-"""Four figures that summarise a list of iteration times."""
+"""Four figures that sum up a list of iteration times."""
 
 import math
 import statistics

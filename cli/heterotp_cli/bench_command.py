@@ -1,4 +1,4 @@
-"""`heterotp bench`: measurements that anybody can repeat."""
+"""`heterotp bench`: repeatable measurements."""
 
 import importlib.util
 import time
@@ -24,9 +24,9 @@ def command() -> None:
 def paper(chosen: tuple[str, ...], quick: bool, output: Path) -> None:
     """Redraw the paper's figures beside the paper's numbers: CSV, PNG and one page with a verdict per claim.
 
-    Time is measured on emulated accelerators at the paper's pace, accuracy in real trainings. A bench that was
-    stopped goes on where it was; what is measured already in the output directory is not measured again, and
-    figures that were drawn there before stay on the page.
+    Time is measured on emulated accelerators at the paper's pace, accuracy in real trainings. A stopped bench
+    continues where it was: results in the output directory are not measured again, and figures that were drawn
+    there before stay on the page.
     """
     figures = check_figures(chosen)
     for module in ("torch", "heterotp_trainer", "matplotlib", "jinja2", "scipy"):
@@ -36,7 +36,7 @@ def paper(chosen: tuple[str, ...], quick: bool, output: Path) -> None:
 
 
 def check_figures(chosen: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the figures to draw; raise BadInput for a name that is none."""
+    """Return the figures to draw; raise BadInput for an unknown name."""
     unknown = [name for name in chosen if name not in FIGURES]
     if unknown:
         raise BadInput(f"--figure: '{unknown[0]}': must be one of {', '.join(FIGURES)}")
@@ -44,7 +44,7 @@ def check_figures(chosen: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def measure(figures: tuple[str, ...], size: Size, mode: str, output: Path) -> None:
-    """Measure what is not measured yet, then write the page."""
+    """Measure what the output directory does not hold yet, then write the page."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -71,13 +71,13 @@ def measure(figures: tuple[str, ...], size: Size, mode: str, output: Path) -> No
 
 
 class Bench:
-    """Runs what a page needs, keeping each result as it comes."""
+    """Runs the measurements of a page, and stores each result at once."""
 
     def __init__(self, store, size: Size, figures: tuple[str, ...], progress) -> None:  # type: ignore[no-untyped-def]
         self._store, self._size, self._figures, self._progress = store, size, figures, progress
 
     def run(self) -> None:
-        """Run all timing gangs, then all trainings: these need what those decided."""
+        """Run all timing gangs, then all trainings, which use the decisions of the gangs."""
         self._time()
         self._accuracy()
 
@@ -122,12 +122,12 @@ class Bench:
         run_trials([same[0] for content, same in twins.items() if content not in known], keep)
 
     def _share(self, same: list[Trial], result: dict[str, float], task: int) -> None:
-        """Give all trials that train the same their common result."""
+        """Store one result for all trials that train the same."""
         for trial in same:
             self._store.results[f"trial/{trial.name}/{trial.seed}"] = {**result}
         self._progress.advance(task, len(same))
 
 
 def time_key(run: GangRun, step: Step) -> str:
-    """Return what a step's result is kept under."""
+    """Return the key of a step's result."""
     return f"time/{run.name}/{step.name}"

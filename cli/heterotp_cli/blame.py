@@ -1,4 +1,4 @@
-"""Says which rank brought a run down, with the last lines of its log."""
+"""The rank that ended a run, with the last lines of its log."""
 
 import signal
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from pathlib import Path
 from heterotp_api.names import EXIT_CHECKPOINT_OWNER, EXIT_NAME_UNRESOLVED, EXIT_PEER_LOST
 
 from heterotp_cli.follow import tail
-from heterotp_cli.logs import pod_log, rank_log
+from heterotp_cli.logs import ATTEMPT_LINE, pod_log, rank_log
 
 LOG_LINES = 12
 REASONS = {
@@ -18,7 +18,7 @@ REASONS = {
 
 
 def reason(code: int | None) -> str:
-    """Return what an exit code means."""
+    """Return the meaning of an exit code; None: killed by the command line."""
     if code is None:
         return "was killed: it did not end after its peers had failed"
     if code > 128 and code - 128 in {int(s) for s in signal.Signals}:
@@ -27,7 +27,7 @@ def reason(code: int | None) -> str:
 
 
 def suspect(logs: Path, ranks: Sequence[int]) -> int:
-    """Return the rank of a failed pod that fell silent first: its victims still tell that they lost it."""
+    """Return the rank of a failed pod that stopped writing first; its peers write later that they lost it."""
     return min(ranks, key=lambda rank: (_last_write(rank_log(logs, rank)), rank))
 
 
@@ -39,7 +39,7 @@ def _last_write(log: Path) -> float:
 
 
 def failure_text(pod: str, ranks: Sequence[int], code: int | None, logs: Path, advice: str) -> str:
-    """Return which rank failed, how, what to do then, the end of its log and where the rest is."""
+    """Return which rank failed and how, what to do next, the end of its log and the path of the log."""
     rank = suspect(logs, ranks)
     log = rank_log(logs, rank)
     lines = own_lines(log) or own_lines(pod_log(logs, pod))
@@ -50,5 +50,5 @@ def failure_text(pod: str, ranks: Sequence[int], code: int | None, logs: Path, a
 def own_lines(log: Path) -> list[str]:
     """Return the last lines of a log that belong to its last attempt."""
     lines = tail(log, LOG_LINES)
-    starts = [index for index, line in enumerate(lines) if line.startswith("--- attempt ")]
+    starts = [index for index, line in enumerate(lines) if line.startswith(ATTEMPT_LINE)]
     return lines[starts[-1] + 1 :] if starts else lines

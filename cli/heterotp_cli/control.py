@@ -1,4 +1,4 @@
-"""The first control document of a local run: the policy and the injections that the manifest holds for its job."""
+"""The first control document of a local run: the policy and the injections of the manifest that apply to its job."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from heterotp_api.targets import resolve
 
 @dataclass(frozen=True)
 class Chosen:
-    """The job of a manifest, its first control document and what the user should know."""
+    """The job of a manifest, its first control document, and notes for the user."""
 
     job: HeteroTPJob
     control: ControlDocument
@@ -23,7 +23,7 @@ class Chosen:
 
 
 def choose(items: Sequence[Kind]) -> Chosen:
-    """Return the one job of a manifest; raise ValueError, with field and value, when it cannot be run as written."""
+    """Return the job of a manifest; raise ValueError with field and value where it cannot run as written."""
     jobs = [item for item in items if isinstance(item, HeteroTPJob)]
     if len(jobs) != 1:
         raise ValueError(f"kind: {len(jobs)} HeteroTPJob objects: a run needs exactly one HeteroTPJob")
@@ -35,7 +35,7 @@ def choose(items: Sequence[Kind]) -> Chosen:
 
 
 def _balancing(job: HeteroTPJob, policies: Sequence[BalancingPolicy]) -> tuple[BalancingSettings, list[str]]:
-    """Return the policy in force, found as the operator finds it (file order stands for age), and notes."""
+    """Return the policy in force, chosen as the operator does with file order in place of age, and notes."""
     balancing = job.spec.balancing
     if balancing.policy is not None:
         return _fitting(balancing.policy, job, "spec.balancing.policy"), []
@@ -84,7 +84,7 @@ def _injections(job: HeteroTPJob, injections: Sequence[StragglerInjection]) -> t
         resolved = _resolved(injection, places)
         if resolved.uid in found:
             field = "uid" if injection.metadata.uid else "name"
-            raise ValueError(f"StragglerInjection {name}: metadata.{field}: '{resolved.uid}' must not stand twice")
+            raise ValueError(f"StragglerInjection {name}: metadata.{field}: '{resolved.uid}' must be unique")
         found[resolved.uid] = resolved
     return list(found.values()), notes
 

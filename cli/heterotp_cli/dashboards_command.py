@@ -1,4 +1,4 @@
-"""`heterotp dashboards`: the boards into a Grafana, or into files."""
+"""`heterotp dashboards`: write the Grafana boards to a Grafana, or into files."""
 
 import importlib.util
 import os
@@ -25,11 +25,13 @@ def command() -> None:
     metavar="F",
     help="File with a service account's token (role Editor); else the environment's GRAFANA_TOKEN is taken.",
 )
-@click.option("--folder", metavar="NAME", help="Title or uid of the folder; default: where they are, else the root.")
-@click.option("--create-folder", is_flag=True, help="Make the folder if it is not there.")
+@click.option(
+    "--folder", metavar="NAME", help="Title or uid of the folder; default: their present folder, else the root."
+)
+@click.option("--create-folder", is_flag=True, help="Create the folder if it does not exist.")
 @click.option("--force", is_flag=True, help="Overwrite boards that were changed by hand since the last push.")
 def push(grafana_url: str, token_file: Path | None, folder: str | None, create_folder: bool, force: bool) -> None:
-    """Bring a Grafana's boards to this version.
+    """Update the boards of a Grafana to this version.
 
     Prints one line per board: created, updated, moved, overwritten or unchanged, and its address. A board that was
     changed by hand is refused, and then none is written.
@@ -48,7 +50,7 @@ def push(grafana_url: str, token_file: Path | None, folder: str | None, create_f
 
 
 def read_token(file: Path | None) -> str:
-    """Return the token of the file, else of the environment, "" if there is none."""
+    """Return the token of the file or of the environment, "" if there is none."""
     if file is None:
         return os.environ.get("GRAFANA_TOKEN", "").strip()
     try:

@@ -1,7 +1,8 @@
-"""Push boards: first judge all of them, then write those that differ.
+"""Push boards: first decide on all of them, then write those that differ.
 
-Each version that we save carries a message with a hash of its content. A board whose newest version has no such
-message was saved by somebody else since, whatever Grafana did to its JSON on the way in and out.
+Each version that this command saves carries a hash of its content in its message, the only field of a version that
+Grafana leaves to its clients. A board whose newest version has no hash was saved by another client since; its JSON
+cannot be compared, because Grafana may rewrite it.
 """
 
 import hashlib
@@ -16,29 +17,29 @@ from heterotp_cli.grafana import Grafana, Json, Stored
 
 Verdict = Literal["created", "updated", "moved", "unchanged", "overwritten", "changed by hand", "provisioned"]
 _MESSAGE = re.compile(r"heterotp dashboards push, content ([0-9a-f]{16})")
-_GRAFANAS_OWN = ("id", "version")  # what Grafana writes into every board
+_SET_BY_GRAFANA = ("id", "version")
 
 
 def content_hash(board: Json) -> str:
-    """Return what tells one content from another, whatever numbers Grafana gave the board."""
-    content = {key: value for key, value in board.items() if key not in _GRAFANAS_OWN}
+    """Return a hash of a board without the fields that Grafana sets."""
+    content = {key: value for key, value in board.items() if key not in _SET_BY_GRAFANA}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def message(board: Json) -> str:
-    """Return what we say when we save it."""
+    """Return the message to save a board with."""
     return f"heterotp dashboards push, content {content_hash(board)}"
 
 
 def judge(board: Json, found: Stored | None, folder: str | None, force: bool) -> Verdict:
-    """Return what is to be done with a board; `folder` None: it may lie anywhere."""
+    """Return what to do with a board; folder None: it stays in its folder."""
     if found is None:
         return "created"
     if found.provisioned:
         return "provisioned"
     pushed = _MESSAGE.fullmatch(found.message)
-    theirs = pushed[1] if pushed else content_hash(found.content)
-    if theirs == content_hash(board):
+    stored_hash = pushed[1] if pushed else content_hash(found.content)
+    if stored_hash == content_hash(board):
         return "unchanged" if folder in (None, found.folder) else "moved"
     if pushed:
         return "updated"
@@ -47,7 +48,7 @@ def judge(board: Json, found: Stored | None, folder: str | None, force: bool) ->
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one board, and where it is."""
+    """The result for one board, and its address."""
 
     uid: str
     verdict: Verdict
@@ -83,7 +84,7 @@ def _folder(grafana: Grafana, name: str, create: bool) -> str:
 
 
 def _refuse(boards: Sequence[Json], verdicts: Sequence[Verdict]) -> None:
-    """Raise Failed for boards that are not ours to change."""
+    """Raise Failed for boards that this command must not change."""
     refused = {
         verdict: [b["uid"] for b, v in zip(boards, verdicts, strict=True) if v == verdict] for verdict in verdicts
     }

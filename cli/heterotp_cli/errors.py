@@ -1,4 +1,4 @@
-"""What ends a command early: shown without a traceback, with an exit code of its own.
+"""Errors that end a command: shown without a traceback, each with its exit code.
 
 BadInput  exit 2  the user's manifest, option or directory cannot be used; one line
 Failed    exit 1  the run itself failed
@@ -11,8 +11,8 @@ EXIT_INTERRUPTED = 130  # what a shell reports after Ctrl-C
 
 
 class BadInput(Exception):
-    """One line that says what is wrong, where, and what would be right."""
+    """One line: the option or field, its value, and what would be right."""
 
 
 class Failed(Exception):
-    """What went wrong, possibly with the last lines of a log."""
+    """The cause, possibly with the last lines of a log."""

@@ -1,4 +1,4 @@
-"""Reads what rank 0 writes: the live status, the history, the last lines of a log."""
+"""Reads the files of a run: the live status, the history, the last lines of a log."""
 
 import json
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ def read_status(workdir: Path, attempt: int) -> TrainerStatus | None:
 
 @dataclass(frozen=True)
 class History:
-    """One entry per iteration, ascending; a re-run after a resume replaces what it repeats."""
+    """One entry per iteration, ascending; an iteration repeated after a resume replaces the earlier one."""
 
     iterations: tuple[int, ...] = ()
     entries: tuple[dict[str, Any], ...] = field(default=())
@@ -32,7 +32,7 @@ class History:
 
 
 def read_history(workdir: Path) -> History:
-    """Return the history; a line that a killed writer left half-written is left out."""
+    """Return the history without incomplete lines, which a killed writer may leave."""
     try:
         text = (workdir / HISTORY).read_text(encoding="utf-8")
     except OSError:

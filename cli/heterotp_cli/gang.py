@@ -1,4 +1,4 @@
-"""The launcher processes of a local gang: start, watch, stop, and never leave one behind."""
+"""The launcher processes of a local gang: start, watch and stop them, so that none outlives the command."""
 
 import ctypes
 import os
@@ -15,8 +15,8 @@ from heterotp_cli.logs import LogSorter
 from heterotp_cli.pods import PodCommand
 
 PR_SET_PDEATHSIG = 1
-ROOT_CAUSE_GRACE_SECONDS = 15.0  # what the peers of a dead rank get to find out; more than the launcher gives its own
-TERM_GRACE_SECONDS = 10.0  # what they get after SIGTERM, before SIGKILL
+ROOT_CAUSE_GRACE_SECONDS = 15.0  # for the peers of a dead rank to notice; longer than the launcher's own grace
+TERM_GRACE_SECONDS = 10.0  # from SIGTERM to SIGKILL
 
 
 @dataclass
@@ -28,16 +28,16 @@ class Pod:
 
 
 def _die_with_parent() -> None:
-    """Ask the kernel (Linux) for a SIGTERM when the CLI dies, whatever kills it."""
+    """Request from the kernel (Linux) a SIGTERM when the parent dies, for any reason."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class Gang:
-    """All pods of one attempt; every launcher leads a process group of its own."""
+    """All pods of one attempt; every launcher leads its own process group."""
 
     def __init__(self, commands: Sequence[PodCommand], logs: Path, attempt: int) -> None:
-        """Start all launchers; when one cannot be started, those before it are killed."""
+        """Start all launchers; where one cannot start, kill those before it and raise."""
         self.pods: list[Pod] = []
         self._sorters: list[LogSorter] = []
         try:
@@ -50,7 +50,7 @@ class Gang:
             raise
 
     def exit_codes(self) -> list[int | None]:
-        """Return what each launcher ended with; None while it runs, 128 + n when signal n killed it."""
+        """Return the exit code of each launcher; None while it runs, 128 + n when signal n killed it."""
         return [_shell_code(pod.process.poll()) for pod in self.pods]
 
     @property
@@ -59,13 +59,13 @@ class Gang:
         return any(pod.process.poll() is None for pod in self.pods)
 
     def terminate(self) -> None:
-        """Ask all ranks for a last checkpoint (launchers pass SIGTERM on)."""
+        """Send SIGTERM, upon which all ranks write a last checkpoint; launchers pass it on."""
         for pod in self.pods:
             if pod.process.poll() is None:
                 pod.process.terminate()
 
     def kill(self) -> None:
-        """Kill every process group, also of launchers that are gone, and reap the launchers."""
+        """Kill every process group, also of launchers that have ended, and reap the launchers."""
         for pod in self.pods:
             try:
                 os.killpg(pod.process.pid, signal.SIGKILL)
@@ -102,7 +102,7 @@ def _shell_code(code: int | None) -> int | None:
 
 @dataclass(frozen=True)
 class Order:
-    """What the watcher does next: `terminate` and `kill` address the gang, `done` ends the watch."""
+    """The next action: `terminate` and `kill` act on the gang, `done` ends the watch."""
 
     terminate: bool = False
     kill: bool = False
@@ -111,14 +111,14 @@ class Order:
 
 @dataclass
 class Watch:
-    """Pure decisions over exit codes, interrupts and a clock (seconds)."""
+    """Decisions by exit codes, interrupts and a clock (seconds). Pure."""
 
     interrupts: int = 0
     failed_at: float | None = None
     terminated_at: float | None = None
 
     def decide(self, codes: Sequence[int | None], now: float) -> Order:
-        """Return the next order; a failed pod takes the gang down after a grace, a second interrupt at once."""
+        """Return the next order; a failed pod ends the gang after a grace, a second interrupt at once."""
         if all(code is not None for code in codes):
             return Order(done=True)
         if self.interrupts >= 2:
@@ -138,9 +138,9 @@ class Watch:
 
 
 def root_cause(codes: Sequence[int | None]) -> int | None:
-    """Return the index of the pod to blame; None when all is well.
+    """Return the index of the pod that failed first; None where none failed.
 
-    A real failure comes before one that hangs while others report a lost peer, and that before those victims.
+    A failure of its own is chosen before a pod that hangs while others lost a peer, and that before those others.
     """
     blamed = [i for i, code in enumerate(codes) if code not in (None, 0, EXIT_STOPPED, *VICTIM_EXITS)]
     victims = [i for i, code in enumerate(codes) if code in VICTIM_EXITS]

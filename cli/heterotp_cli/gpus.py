@@ -1,4 +1,4 @@
-"""Which of this machine's GPUs each pod of a local gang sees: on a cluster the device plug-in deals them out."""
+"""The GPUs of this machine for each pod of a local gang; on a cluster the device plug-in assigns them."""
 
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
@@ -11,7 +11,7 @@ VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 
 def visible(environ: Mapping[str, str], devices: Path = Path("/dev")) -> list[str] | None:
-    """Return the GPUs that this process may use, by name or number; None where only the trainer can tell."""
+    """Return the GPUs that this process may use, by name or number; None where only the trainer can find out."""
     given = environ.get(VARIABLE)
     if given is not None:  # as to CUDA, the list ends at the first negative number
         return list(takewhile(lambda name: name and not name.startswith("-"), map(str.strip, given.split(","))))
@@ -19,9 +19,9 @@ def visible(environ: Mapping[str, str], devices: Path = Path("/dev")) -> list[st
 
 
 def deal(job: HeteroTPJob, gpus: Sequence[str] | None) -> tuple[list[str | None], str]:
-    """Return what VARIABLE is in each pod (None: not set), and a note for the user ("": none).
+    """Return the value of VARIABLE in each pod (None: not set), and a note for the user ("": none).
 
-    Every rank gets a GPU of its own. Where there are too few, ranks of device type auto compute on the CPU.
+    Every rank has its own GPU. Where there are too few, ranks of device type auto compute on the CPU.
     Raises ValueError where there are too few for the ranks of type cuda.
     """
     if gpus is None:
@@ -31,8 +31,8 @@ def deal(job: HeteroTPJob, gpus: Sequence[str] | None) -> tuple[list[str | None]
     demanded = sum(count for kind, count in zip(types, counts, strict=True) if kind == "cuda")
     if demanded > len(gpus):
         raise ValueError(f"spec.workerGroups: device.type cuda on {demanded} ranks: this machine has {len(gpus)} GPUs")
-    wished = sum(count for kind, count in zip(types, counts, strict=True) if kind in ("cuda", "auto"))
-    enough = wished <= len(gpus)
+    wanted = sum(count for kind, count in zip(types, counts, strict=True) if kind in ("cuda", "auto"))
+    enough = wanted <= len(gpus)
     dealt: list[str | None] = []
     free = list(gpus)
     for kind, count in zip(types, counts, strict=True):
@@ -41,5 +41,5 @@ def deal(job: HeteroTPJob, gpus: Sequence[str] | None) -> tuple[list[str | None]
             free = free[count:]
         else:
             dealt.append("")
-    note = f"{len(gpus)} GPUs for {wished} ranks: those of device type auto compute on the CPU"
+    note = f"{len(gpus)} GPUs for {wanted} ranks: those of device type auto compute on the CPU"
     return dealt, note if gpus and not enough else ""

@@ -1,4 +1,4 @@
-"""The few calls to a Grafana that pushing boards needs, each mistake one line.
+"""The calls to a Grafana that pushing boards needs; every error is one line.
 
 grafana-api has no health call and does not list versions, so those go through its raw door.
 """
@@ -22,7 +22,7 @@ OLDEST = 11  # the oldest major version whose panels draw all options that the b
 
 @dataclass(frozen=True)
 class Stored:
-    """A board as Grafana has it: content, version, folder, the message of that version, and who owns it."""
+    """A board as Grafana stores it: content, version, folder, message of that version, whether it is provisioned."""
 
     content: Json
     version: int
@@ -38,7 +38,9 @@ class Grafana:
         parts = _split(url)
         userinfo = (parts.username, parts.password or "") if parts.username else None
         host = parts.hostname or ""
-        prefix = f"{parts.path.strip('/')}/" if parts.path.strip("/") else ""  # without the slash at its end it is lost
+        prefix = (
+            f"{parts.path.strip('/')}/" if parts.path.strip("/") else ""
+        )  # without a slash at its end the prefix is dropped
         self.url = f"{parts.scheme}://{host}{f':{parts.port}' if parts.port else ''}/{prefix}"
         self._face = GrafanaFace(
             auth=token or userinfo,
@@ -50,11 +52,11 @@ class Grafana:
         )
 
     def check_version(self) -> None:
-        """Raise Failed unless a Grafana answers that is new enough; one that hides its version is believed."""
+        """Raise Failed unless a Grafana answers that is new enough; a hidden version is accepted."""
         with self._explained():
             health = self._face.api.GET("/health")
         if not isinstance(health, dict) or "database" not in health:
-            raise self._stranger()
+            raise self._not_grafana()
         major = re.match(r"\d+", str(health.get("version") or ""))
         if major and int(major[0]) < OLDEST:
             raise Failed(f"{self.url} is Grafana {health['version']}: the boards need {OLDEST}.0 or newer")
@@ -95,7 +97,7 @@ class Grafana:
         )
 
     def _message(self, uid: str, version: int) -> str:
-        """Return what was said when this version was saved, "" where Grafana does not tell."""
+        """Return the message that this version was saved with, "" where Grafana does not return it."""
         with self._explained():
             try:
                 listed = self._face.api.GET(f"/dashboards/uid/{uid}/versions?limit=10")
@@ -107,39 +109,39 @@ class Grafana:
         return next((each.get("message") or "" for each in versions if each.get("version") == version), "")
 
     def save(self, board: Json, folder: str, message: str, over: Stored | None) -> str:
-        """Save a board over the version that was seen, and return its address."""
+        """Save a board over the version that was read, and return its address."""
         body = {**board, "id": None, "version": over.version if over else 0}
         request = {"dashboard": body, "folderUid": folder, "overwrite": False, "message": message}
         with self._explained():
             try:
                 saved = self._face.dashboard.update_dashboard(request)
             except GrafanaClientError as error:
-                if error.status_code == 412:  # changed since we looked, or another board has the title
-                    words = f"{board['uid']}: Grafana did not take it: {error.message}"
-                    raise Failed(f"{words}; if somebody else saved it just now, push again") from None
+                if error.status_code == 412:  # changed since it was read, or another board has the title
+                    problem = f"{board['uid']}: Grafana refused it: {error.message}"
+                    raise Failed(f"{problem}; if it was saved at the same time by another user, push again") from None
                 raise
         path = urlsplit(str(saved.get("url") or f"/d/{board['uid']}")).path
         return f"{self.url}d/{path.rpartition('/d/')[2]}"
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Turn what can go wrong on the way into one line."""
+        """Turn errors of the request into Failed with one line."""
         try:
             yield
         except GrafanaUnauthorizedError:
             raise Failed(f"{self.url} refuses the token (401): give one by --token-file or GRAFANA_TOKEN") from None
         except GrafanaException as error:
-            told = error.response.get("message") if isinstance(error.response, dict) else None
-            if told is None:
-                raise self._stranger(f" ({error.status_code})") from None
+            message = error.response.get("message") if isinstance(error.response, dict) else None
+            if message is None:
+                raise self._not_grafana(f" ({error.status_code})") from None
             needs = ": the token's service account needs the role Editor" if error.status_code == 403 else ""
-            raise Failed(f"{self.url} answers {error.status_code}: {told}{needs}") from None
-        except (requests.exceptions.JSONDecodeError, TypeError):  # grafana-api stumbles over a body that is no object
-            raise self._stranger() from None
+            raise Failed(f"{self.url} answers {error.status_code}: {message}{needs}") from None
+        except (requests.exceptions.JSONDecodeError, TypeError):  # grafana-api cannot handle a body that is no object
+            raise self._not_grafana() from None
         except requests.exceptions.RequestException as error:
             raise Failed(f"{self.url} cannot be reached: {_cause(error)}") from None
 
-    def _stranger(self, how: str = "") -> Failed:
+    def _not_grafana(self, how: str = "") -> Failed:
         return Failed(f"{self.url} does not answer as a Grafana does{how}: is --grafana-url right?")
 
 

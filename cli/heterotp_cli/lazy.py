@@ -1,4 +1,4 @@
-"""A command line whose commands are imported on use, and whose every mistake is one line."""
+"""A command line whose commands are imported on use; a user's mistake is shown as one line."""
 
 import importlib
 import sys

@@ -27,10 +27,10 @@ class View(Protocol):
         """Show a new status."""
 
     def note(self, text: str) -> None:
-        """Say one line."""
+        """Show one line."""
 
     def close(self) -> None:
-        """Give the terminal back."""
+        """Release the terminal."""
 
 
 class PlainView:
@@ -55,11 +55,11 @@ class PlainView:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing."""
 
 
 class TableView:
-    """A table that stays in place; notes scroll above it."""
+    """A table that is redrawn in place; notes scroll above it."""
 
     def __init__(self, console: Console, places: Sequence[RankPlace]) -> None:
         self._console, self._places = console, places
@@ -76,7 +76,7 @@ class TableView:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
-        """Leave the last table standing."""
+        """Leave the last table on the terminal."""
         self._live.stop()
 
 
@@ -113,7 +113,7 @@ def _table(shown: Sequence[rows.Row], balancing: Sequence[str]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("rank", justify="right", no_wrap=True)
     table.add_column("group", no_wrap=True)
-    table.add_column("device")  # wraps, so that a narrow terminal takes room from it and the bar, not from numbers
+    table.add_column("device")  # may shrink, so that a narrow terminal never cuts numbers
     for name in ("share", "matmul", "wait", "rel. speed", *balancing):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column(_one_line(bar_header()))
@@ -135,7 +135,7 @@ def bar_header() -> Text:
 
 
 def bar(r: rows.Row) -> Text:
-    """Return one rank's iteration: computing, then waiting for the others."""
+    """Return one rank's iteration: computing, then waiting."""
     busy = round(r.busy * BAR_WIDTH)
     waiting = min(BAR_WIDTH - busy, round(r.waiting * BAR_WIDTH))
     return Text.assemble(("█" * busy, BUSY), ("█" * waiting, WAIT))

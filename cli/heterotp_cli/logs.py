@@ -1,4 +1,4 @@
-"""The output of the launchers, sorted into one file per rank."""
+"""The output of the launchers, written into one file per rank."""
 
 import re
 import threading
@@ -6,35 +6,36 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-MARK = re.compile(rb"^\[rank (\d+)\] ")  # the launcher marks every line of a rank
+MARK = re.compile(rb"^\[rank (\d+)\] ")  # the launcher puts it before every line of a rank
+ATTEMPT_LINE = "--- attempt "  # first line of an attempt in a log
 
 
 def rank_log(logs: Path, rank: int) -> Path:
-    """Return where the output of a rank goes."""
+    """Return the log file of a rank."""
     return logs / f"rank-{rank}.log"
 
 
 def pod_log(logs: Path, pod: str) -> Path:
-    """Return where the launcher's own output goes."""
+    """Return the log file of the launcher of a pod."""
     return logs / f"pod-{pod}.log"
 
 
 def sort_line(line: bytes) -> tuple[int | None, bytes]:
-    """Return the rank that a line belongs to (None: the launcher) and the line without its mark."""
+    """Return the rank of a line (None: the launcher) and the line without its mark."""
     match = MARK.match(line)
     return (int(match[1]), line[match.end() :]) if match else (None, line)
 
 
 class LogSorter:
-    """One thread that copies a launcher's output until its last rank has closed it."""
+    """A thread that copies a launcher's output until its last rank has closed it."""
 
     def __init__(self, stream: IO[bytes], logs: Path, pod: str, ranks: Sequence[int], attempt: int) -> None:
-        """Open the files of all ranks of the pod, so that a silent rank has a log too."""
+        """Open the files of all ranks of the pod, so that a rank without output has a log too."""
         self._stream = stream
         self._files: dict[int | None, IO[bytes]] = {rank: rank_log(logs, rank).open("ab") for rank in ranks}
         self._files[None] = pod_log(logs, pod).open("ab")
         for file in self._files.values():
-            file.write(f"--- attempt {attempt}\n".encode())
+            file.write(f"{ATTEMPT_LINE}{attempt}\n".encode())
             file.flush()
         self._thread = threading.Thread(target=self._copy, name=f"logs {pod}", daemon=True)
         self._thread.start()
@@ -48,7 +49,7 @@ class LogSorter:
                 file.flush()
 
     def close(self) -> None:
-        """Wait until all output is written; call it when all processes of the pod are gone."""
+        """Wait until all output is written; for use after all processes of the pod have ended."""
         self._thread.join(timeout=5.0)
         for file in self._files.values():
             file.close()

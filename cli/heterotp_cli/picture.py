@@ -1,4 +1,4 @@
-"""report.png: iteration time and decisions, loss and accuracy, what every rank did with its time, the pretest."""
+"""report.png: iteration time and decisions, loss and accuracy, the time of every rank by phase, measured costs."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -29,7 +29,7 @@ LINKS = {
     "broadcast": "#2f6fb3",
     "reduce": "#6b4fa0",
     "piece": "#3a8f5c",
-}  # how bytes travel, by cost_calibration.json's names
+}  # kinds of transfers, by their names in cost_calibration.json
 MOST_POINTS, MOST_RANKS, COLUMNS, MOST_CLASSES = 160, 8, 4, 4
 Array = NDArray[np.float64]
 
@@ -37,7 +37,7 @@ Array = NDArray[np.float64]
 def draw(history: History, report: dict[str, Any], target: Path, calibration: dict[str, Any] | None = None) -> None:
     """Write the picture; the history has at least two iterations.
 
-    calibration: what cost_calibration.json holds, if there is one.
+    calibration: the content of cost_calibration.json, if there is one.
     """
     matplotlib.use("Agg")
     timed = steady(history)
@@ -70,8 +70,8 @@ def title(report: dict[str, Any]) -> str:
 
 
 def bins(length: int, most: int = MOST_POINTS) -> list[slice]:
-    """Cut a history into at most `most` slices of about equal length, of five iterations or more where it can."""
-    # a median of five hides single iterations with an evaluation or a checkpoint, which tell nothing about ranks
+    """Cut a history into at most `most` slices of about equal length, of at least five iterations where possible."""
+    # a median of five hides single iterations with an evaluation or a checkpoint, which say nothing about ranks
     count = min(most, max(2, length // 5))
     cuts = np.linspace(0, length, count + 1).round().astype(int)
     return [slice(a, b) for a, b in pairwise(cuts)]
@@ -112,14 +112,14 @@ def evaluations(history: History, report: dict[str, Any]) -> list[tuple[int, flo
 
 
 def decisions(history: History) -> list[tuple[int, int]]:
-    """Return first iteration and number of every decision; what the first line tells was there from the start."""
+    """Return first iteration and number of every decision; the decision of the first line is left out."""
     plans = [entry.get("decisionId") for entry in history.entries]
     rising = zip(history.iterations[1:], pairwise(plans), strict=False)
     return [(iteration, now) for iteration, (before, now) in rising if now is not None and now != before]
 
 
 def legible(places: Sequence[int], width: float) -> set[int]:
-    """Return of ascending places those that have room for a number, 3 % of the width each."""
+    """Return those of ascending places that have room for a number, 3 % of the width each."""
     kept: list[int] = []
     for place in places:
         if not kept or place - kept[-1] >= 0.03 * width:
@@ -171,7 +171,7 @@ def _most(values: Array) -> float:
 
 
 def _mark(axes: Axes, made: Sequence[tuple[int, int]]) -> None:
-    """Draw a thin line per decision with its number, the one that status, log and report tell."""
+    """Draw a thin line per decision with its number, which is also in status, log and report."""
     numbered = legible([iteration for iteration, _ in made], axes.dataLim.width)
     for iteration, number in made:
         label = "decision, by number" if (iteration, number) == made[0] else None
@@ -242,16 +242,16 @@ def rank_title(rank: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-# -- the pretest: JSON of heterotp_trainer.plans.work_plan.Costs --------------------------------------------
+# -- measured costs: JSON of heterotp_trainer.plans.work_plan.Costs --------------------------------------------
 
 
 def full_seconds(calibration: dict[str, Any], rank: int, number: int) -> float:
-    """Return what all calls of class `number` take a rank in one iteration with nothing taken from it."""
+    """Return the seconds of an iteration in all calls of class `number` on a rank from which no work is taken."""
     return float(calibration["classes"][number]["calls"] * calibration["curves"][rank][number]["seconds"][-1])
 
 
 def measured_ranks(calibration: dict[str, Any]) -> list[int]:
-    """Return the ranks that have any work, the fastest first; empty for what is no pretest."""
+    """Return the ranks that have any work, the fastest first; empty where the document holds no costs."""
     classes, curves = calibration.get("classes"), calibration.get("curves")
     if not classes or not curves or not calibration.get("link"):
         return []
@@ -260,14 +260,14 @@ def measured_ranks(calibration: dict[str, Any]) -> list[int]:
 
 
 def largest_classes(calibration: dict[str, Any], most: int) -> list[int]:
-    """Return the numbers of at most `most` classes of linears that take the slowest rank longest, in their order."""
+    """Return at most `most` numbers of classes: those that take longest on the slowest rank, in ascending order."""
     rank = measured_ranks(calibration)[-1]
     order = sorted(range(len(calibration["classes"])), key=lambda k: -full_seconds(calibration, rank, k))
     return sorted(order[:most])
 
 
 def link_lines(calibration: dict[str, Any]) -> dict[str, tuple[list[float], list[float]]]:
-    """Return per way of travelling bytes and seconds at two points: nothing, and the largest matrix of outputs."""
+    """Return per kind of transfer bytes and seconds at two points: zero, and the largest matrix of outputs."""
     largest = max(linears["rows"] * max(linears["outputs"]) for linears in calibration["classes"])
     sizes = [0.0, float(largest * calibration["item_bytes"])]
     lines = {how: calibration["link"][how] for how in LINKS}

@@ -1,4 +1,4 @@
-"""What each pod of a local gang is started with; pure except for the search for free ports."""
+"""The command and environment of each pod of a local gang; pure except for the search for free ports."""
 
 import json
 import os
@@ -22,7 +22,7 @@ FIRST_PORT, LAST_PORT = 20000, 32000  # below the range that the kernel hands ou
 
 @dataclass(frozen=True)
 class Ports:
-    """Ports of a local gang: where ranks meet, and the first metrics port of every pod."""
+    """Ports of a local gang: of the rendezvous, and the first metrics port of every pod."""
 
     rendezvous: int
     metrics: tuple[int, ...]
@@ -43,7 +43,7 @@ class PodCommand:
 
     @property
     def ranks(self) -> range:
-        """The ranks that it starts."""
+        """The ranks that the launcher starts."""
         return range(self.place.first_rank, self.place.first_rank + self.place.processes)
 
 
@@ -58,7 +58,7 @@ def spec_json(job: HeteroTPJob) -> str:
 def pod_environment(
     job: HeteroTPJob, place: PodPlace, attempt: int, workdir: Path, ports: Ports, pod_index: int
 ) -> dict[str, str]:
-    """Return what the operator would set in a pod, with the run directory in place of volumes."""
+    """Return the environment that the operator would set in a pod, with the run directory in place of volumes."""
     checkpoint = job.spec.checkpoint
     given = checkpoint.path if checkpoint is not None else None
     device = job.spec.worker_groups[place.group_index].device
@@ -90,14 +90,19 @@ def pod_commands(
     base: Mapping[str, str],
     gpus: Sequence[str | None],
 ) -> list[PodCommand]:
-    """Return one launcher per pod; `base` is this process's own environment, `gpus` as `gpus.deal` returns them."""
+    """Return one launcher per pod; base: this process's environment; gpus: as `gpus.deal` returns them."""
     threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // job.spec.process_count))}
-    # an own command's `python3` is the one that has the library, also where no environment is activated
+    # `python3` of a user's command is the one with the library, also where no environment is activated
     path = {"PATH": os.pathsep.join([str(Path(python).parent), base.get("PATH", os.defpath)])}
     commands = []
     for index, place in enumerate(pods(job.spec)):
         command, template_environment = own_command(job.spec.worker_groups[place.group_index].template)
-        arguments: tuple[str, ...] = (python, "-P", "-m", "heterotp_trainer.launch")  # -P: not from here
+        arguments: tuple[str, ...] = (
+            python,
+            "-P",
+            "-m",
+            "heterotp_trainer.launch",
+        )  # -P: imports nothing from the working directory
         if job.spec.training is None:
             arguments += ("--", *command)
         settings = pod_environment(job, place, attempt, workdir, ports, index)
@@ -117,7 +122,7 @@ def pod_commands(
 
 
 def own_command(template: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return command and literal environment of a template's container `trainer`, given `template_error` finds none."""
+    """Return command and literal environment of the container `trainer` of a valid template."""
     containers = (template.get("spec") or {}).get("containers") or []
     container: Mapping[str, Any] = next((c for c in containers if c.get("name") == CONTAINER), {})
     command = tuple(str(part) for part in [*(container.get("command") or []), *(container.get("args") or [])])
@@ -126,7 +131,7 @@ def own_command(template: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str,
 
 
 def free_ports(job: HeteroTPJob) -> Ports:
-    """Return ports that were free a moment ago: one to meet, and a run of consecutive ones per pod."""
+    """Return ports that are free now: one for the rendezvous, and consecutive ones for the ranks of each pod."""
     with ExitStack() as held:
         start = FIRST_PORT + os.getpid() * 37 % (LAST_PORT - FIRST_PORT - 2000)
         rendezvous = _run_of_free_ports(held, start, 1)

@@ -1,4 +1,4 @@
-"""What a status document says, as text: rows of the table, the headline, plain lines. All pure."""
+"""A status document as text: rows of the table, the headline, plain lines. All pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ BALANCING_COLUMNS = (
     "migrated",
     "chi",
     "injected",
-)  # fields of Row that a run without balancing does not show
+)  # fields of Row that are shown only where a rank has a value
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Row:
 
 
 def seconds(value: float | None) -> str:
-    """Return a duration as people read it: 0.8 ms, 85 ms, 2.41 s."""
+    """Return seconds as text: 0.8 ms, 85 ms, 2.41 s."""
     if value is None:
         return ABSENT
     if value < 0.01:
@@ -51,7 +51,7 @@ def percent(value: float | None, digits: int = 1) -> str:
 
 
 def clock(value: float | None) -> str:
-    """Return a remaining time as m:ss or h:mm:ss."""
+    """Return seconds as m:ss or h:mm:ss."""
     if value is None:
         return ABSENT
     minutes, rest = divmod(round(value), 60)
@@ -67,7 +67,7 @@ def migrated(rank: TrainerRank) -> str:
 
 
 def device_name(rank: TrainerRank, place: RankPlace) -> str:
-    """Return the device; an emulated one says so, with the speed that it stands for."""
+    """Return the name of the device; an emulated one with its speed."""
     if place.device.type == "emulated" and place.device.teraflops is not None:
         return f"emulated {place.device.teraflops:g} TFLOPS"
     return rank.device.removeprefix("cuda:")
@@ -96,7 +96,7 @@ def row(rank: TrainerRank, place: RankPlace) -> Row:
 
 
 def rows(status: TrainerStatus, places: Sequence[RankPlace], room: int) -> tuple[Row, ...]:
-    """Return all ranks in order; where they are more than `room`, those that compute longest."""
+    """Return all ranks in order; where there are more than `room`, only those that compute longest."""
     known = [rank for rank in status.ranks if rank.rank < len(places)]
     if len(known) > room:
         known = sorted(known, key=lambda rank: -(rank.compute_seconds or 0.0))[: max(1, room)]
@@ -104,24 +104,24 @@ def rows(status: TrainerStatus, places: Sequence[RankPlace], room: int) -> tuple
 
 
 def balancing_columns(status: TrainerStatus, places: Sequence[RankPlace]) -> tuple[str, ...]:
-    """Return those of the balancing columns that any rank has something for, shown or not."""
-    everyone = rows(status, places, len(places))
-    return tuple(name for name in BALANCING_COLUMNS if any(getattr(r, name) != ABSENT for r in everyone))
+    """Return the balancing columns for which any rank of the job has a value."""
+    all_rows = rows(status, places, len(places))
+    return tuple(name for name in BALANCING_COLUMNS if any(getattr(r, name) != ABSENT for r in all_rows))
 
 
 def decision(status: TrainerStatus) -> str:
-    """Return the last decision, its reason, and its promise beside what is measured now; empty when none was made."""
+    """Return the last decision, its reason, and predicted beside measured time; empty where none was made."""
     if not status.reason:
         return ""
-    promise = ""
+    times = ""
     if status.predicted_iteration_seconds is not None:
-        promise = f" (predicted {seconds(status.predicted_iteration_seconds)}/iteration"
-        promise += f", measured now {seconds(status.iteration_seconds)})"
-    return f"decision {status.decision_id}: {status.reason}{promise}"
+        times = f" (predicted {seconds(status.predicted_iteration_seconds)}/iteration"
+        times += f", measured now {seconds(status.iteration_seconds)})"
+    return f"decision {status.decision_id}: {status.reason}{times}"
 
 
 def progress(status: TrainerStatus) -> str:
-    """Return how far the run is, e.g. `iteration 120/1350 (epoch 3)`."""
+    """Return the progress of the run, e.g. `iteration 120/1350 (epoch 3)`."""
     of = f"/{status.total_iterations}" if status.total_iterations else ""
     return f"iteration {status.iteration}{of} (epoch {status.epoch})"
 
@@ -141,7 +141,7 @@ def numbers(status: TrainerStatus) -> str:
 
 
 def headline(status: TrainerStatus) -> str:
-    """Return job, attempt, state and what is worth knowing about them."""
+    """Return job, attempt, state, and the message or error of the run."""
     parts = [status.job, f"attempt {status.attempt}", status.state]
     if status.resumed_from is not None:
         parts.append(f"resumed from iteration {status.resumed_from}")
@@ -171,7 +171,7 @@ def decision_line(status: TrainerStatus) -> str:
 
 @dataclass(frozen=True)
 class Printed:
-    """What was printed last: the keys of the news, and when (seconds)."""
+    """State and decision of the last printed lines, and when they were printed (seconds)."""
 
     state: str = ""
     at: float = float("-inf")
@@ -179,10 +179,10 @@ class Printed:
 
 
 def plain_due(status: TrainerStatus, printed: Printed, now: float) -> bool:
-    """True when the state is news, or the last line is old."""
+    """Whether the state has changed, or the last line is PLAIN_EVERY_SECONDS old."""
     return status.state != printed.state or now - printed.at >= PLAIN_EVERY_SECONDS
 
 
 def decision_due(status: TrainerStatus, printed: Printed) -> bool:
-    """True when a decision is news."""
+    """Whether a decision was made that is not printed yet."""
     return bool(status.reason) and status.decision_id != printed.decision_id

@@ -1,4 +1,4 @@
-"""`heterotp run`: one manifest, trained on this machine."""
+"""`heterotp run`: train the job of a manifest on this machine."""
 
 import importlib.util
 import os
@@ -57,14 +57,14 @@ def command(manifest: Path, workdir: Path | None, resume: bool, fresh: bool) -> 
 
 
 def group_facts(job: HeteroTPJob) -> list[dict[str, object]]:
-    """Return what names and numbers the ranks, for those who look at the run later."""
+    """Return the worker groups without templates: name and number of every rank follow from them."""
     return [
         group.model_dump(by_alias=True, exclude_none=True, exclude={"template"}) for group in job.spec.worker_groups
     ]
 
 
 def read_manifest(manifest: Path, *, to_run: bool = True) -> Chosen:
-    """Return the job; raise BadInput with file, field, value and what would be right; to_run: also for this machine."""
+    """Return the job; raise BadInput naming file, field and value; to_run: also for what this machine lacks."""
     try:
         chosen = choose(load_manifest(manifest))
     except ManifestError as error:
@@ -78,7 +78,7 @@ def read_manifest(manifest: Path, *, to_run: bool = True) -> Chosen:
 
 
 def local_problem(job: HeteroTPJob) -> str | None:
-    """Return what this machine lacks for a good manifest, as `field: value: what would be right`."""
+    """Return what this machine lacks for a valid manifest, as `field: value: what would be right`."""
     wrong = template_error(job.spec)
     if wrong is not None:
         return wrong
@@ -89,7 +89,7 @@ def local_problem(job: HeteroTPJob) -> str | None:
 
 
 def held_checkpoints(job: HeteroTPJob) -> str | None:
-    """Return what forbids to start anew: the manifest's own directory holds an earlier run's checkpoints."""
+    """Return the problem that the manifest's checkpoint directory holds checkpoints of an earlier run, else None."""
     path = job.spec.checkpoint.path if job.spec.checkpoint is not None else None
     if path is None:
         return None
@@ -101,14 +101,14 @@ def held_checkpoints(job: HeteroTPJob) -> str | None:
 
 
 def require_trainer() -> None:
-    """Raise Failed where the trainer's packages are absent."""
+    """Raise Failed where the trainer's packages are not installed."""
     for module in ("torch", "heterotp_trainer"):
         if importlib.util.find_spec(module) is None:
             raise Failed(f"{module} is not installed: pip install 'heterotp[trainer,cli]'")
 
 
 def run_attempt(manifest: Path, chosen: Chosen, attempt: int, place: Path, gpus: Sequence[str | None]) -> None:
-    """Run one attempt and leave report.json and report.png; raise BadInput or Failed when it failed."""
+    """Run one attempt and write report.json and report.png; raise BadInput or Failed where it failed."""
     from rich.console import Console
 
     from heterotp_cli.live import open_view
@@ -124,7 +124,7 @@ def run_attempt(manifest: Path, chosen: Chosen, attempt: int, place: Path, gpus:
             view.note(f"note: {note}")
         outcome = train(commands, place, attempt, view)
     finally:
-        with suppress(OSError):  # a terminal that is gone must not cost the report
+        with suppress(OSError):  # a closed terminal must not prevent the report
             view.close()
     report = finish(job, attempt, outcome.state, outcome.status, place)
     blamed = outcome.blamed or 0
@@ -154,7 +154,7 @@ def finish(
 
 
 def draw_picture(report: dict[str, object], place: Path) -> None:
-    """Draw report.png, where there is something to draw and matplotlib to draw it."""
+    """Draw report.png, where matplotlib is installed and the history has two iterations."""
     if importlib.util.find_spec("matplotlib") is None:
         click.echo("  picture        none: matplotlib is not installed: pip install 'heterotp[cli]'")
         return
@@ -169,19 +169,19 @@ def draw_picture(report: dict[str, object], place: Path) -> None:
 
 
 def raise_refused(manifest: Path, blamed: PodCommand, logs: Path) -> None:
-    """Raise BadInput with what the trainer said of its input; its words name the field below spec."""
+    """Raise BadInput with the trainer's last log line, which names the field below spec."""
     from heterotp_cli.blame import own_lines, suspect
     from heterotp_cli.logs import rank_log
 
-    said = next(iter(own_lines(rank_log(logs, suspect(logs, blamed.ranks)))[-1:]), "error: refused by the trainer")
-    words = said.removeprefix("error: ")
-    first = words.partition(":")[0].partition(".")[0]
+    line = next(iter(own_lines(rank_log(logs, suspect(logs, blamed.ranks)))[-1:]), "error: refused by the trainer")
+    problem = line.removeprefix("error: ")
+    first = problem.partition(":")[0].partition(".")[0]
     below_spec = first in {field.alias for field in HeteroTPJobSpec.model_fields.values()}
-    raise BadInput(f"{manifest}: {'spec.' if below_spec else ''}{words}")
+    raise BadInput(f"{manifest}: {'spec.' if below_spec else ''}{problem}")
 
 
 def raise_failed(blamed: PodCommand, code: int | None, place: Path) -> None:
-    """Raise Failed with the end of the log, and what to type once it is mended."""
+    """Raise Failed with the end of the log, and the option to continue with."""
     from heterotp_cli.blame import failure_text
 
     advice = "start it again" if directory.look(place).empty else "continue with --resume"

@@ -1,4 +1,4 @@
-"""Runs one attempt of a gang on this machine and shows it while it runs."""
+"""Runs one attempt of a gang on this machine and shows its status."""
 
 import signal
 import threading
@@ -25,7 +25,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an attempt ended: exit codes (None: had to be killed) and the pod that brought the gang down."""
+    """How an attempt ended: exit codes (None: had to be killed) and the index of the pod that failed first."""
 
     state: RunState  # succeeded, stopped or failed
     codes: tuple[int | None, ...]
@@ -35,7 +35,7 @@ class Outcome:
 
 
 def train(commands: Sequence[PodCommand], workdir: Path, attempt: int, view: View) -> Outcome:
-    """Start the gang, follow it to its end, and leave no process behind."""
+    """Start the gang and follow it to its end; no process of it is left."""
     watch, wake = Watch(), threading.Event()
     started = time.monotonic()
     status: TrainerStatus | None = None
@@ -43,10 +43,10 @@ def train(commands: Sequence[PodCommand], workdir: Path, attempt: int, view: Vie
         gang = Gang(commands, workdir / LOGS, attempt)
         try:
             while True:
-                codes = gang.exit_codes()  # before the status: what is read after the end is the end
+                codes = gang.exit_codes()  # read before the status, so that after the end the last status is read
                 status = read_status(workdir, attempt) or status
                 if status is not None:
-                    with suppress(OSError):  # a terminal that is gone must not end the training
+                    with suppress(OSError):  # a closed terminal must not end the training
                         view.show(status)
                 order = watch.decide(codes, time.monotonic())
                 if order.terminate:
@@ -76,14 +76,14 @@ def state_of(codes: Sequence[int | None], interrupts: int) -> RunState:
 
 @contextmanager
 def _interrupts(watch: Watch, wake: threading.Event, view: View) -> Iterator[None]:
-    """Count Ctrl-C (and SIGTERM, SIGHUP) in place of dying of it."""
+    """Count Ctrl-C (and SIGTERM, SIGHUP), which then do not end this process."""
 
     def count(number: int, frame: FrameType | None) -> None:
         watch.interrupts += 1
         wake.set()
-        again = "killing all ranks" if watch.interrupts > 1 else "stopping after a last checkpoint; Ctrl-C again kills"
+        action = "killing all ranks" if watch.interrupts > 1 else "stopping after a last checkpoint; Ctrl-C again kills"
         with suppress(OSError):
-            view.note(again)
+            view.note(action)
 
     before = {number: signal.signal(number, count) for number in SIGNALS}
     try:

@@ -1,4 +1,4 @@
-"""`heterotp simulate`: what every strategy would do for a job, without training."""
+"""`heterotp simulate`: the predicted effect of every strategy on a job, without training."""
 
 import importlib.util
 import math
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from heterotp_api.slowdown import MOST_SLOWDOWN
 
 from heterotp_cli.errors import BadInput, Failed
 from heterotp_cli.run_command import read_manifest, require_trainer
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from heterotp_cli.simulate.scenario import Outcome, Prospect
 
-MOST_CHI = 1000.0
 MOST_RANKS = 1024
 
 
@@ -31,7 +31,7 @@ def _finite(context: click.Context, parameter: click.Parameter, value: float | N
 
 
 def _drawable(context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
-    """Refuse before anything is computed what could not be written after it."""
+    """Raise BadInput or Failed before the computation where the picture could not be written after it."""
     if path is None:
         return None
     if path.suffix.lower() != ".png":
@@ -45,12 +45,16 @@ def _drawable(context: click.Context, parameter: click.Parameter, path: Path | N
 
 @click.command("simulate")
 @click.argument("manifest", type=click.Path(path_type=Path))
-@click.option("--ranks", type=click.IntRange(2, MOST_RANKS), help="As many ranks instead, in the same proportions.")
+@click.option(
+    "--ranks", type=click.IntRange(2, MOST_RANKS), help="Simulate this number of ranks, in the same proportions."
+)
 @click.option("--chi", "chis", multiple=True, metavar="RANK=CHI|CHI,...", help="Slow-downs; may be given again.")
 @click.option("--costs", "run", type=click.Path(path_type=Path), help="Run directory of this job: its measured costs.")
 @click.option("--trace", type=click.Path(path_type=Path), help="CSV of slow-downs over time, for a fleet of such jobs.")
-@click.option("--seconds", type=click.FloatRange(min=1), callback=_finite, help="How long the trace is replayed.")
-@click.option("--loss", type=click.FloatRange(0, 1), callback=_finite, help="Work that ZERO and SEMI may delete.")
+@click.option("--seconds", type=click.FloatRange(min=1), callback=_finite, help="How long to replay the trace.")
+@click.option(
+    "--loss", type=click.FloatRange(0, 1), callback=_finite, help="Share of work that lossy strategies may delete."
+)
 @click.option("--picture", type=click.Path(path_type=Path), callback=_drawable, help="Write a PNG.")
 def command(
     manifest: Path,
@@ -64,16 +68,16 @@ def command(
 ) -> None:
     """Predict iteration time, moves and break-even of every strategy for the HeteroTPJob of MANIFEST.
 
-    The trainer's own decisions on computed times; nothing is trained. Devices must be emulated, or --costs names a run
-    that measured them. The job's own policy counts, but for its strategy. --seconds: default: to the trace's last edge,
-    an hour more where a slow-down stays; --loss: default: the policy's maxPrunedShare, else 1. Exits 0, or 2 for bad
-    input.
+    Uses the trainer's own decisions on computed times; nothing is trained. Devices must be emulated, or --costs names
+    a run that measured them. The job's own policy is used except for its strategy. Default of --seconds: the last
+    begin or end in the trace, an hour more where a slow-down has no end; of --loss: the policy's maxPrunedShare,
+    else 1. Exits 0, or 2 for bad input.
     """
     require_trainer()
     from heterotp_cli.simulate.machine import machine_of
 
     if trace is not None and chis:
-        raise BadInput("--chi: with --trace: the trace says who is slow")
+        raise BadInput("--chi: with --trace: the trace holds the slow-downs: give one of them")
     job = read_manifest(manifest, to_run=False).job
     machine = machine_of(job.spec, ranks, run)
     title = f"{job.metadata.name}, {machine.shards.ranks} ranks"
@@ -110,8 +114,8 @@ def parse_chis(given: Sequence[str], ranks: int) -> list[float]:
                 ) from None
             if not 0 <= rank < ranks:
                 raise BadInput(f"--chi: '{text}': the job has ranks 0 .. {ranks - 1}")
-            if not 1 <= chi <= MOST_CHI:
-                raise BadInput(f"--chi: '{text}': a slow-down is 1 .. {MOST_CHI:g}")
+            if not 1 <= chi <= MOST_SLOWDOWN:
+                raise BadInput(f"--chi: '{text}': a slow-down is 1 .. {MOST_SLOWDOWN:g}")
             chis[rank] = chi
     return chis
 

@@ -1,4 +1,4 @@
-"""`heterotp validate`: the verdict of the API server, without one."""
+"""`heterotp validate`: the verdict of the API server, without a server."""
 
 from pathlib import Path
 
@@ -11,17 +11,17 @@ from heterotp_cli.errors import EXIT_BAD_INPUT
 
 
 def ok_line(path: Path, item: Kind) -> str:
-    """Return the line that says that one object would be accepted."""
+    """Return the line for an object that the API server would accept."""
     return f"ok {path}: {item.kind} {item.metadata.namespace}/{item.metadata.name}"
 
 
 @click.command("validate")
 @click.argument("manifests", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="MANIFEST...")
 def command(manifests: tuple[Path, ...]) -> None:
-    """Judge manifests as the API server would, CEL rules included.
+    """Validate manifests as the API server would, CEL rules included.
 
-    Prints `ok` for every good object, `not judged` for other projects' kinds and one line
-    `file: field: value what would be right` for every bad file. Exits 0 when all are good, else 2.
+    Prints `ok` for every valid object, `not judged` for kinds of other projects and one line
+    `file: field: value what would be right` for every invalid file. Exits 0 when all are valid, else 2.
     """
     bad = False
     for path in manifests:

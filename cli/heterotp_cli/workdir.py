@@ -1,10 +1,10 @@
-"""The run directory: what it holds, who may use it, which attempt comes next.
+"""The run directory: its files, its lock, and the number of the next attempt.
 
-run.json       job, attempt, worker groups (by the CLI)   control.json   what the run is told
+run.json       job, attempt, worker groups (by the CLI)   control.json   policy and injections for the run
 status.json    the live status, written by rank 0         history.jsonl  one line per iteration
 report.json    the result                                 report.png     its picture
-logs/          one file per pod and rank                  checkpoints/   unless the manifest says where
-cost_calibration.json   the costs that decisions go by            run.lock       held while a run is alive
+logs/          one file per pod and rank                  checkpoints/   unless the manifest sets another path
+cost_calibration.json   the costs that decisions use           run.lock       held while a run is alive
 """
 
 import fcntl
@@ -23,24 +23,24 @@ from heterotp_cli.errors import BadInput
 RUN, STATUS, REPORT, HISTORY, PICTURE = "run.json", "status.json", "report.json", "history.jsonl", "report.png"
 CALIBRATION = "cost_calibration.json"
 LOGS, CHECKPOINTS, LOCK = "logs", "checkpoints", "run.lock"
-UNFINISHED = "unfinished"  # of a run that ended without a word
-OWNER = "owner.json"  # of the trainer: the attempt that may write checkpoints
+UNFINISHED = "unfinished"  # state of a run that ended without a report
+OWNER = "owner.json"  # written by the trainer: the attempt that may write checkpoints
 Mode = Literal["new", "resume", "fresh"]
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What was found in a run directory."""
+    """The contents of a run directory."""
 
     empty: bool
-    job: str | None = None  # of run.json; None: no run was ever started here
+    job: str | None = None  # of run.json; None: no run was started here
     attempt: int = 0
     state: str | None = None  # of report.json
     iteration: int | None = None
 
 
 def look(workdir: Path) -> Seen:
-    """Return what a directory holds; an absent one is empty."""
+    """Return the contents of a directory; an absent one is empty."""
     if not workdir.is_dir():
         return Seen(empty=True)
     if not any(entry.name != LOCK for entry in workdir.iterdir()):
@@ -50,21 +50,21 @@ def look(workdir: Path) -> Seen:
         return Seen(empty=False)
     report = read_json(workdir / REPORT) or {}
     if (report.get("state"), report.get("iterations"), run.get("attempt")) == ("failed", 0, 1) and not _kept(workdir):
-        return Seen(empty=True)  # nothing came of it: once the mistake is mended the same command shall do
+        return Seen(empty=True)  # it holds nothing of value: the same command may start again
     status = read_json(workdir / STATUS) or {}
     iteration = report.get("iterations", status.get("iteration"))
     return Seen(False, str(run.get("job")), int(run.get("attempt", 0)), report.get("state"), iteration)
 
 
 def _kept(workdir: Path) -> bool:
-    """Return whether there is something to lose: iterations, or what an own command wrote as its checkpoint."""
+    """Return whether the directory holds iterations, or checkpoints of a user's command."""
     history, checkpoints = workdir / HISTORY, workdir / CHECKPOINTS
     trained = history.exists() and history.stat().st_size > 0
     return trained or any(entry.name != OWNER for entry in checkpoints.glob("*"))
 
 
 def next_attempt(seen: Seen, workdir: Path, job: str, mode: Mode = "new") -> int:
-    """Return the attempt to start; raise BadInput where the directory must not be used, saying what to do."""
+    """Return the attempt to start; raise BadInput with advice where the directory must not be used."""
     if seen.empty:
         if mode == "resume":
             raise BadInput(f"{workdir}: --resume: there is no run to resume: leave --resume out")
@@ -92,7 +92,7 @@ def _advice(seen: Seen) -> str:
 def claim(workdir: Path, job: str, mode: Mode) -> tuple[IO[str], int]:
     """Return the directory's lock and the attempt to start; raise BadInput where it must not be used."""
     if look(workdir).job is None:
-        next_attempt(look(workdir), workdir, job, mode)  # refuses before anything is written
+        next_attempt(look(workdir), workdir, job, mode)  # raises before anything is written
     handle = lock(workdir)
     try:
         return handle, next_attempt(look(workdir), workdir, job, mode)
@@ -102,7 +102,7 @@ def claim(workdir: Path, job: str, mode: Mode) -> tuple[IO[str], int]:
 
 
 def lock(workdir: Path) -> IO[str]:
-    """Return the directory's lock, held until closed or this process ends; raise BadInput when a run is alive."""
+    """Return the directory's lock, held until closed or this process ends; raise BadInput while a run is alive."""
     try:
         workdir.mkdir(parents=True, exist_ok=True)
         handle = (workdir / LOCK).open("a", encoding="utf-8")
@@ -124,16 +124,16 @@ def alive(workdir: Path) -> bool:
     except BlockingIOError:
         return True
     except OSError:
-        return False  # no lock was ever there
+        return False  # there is no lock file
     return False
 
 
 def prepare(
     workdir: Path, job: str, attempt: int, control: dict[str, Any], groups: Sequence[dict[str, Any]] = ()
 ) -> None:
-    """Write run.json and control.json; clear away what an earlier attempt reported, for attempt 1 all it left.
+    """Write run.json and control.json; remove the reports of an earlier attempt, for attempt 1 all its files.
 
-    groups: name, pods, processesPerPod and device of the worker groups, which status.json does not name.
+    groups: name, pods, processesPerPod and device of the worker groups, which status.json does not hold.
     """
     for stale in (STATUS, REPORT, PICTURE):
         (workdir / stale).unlink(missing_ok=True)
@@ -148,14 +148,14 @@ def prepare(
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Write a document so that a reader sees the old one or the new one, never half of it."""
+    """Write a document atomically: a reader sees the old one or the new one."""
     temporary = path.with_name(path.name + f".{os.getpid()}.tmp")
     temporary.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
     temporary.replace(path)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Return the object in a file; None when there is none, or it is not one."""
+    """Return the JSON object of a file; None where there is no file or no object in it."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

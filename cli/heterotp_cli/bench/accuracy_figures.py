@@ -17,12 +17,12 @@ AGAINST = ("accuracy against the baseline (real training)", "loss against the ba
 LOSSLESS, UNTRAINED = ("lossless", "lossless"), ("-", "-")
 GAMMA_SAVES = {"vit-1b": 0.185, "vit-3b": 0.235}
 NEAR = 0.03  # of an iteration: how close a saving must come to the paper's to count as reproduced
-HIGHEST = 0.9  # gamma at which the paper says how much of Rd's loss Pri saves
+HIGHEST = 0.9  # gamma at which the paper gives how much of Rd's loss Pri saves
 PAIRED = "interval of paired seeds"
 
 
 def against_baseline(results: Results, name: str) -> tuple[str, str]:
-    """Return the changes of accuracy and loss against the baseline, in words."""
+    """Return the changes of accuracy and loss against the baseline, as text."""
     accuracy, loss = (paired(results, name, "baseline", what) for what in ("accuracy", "loss"))
     return "-" if accuracy is None else accuracy.points(), "-" if loss is None else loss.plain()
 
@@ -37,7 +37,7 @@ def more_accurate(results: Results, text: str, paper: str, name: str, other: str
 
 
 def imputation(results: Results, size: Size) -> Figure:
-    """Which values stand for gradients that were not computed (gamma 0.5, one rank in turn)."""
+    """Which values replace gradients that were not computed (gamma 0.5, one rank in turn)."""
     names = {how: f"imputation {how}" for how in ("Same", "Zero", "Average")}
     rows = [[how, mean_of(results, name, "accuracy"), *against_baseline(results, name)] for how, name in names.items()]
     claims = [

@@ -28,7 +28,7 @@ def drawn(figures: Sequence[str], results: Results, size: Size) -> list[Figure]:
 
 
 def about(mode: str, seconds: float) -> str:
-    """Return what the page says of itself."""
+    """Return the introduction of the page; seconds: how long the measurements took."""
     return (
         f"Measured by 'heterotp bench paper' ({mode}) on {os.cpu_count()} cores, {seconds / 60:.0f} min. The paper: "
         "Accelerating Heterogeneous Tensor Parallelism via Flexible Workload Control. Times come from eight emulated "

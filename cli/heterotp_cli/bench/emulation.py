@@ -94,6 +94,6 @@ MODELS = {model.name: model for model in (VIT_1B, VIT_3B)}
 
 
 def fluid_limit(model: PaperModel, chis: tuple[float, ...]) -> float:
-    """Return T - M + M e / sum(1 / chi): what no lossless method can beat, seconds of an iteration."""
+    """Return T - M + M e / sum(1 / chi): the lower bound of every lossless method, seconds of an iteration."""
     matmul = model.matmul_seconds
     return model.iteration_seconds - matmul + matmul * len(chis) / sum(1 / chi for chi in chis)

@@ -1,4 +1,4 @@
-"""What a figure of the page is made of: a table, a chart, and claims with a verdict each."""
+"""The parts of a figure on the page: a table, a chart, and claims with a verdict each."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ Cell = str | float | None
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim of the paper (or a target of ours) beside what was measured."""
+    """One claim of the paper (or a target of this project) beside the measured value."""
 
     text: str
     paper: str
@@ -50,7 +50,7 @@ class Figure:
     name: str
     title: str
     source: str
-    how: str  # emulated, real training, composed, simulated: in words
+    how: str  # emulated, real training, composed or simulated
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     charts: Sequence[Chart]
@@ -59,7 +59,7 @@ class Figure:
 
 
 def verdict(holds: bool, fails: bool) -> Verdict:
-    """Return holds, does not hold, or undecided where neither is shown."""
+    """Return holds, does not hold, or undecided where the data show neither."""
     return "holds" if holds else "does not hold" if fails else "undecided"
 
 
@@ -69,7 +69,7 @@ def judged(found: Interval | Span, least: float = -inf, most: float = inf) -> Ve
 
 
 def together(parts: Mapping[str, Verdict]) -> tuple[Verdict, str]:
-    """Return the verdict on parts that must all hold, and in words which do not."""
+    """Return the verdict on parts that must all hold, and text naming the parts that do not."""
     others = {text: word for text, word in parts.items() if word != "holds"}
     if not others:
         return "holds", "all hold: " + "; ".join(parts)

@@ -1,4 +1,4 @@
-"""Runs a timing gang and takes it through its steps by editing its control document, as a user would."""
+"""Runs the steps of a timing gang by editing its control document, as a user would."""
 
 import os
 import statistics
@@ -19,7 +19,7 @@ from heterotp_cli.workdir import LOGS, read_json, write_json
 POLL_SECONDS = 0.2
 STEP_SECONDS = 300.0  # longest that one step may take
 WARM_UP = 3  # iterations after a change whose caches are cold
-DETECTION = 8  # iterations until a straggler of chi >= 2 is seen and relieved: a window and the exchange's lag
+DETECTION = 8  # iterations until the work of a straggler of chi >= 2 is reduced: a window and the exchange's delay
 END_SECONDS = 60.0
 MODULE = "heterotp_cli.bench.rank_time"
 Line = dict[str, Any]
@@ -35,7 +35,7 @@ def document(generation: int, step: Step) -> dict[str, Any]:
 
 
 def settled(lines: Sequence[Line], step: Step, samples: int) -> list[Line] | None:
-    """Return the last lines of a step when nothing changes any more, None while it must go on.
+    """Return the last lines of a step once its times are steady, None before.
 
     lines: those of the step's own generation.
     """
@@ -47,7 +47,7 @@ def settled(lines: Sequence[Line], step: Step, samples: int) -> list[Line] | Non
 
 
 def measured(lines: Sequence[Line], last: Sequence[Line], pace: float) -> dict[str, Any]:
-    """Return what a step comes to, in the paper's seconds: the steady state, and the iterations before it."""
+    """Return the result of a step in the paper's seconds: the steady state, and the iterations before it."""
     seconds = [line["iterationSeconds"] / pace for line in last]
     steady = statistics.median(seconds)
     plan = last[0]["decisionId"]
@@ -69,7 +69,7 @@ class TimingGang:
         self._gang = Gang(commands, workdir / LOGS, 1)
 
     def measure(self, step: Step) -> dict[str, Any]:
-        """Take the gang through one step and return what was measured, with the decision that was taken."""
+        """Run one step of the gang; return the measurements and the decision that was taken."""
         if not self._generation:
             self._until(step, lambda: len(self._lines()) > sum(CALIBRATION) or None)
         self._generation += 1
@@ -78,7 +78,7 @@ class TimingGang:
         return measured(self._lines(), last, self._size.pace) | self._decision(last[0]["decisionId"])
 
     def _until(self, step: Step, found: Callable[[], Found | None]) -> Found:
-        """Return what is found in the gang's lines, as soon as it is there."""
+        """Return the value that is looked for in the gang's lines, as soon as they hold it."""
         deadline = time.monotonic() + STEP_SECONDS
         while time.monotonic() < deadline:
             result = found()
@@ -87,7 +87,7 @@ class TimingGang:
             if not self._gang.alive:
                 break
             time.sleep(POLL_SECONDS)
-        raise Failed(f"bench: {self._run.name}: step '{step.name}' did not come to rest: {self._said()}")
+        raise Failed(f"bench: {self._run.name}: step '{step.name}' did not become steady: {self._last_log_line()}")
 
     def _lines(self) -> list[Line]:
         """Return the lines of the step's own generation; 0: before the first one."""
@@ -95,15 +95,15 @@ class TimingGang:
         return [line for line in history.entries if line.get("generation") == self._generation]
 
     def _decision(self, plan: int) -> dict[str, Any]:
-        """Return what the plan with this number decided; its prediction in the paper's seconds."""
+        """Return the decision of the plan with this number; its prediction in the paper's seconds."""
         found = (read_json(self._workdir / PLANS) or {})[str(plan)]
         predicted = found["predicted"]
         return {**found, "predicted": None if predicted is None else predicted / self._size.pace}
 
-    def _said(self) -> str:
-        self._gang.kill()  # so that all is written
+    def _last_log_line(self) -> str:
+        self._gang.kill()  # so that all output is written
         logs = sorted((self._workdir / LOGS).glob("rank-*.log"))
-        return next((line for log in logs for line in tail(log, 1)), "no rank said why")
+        return next((line for log in logs for line in tail(log, 1)), "no rank reported a cause")
 
     def close(self) -> None:
         """Stop all ranks."""
@@ -115,7 +115,7 @@ class TimingGang:
 
 
 def run_gang(run: GangRun, size: Size, keep: Callable[[Step, dict[str, Any]], None]) -> None:
-    """Measure all steps of a gang, handing over each as it comes."""
+    """Measure all steps of a gang, passing on each result at once."""
     with tempfile.TemporaryDirectory(prefix="heterotp-bench-") as folder:
         gang = TimingGang(run, size, Path(folder))
         try:

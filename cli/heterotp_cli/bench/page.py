@@ -1,4 +1,4 @@
-"""Writes what was found: a CSV and a PNG per figure, and one page on which each stands beside the paper's claim."""
+"""Writes the results: a CSV and a PNG per figure, and one page with each result beside the paper's claim."""
 
 import csv
 import importlib.resources
@@ -31,7 +31,7 @@ def picture(figure: Figure, number: int) -> str:
 
 
 def shown(cell: Cell) -> str:
-    """Return a cell as people read it."""
+    """Return the text of a cell."""
     if cell is None:
         return "-"
     if isinstance(cell, str):

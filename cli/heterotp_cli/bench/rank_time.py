@@ -1,4 +1,4 @@
-"""One rank of a timing gang: a stack of transformer blocks on a fixed batch, trained until told to stop."""
+"""One rank of a timing gang: a stack of transformer blocks on a fixed batch, trained until it is stopped."""
 
 import itertools
 import json
@@ -27,10 +27,10 @@ EPOCH = 25  # iterations after which importance is measured anew
 
 
 class Calibration:
-    """Lets the emulated link's time include what these processes need beside it, in the first iterations (all ranks).
+    """Subtracts the real time of these processes from the emulated link's time, in the first iterations (collective).
 
     Eight processes on a few cores wait for one another's cores, mostly in collectives: without this an iteration
-    would take longer than the one that it stands for, and matmul would have too small a share of it.
+    would take longer than the iteration that it emulates, and matmul would have too small a share of it.
     """
 
     def __init__(self, device: Device, wanted_seconds: float) -> None:
@@ -40,7 +40,7 @@ class Calibration:
         self._ends = list(itertools.accumulate(CALIBRATION))
 
     def take(self, iteration: int, seconds: float) -> None:
-        """Take what an iteration took; at the end of a round, correct the link."""
+        """Take the seconds of an iteration; at the end of a round, correct the link."""
         if iteration > self._ends[-1]:
             return
         self._seconds.append(seconds)
@@ -52,7 +52,7 @@ class Calibration:
 
 
 def longer(tp: TPContext, matmul_seconds: float) -> float:
-    """Return what uneven shares add to an iteration of equal ranks: each family has a barrier of its own."""
+    """Return the seconds that uneven shares add to an iteration of equal ranks; each family has its own barrier."""
     attention = 4 / (4 + 2 * FFN_RATIO)  # share of the products' operations
     shares: dict[Family, float] = {"heads": attention, "ffn": 1 - attention}
     most = {family: max(tp.plan.counts(family)) * tp.ranks / tp.plan.total(family) for family in shares}
@@ -60,7 +60,7 @@ def longer(tp: TPContext, matmul_seconds: float) -> float:
 
 
 def main(session: Session) -> None:
-    """Train until stopped; what is measured lands in the run directory as with any other job."""
+    """Train until stopped; measurements are written to the run directory as for any job."""
     sizes = json.loads(os.environ[SIZES])
     torch.set_num_threads(1)
     width, heads, rows = sizes["width"], sizes["heads"], sizes["rows"]
@@ -93,7 +93,7 @@ def main(session: Session) -> None:
 
 
 def decided(balancer: Balancer) -> dict[str, object]:
-    """Return what the plan in force does with each rank's work, what it is expected to take, and why."""
+    """Return each rank's work under the plan in force, the predicted seconds and the reason."""
     plan, every = balancer.plan, effects(balancer.plan, balancer.costs)
     return {
         "prunedShares": pruned(balancer),

@@ -11,10 +11,10 @@ from heterotp_cli.bench.emulation import RANKS, VIT_1B, VIT_3B, PaperModel
 FIGURES = ("imputation", "homogeneous", "fixed-skew", "dynamic", "table1", "one-straggler", "several", "periods")
 EVEN = (1.0,) * RANKS
 SEVERAL = (8.0, 6.0, 4.0, 2.0)  # chi of ranks 0..3 of the paper's last figure
-PLACES = (2, 5)  # the straggler wanders between these two
-EVICTED = 1e-4  # a declared speed so low that nothing but one hidden unit is left
-REVISION = 2  # of what steps and trials do; results of another one are measured anew
-KINDS = ("qkv", "proj", "fc1", "fc2")  # the classes of linears, of each of which a rank leaves a share out
+PLACES = (2, 5)  # ranks that are the straggler in turn
+EVICTED = 1e-4  # a declared speed so low that only one hidden unit is left
+REVISION = 2  # of the steps and trials; results of another revision are measured again
+KINDS = ("qkv", "proj", "fc1", "fc2")  # the classes of linears; a rank prunes a share of each
 CALIBRATION = (7, 9, 15)  # iterations of each round in which a gang finds its pace, before its first step
 Shares = tuple[float, ...]
 PLANS = "plans.json"  # of a timing gang's run directory: what each plan prunes of each kind
@@ -37,14 +37,14 @@ class Step:
 
     @property
     def decides(self) -> bool:
-        """Whether a decision must be waited for, or the policy says itself what is done."""
+        """Whether the step waits for a decision; else the policy itself sets what is pruned or migrated."""
         fixed = any("fixedRatio" in block for block in self.policy.values() if isinstance(block, dict))
         return self.policy["strategy"] != "None" and not fixed and max(self.chis) > 1
 
 
 @dataclass(frozen=True)
 class GangRun:
-    """A gang of one model with given shares, and the steps that it goes through in turn."""
+    """A gang of one model with given shares, and its steps in order."""
 
     name: str
     model: PaperModel
@@ -52,7 +52,7 @@ class GangRun:
     steps: tuple[Step, ...]
 
     def content(self, step: Step, size: "Size") -> str:
-        """Return what is equal when and only when the same is measured in a step, whatever it is called."""
+        """Return a hash that is equal for two steps if and only if they measure the same, whatever their names."""
         sizes = [self.model.device(size.pace), self.model.tiny_width, self.model.tiny_rows, size.samples]
         return digest([sizes, self.speeds, step.policy, step.chis])
 
@@ -73,7 +73,7 @@ class Trial:
 
     @property
     def content(self) -> str:
-        """What is equal when and only when the same is trained, whatever it is called."""
+        """A hash that is equal for two trials if and only if they train the same, whatever their names."""
         return digest([self.seed, self.zero, self.shares])
 
 
@@ -148,7 +148,7 @@ def _homogeneous(size: Size) -> list[Step]:
 
 
 def _dynamic(size: Size) -> list[Step]:
-    """Return every strategy at every chi; the straggler changes its place from step to step."""
+    """Return every strategy at every chi; another rank is the straggler in every step."""
     strategies = {
         "Baseline": (BASELINE, ("dynamic", "one-straggler", "periods")),
         "ZERO-Pri": (zero("Pri"), ("dynamic", "periods")),
@@ -200,7 +200,7 @@ def _several(size: Size) -> list[Step]:
 
 
 def _static(size: Size) -> list[GangRun]:
-    """Return what needs a gang of its own: shares of their own from the start (oracle, evict), or shares that move."""
+    """Return the runs that need their own gang: with other shares from the start (oracle, evict), or moving shares."""
     worst = max(size.chis)
     cases = {"one": (one(worst, PLACES[0]), ("one-straggler", "dynamic")), "several": (several_chis(), ("several",))}
     runs: list[GangRun] = []

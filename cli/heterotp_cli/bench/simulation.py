@@ -1,4 +1,4 @@
-"""Long periods, simulated: the trainer's own decision on computed times, with a straggler that wanders."""
+"""Long periods, simulated: the trainer's own decision on computed times, with a straggler that changes place."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ GRAIN = 64  # hidden units that stay together, as on CUDA
 
 
 def machine_of(model: PaperModel) -> Any:
-    """Return the paper's machine as a pretest would find it: straight lines, even shares."""
+    """Return the paper's machine as cost calibration would measure it: straight lines, even shares."""
     from heterotp_trainer.balancing.simulation import Machine
     from heterotp_trainer.plans.unit_plan import UnitPlan
 
@@ -38,7 +38,7 @@ def machine_of(model: PaperModel) -> Any:
 
 
 def mean_seconds(model: PaperModel, policy: dict[str, Any], chi: float, period: int) -> float:
-    """Return the mean seconds of an iteration when the straggler moves on every `period` iterations."""
+    """Return the mean seconds of an iteration when another rank is the straggler every `period` iterations."""
     from heterotp_api.policy import BalancingSettings
     from heterotp_trainer.balancing.simulation import Simulation
 

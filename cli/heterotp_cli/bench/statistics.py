@@ -1,4 +1,4 @@
-"""What the verdicts rest on: differences of paired seeds and ratios of measured times, each with its interval."""
+"""The basis of the verdicts: differences of paired seeds and ratios of measured times, each with its interval."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -50,18 +50,18 @@ class Span:
     high: float
 
     def mapped(self, how: Callable[[float], float]) -> "Span":
-        """Return what a monotone function makes of it."""
+        """Return the span under a monotone function."""
         low, high = sorted((how(self.low), how(self.high)))
         return Span(how(self.value), low, high)
 
     def emulated(self, form: str, unit: str = "") -> str:
-        """Return it in words, as what was measured on emulated devices."""
+        """Return the span as text, marked as measured on emulated devices."""
         noise = f"{form.format(self.low)} .. {form.format(self.high)}" if self.low < self.high else "noise unknown"
         return f"{form.format(self.value)}{unit} ({noise}, emulated)"
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """Return mean and interval by Student's t; of less than two values everything is possible."""
+    """Return mean and interval by Student's t; unbounded for less than two values."""
     from scipy.stats import t
 
     mean = statistics.fmean(values)
@@ -124,7 +124,7 @@ def epoch(results: Results, step: str, model: str = VIT_1B.name) -> Span | None:
 
 
 def ratio(mine: Span, other: Span) -> Span:
-    """Return how many times the other's it is, between the worst pairs of their ends."""
+    """Return the ratio to another span, with the widest interval of their ends."""
     return Span(mine.value / other.value, mine.low / other.high, mine.high / other.low)
 
 

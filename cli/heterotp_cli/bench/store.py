@@ -1,4 +1,4 @@
-"""Results as they come, one JSON line each, so that a bench that was stopped goes on where it was."""
+"""Results, one JSON line each, written at once, so that a stopped bench continues where it was."""
 
 import json
 from pathlib import Path
@@ -8,13 +8,13 @@ RESULTS = "results.jsonl"
 
 
 class Store:
-    """What was measured so far, by key."""
+    """The results so far, by key."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / RESULTS
         self.results: dict[str, dict[str, Any]] = {}
-        self._torn = False  # whether the last line was never finished
+        self._torn = False  # whether the last line is incomplete
         if self._path.exists():
             text = self._path.read_text(encoding="utf-8")
             self._torn = bool(text) and not text.endswith("\n")
@@ -25,7 +25,7 @@ class Store:
         try:
             entry = json.loads(line)
             self.results[entry["key"]] = entry
-        except (ValueError, KeyError, TypeError):  # half a line of a bench that was killed
+        except (ValueError, KeyError, TypeError):  # an incomplete line of a killed bench
             return
 
     def __contains__(self, key: object) -> bool:
@@ -36,7 +36,7 @@ class Store:
         return self.results.get(key)
 
     def add(self, key: str, **result: Any) -> None:
-        """Keep a result."""
+        """Add a result."""
         entry = {"key": key, **result}
         self.results[key] = entry
         with self._path.open("a", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""The paper's figures on stragglers that stay: one of them, and several."""
+"""The paper's figures on stragglers that do not change place: one of them, and several."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ from heterotp_cli.bench.time_figures import BASELINES, LIMIT, SECONDS, baselines
 
 ONE = ("Baseline", "MIG", "ZERO-PriDiffR", "SEMI")
 TOLERANCE = 0.05  # SEMI's timeTolerance
-KEPT = 0.8  # of the time that pruning alone saves: what still counts as nearly all
-SAME = 0.01  # of all work: less counts as the same deleted
+KEPT = 0.8  # share of the time that pruning alone saves which counts as nearly all
+SAME = 0.01  # of all work: a smaller difference counts as equal
 SWEET = 3  # the paper's lambda
 
 
@@ -85,7 +85,7 @@ def _semi_deletes_less(results: Results, chi: float) -> Claim:
 
 @dataclass(frozen=True)
 class UnitPlan:
-    """What a plan for several stragglers came to."""
+    """The result of a plan for several stragglers."""
 
     seconds: Span  # per epoch
     deleted: float  # share of all work
@@ -153,7 +153,7 @@ def _sweet_spot(splits: Mapping[int, UnitPlan], base: UnitPlan | None) -> Claim:
 
 
 def _kept(base: Span, mine: Span, fast: Span) -> Span | None:
-    """Return the share of the time which `fast` saves that a plan saves too, None where that may be nothing."""
+    """Return a plan's saving as a share of the saving of `fast`, None where `fast` may save nothing."""
     if base.low <= fast.high:
         return None
     ends = ((each.low, each.high) for each in (base, mine, fast))
@@ -185,7 +185,7 @@ def _own_rule(splits: Mapping[int, UnitPlan], semi: UnitPlan | None) -> Claim:
 
 
 def _best(splits: Mapping[int, UnitPlan], fastest: UnitPlan, end: Callable[[Span], float]) -> int:
-    """Return the lambda that SEMI's rule takes: of those within timeTolerance of the fastest what deletes least."""
+    """Return the lambda that SEMI's rule takes: within timeTolerance of the fastest, the one that deletes least."""
     near = [
         x for x, plan in splits.items() if plan is fastest or end(ratio(plan.seconds, fastest.seconds)) <= 1 + TOLERANCE
     ]

@@ -1,4 +1,4 @@
-"""The paper's figures on stragglers that wander, Table I without any, and how long one must stay (ours)."""
+"""The paper's figures on stragglers that change place, Table I without any, and how long one must last (ours)."""
 
 from collections.abc import Sequence
 
@@ -9,9 +9,9 @@ from heterotp_cli.bench.scenarios import BASELINE, EVEN, OURS, Size, one, zero
 from heterotp_cli.bench.simulation import PERIODS, mean_seconds
 from heterotp_cli.bench.statistics import Results, epoch, epoch_ratio, largest, paired, steady
 
-FLAT = 0.10  # up to how much more time counts as none
+FLAT = 0.10  # an increase of time up to this counts as none
 ROUNDED = 0.05  # of a speed-up that the paper gives with one digit after the point
-BEYOND = 0.02  # how far above the ideal a result may lie before it is not believed
+BEYOND = 0.02  # how far above the ideal a result may lie and still be plausible
 SECONDS = "seconds per epoch (emulated)"
 LIMIT = "fluid limit (computed)"
 BASELINES = (
@@ -34,12 +34,12 @@ def seconds(results: Results, step: str) -> float | None:
 
 
 def limit_seconds(chis: tuple[float, ...]) -> float:
-    """Return seconds of an epoch that no lossless method can beat."""
+    """Return the lower bound of every lossless method, seconds of an epoch."""
     return EPOCH_ITERATIONS * fluid_limit(VIT_1B, chis)
 
 
 def baselines(results: Results, case: str, chis: tuple[float, ...]) -> list[tuple[str, float | None]]:
-    """Return what every lossless remedy is held against, with seconds per epoch: static shares, ours, the limit."""
+    """Return the references for lossless methods, seconds per epoch: static shares, RESHARD and AUTO, the limit."""
     found = {name: results.get(f"time/{name}-{case}/{name} {case}") for name in ("oracle", "evict", *OURS)}
     static = [(name, EPOCH_ITERATIONS * steady(each).value if each else None) for name, each in found.items()]
     return [*static, (LIMIT, limit_seconds(chis))]
@@ -58,7 +58,7 @@ def over_chi(results: Results, size: Size, names: Sequence[str]) -> list[Series]
 
 
 def dynamic(results: Results, size: Size) -> Figure:
-    """A straggler that wanders from epoch to epoch."""
+    """Another rank is the straggler in every epoch."""
     worst = max(size.chis)
     claims = [_linear(results, size), _flat(results, size)]
     claims += [_faster(results, "ZERO-Pri", worst, 3.5), _faster(results, "ZERO-PriDiffE", worst, 2.1)]
@@ -179,7 +179,7 @@ def _order(results: Results, count: int, gamma: float) -> Claim:
 
 
 def periods(results: Results, size: Size) -> Figure:
-    """How long a straggler must stay for a remedy to pay (ours, simulated)."""
+    """How long a straggler must last for a strategy to pay (not in the paper, simulated)."""
     policies = {"Baseline": BASELINE, "ZERO-Pri": zero("Pri")}
     policies |= {name: {"strategy": name} for name in ("MIG", "SEMI", *OURS)}
     chi = max(size.chis)

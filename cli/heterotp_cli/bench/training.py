@@ -81,7 +81,7 @@ def _count_bias_once(part: nn.Module) -> None:
 
 
 class AllRanks:
-    """A vision transformer whose blocks are cut over ranks, and each rank's lineages."""
+    """A vision transformer whose blocks are divided over ranks, and each rank's column partitions."""
 
     def __init__(self, data: Dataset, seed: int, ranks: int = RANKS, shape: ModelShape = SHAPE) -> None:
         alone, every = contexts(1, shape)[0], contexts(ranks, shape)
@@ -96,7 +96,7 @@ class AllRanks:
         self.costs = Costs(self.assigner[0].classes(), ((),) * ranks, (GRAIN,) * ranks)
 
     def choose(self, number: int, shares: Sequence[Shares], policy: BalancingSettings) -> None:
-        """Set what each rank prunes of each kind from now on."""
+        """Set the share that each rank prunes of each kind from now on."""
         reductions = [(rank, self._taken(rank, each)) for rank, each in enumerate(shares) if any(each)]
         for assigner in self.assigner:
             assigner.apply(WorkPlan(number, reductions=tuple(reductions)), self.costs, policy)

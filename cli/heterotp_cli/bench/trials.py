@@ -1,4 +1,4 @@
-"""Accuracy: which trainings are run, with ratios that follow from the decisions."""
+"""Accuracy: the trainings to run, with ratios from the measured decisions."""
 
 import multiprocessing
 import os
@@ -39,14 +39,14 @@ def always(shares: Sequence[Shares], epochs: int) -> Ranks:
 
 
 def decided(found: Mapping[str, Any] | None, otherwise: float) -> Shares:
-    """Return what a timing gang's only straggler pruned; where none was run, the ratio of eq. 1."""
+    """Return the shares that a timing gang's only straggler pruned; without a run, the ratio of eq. 1."""
     if found is None:
         return alike(otherwise)
     return max((tuple(shares) for shares in found["prunedShares"]), key=sum)
 
 
 def trials(size: Size, figures: Sequence[str], times: Results) -> list[Trial]:
-    """Return the trials of these figures; `times`: what the timing gangs decided, by step."""
+    """Return the trials of these figures; `times`: the decisions of the timing gangs, by step."""
     every = [*_pruning(size), *_dynamic(size, times), *_semi(size, times), *_several(size, times)]
     kinds = [t for t in every if {*t[3]} & {*figures}]
     baseline = ("baseline", {"selection": "Rd"}, always([NOTHING] * RANKS, size.epochs), ())
@@ -66,13 +66,13 @@ def _pruning(size: Size) -> list[Kind]:
         on_all = always([alike(gamma)] * RANKS, size.epochs)
         kinds += [(f"homogeneous {s} {gamma}", {"selection": s}, on_all, ("homogeneous",)) for s in ("Rd", "Pri")]
         kinds.append((f"fixed skew {gamma}", {"selection": "Pri"}, in_turn(alike(gamma), size.epochs), ("fixed-skew",)))
-        # what it is compared with in that figure
+        # the reference in that figure
         kinds[-2] = (*kinds[-2][:3], ("homogeneous", "fixed-skew"))
     return kinds
 
 
 def _dynamic(size: Size, times: Results) -> list[Kind]:
-    """Return ZERO with what its decisions pruned."""
+    """Return the trial of ZERO with the shares that its decisions pruned."""
     kinds: list[Kind] = []
     for chi in size.chis if size.everything else size.chis[-1:]:
         otherwise = {"Pri": eq1_ratio(chi), "PriDiffE": 0.5, "PriDiffR": eq1_ratio(chi)}
@@ -85,7 +85,7 @@ def _dynamic(size: Size, times: Results) -> list[Kind]:
 
 
 def _semi(size: Size, times: Results) -> list[Kind]:
-    """Return SEMI with what its decision pruned; what it migrated changes nothing."""
+    """Return the trial of SEMI with the shares that its decision pruned; migration changes no result."""
     kinds: list[Kind] = []
     for chi in size.chis:
         found = times.get(f"time/vit-1b/SEMI chi {chi:g}")
@@ -106,7 +106,7 @@ def _several(size: Size, times: Results) -> list[Kind]:
 
 
 def run_trials(wanted: Sequence[Trial], keep: Callable[[Trial, dict[str, float]], None]) -> None:
-    """Train all trials, as many at a time as there are cores, handing over each result as it comes."""
+    """Train all trials, one per core at a time, passing on each result at once."""
     from heterotp_cli.bench.training import run_trial
 
     workers = min(len(wanted), os.cpu_count() or 1)

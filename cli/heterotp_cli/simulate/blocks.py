@@ -1,4 +1,4 @@
-"""What transformer blocks cost where products take time in proportion to operations, as a pretest would say it."""
+"""Costs of transformer blocks whose products take time in proportion to operations, as cost calibration writes them."""
 
 import math
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ PARTS = (("qkv", "column", "heads"), ("proj", "row", "heads"), ("fc1", "column",
 class Blocks:
     """Blocks of attention and a feed-forward network; rows: tokens of a batch, calls: blocks passed in an iteration.
 
-    parameter_bytes: of one parameter of all blocks and all that moves with it.
+    parameter_bytes: of one parameter of all blocks with its optimizer state.
     """
 
     width: int
@@ -33,7 +33,7 @@ class Blocks:
 def costs_of(
     blocks: Blocks, plan: UnitPlan, operation_seconds: Sequence[float], link: Link, item_bytes: int, grain: int
 ) -> Costs:
-    """Return what decisions go by; operation_seconds: of one operation, by rank."""
+    """Return the costs that decisions use; operation_seconds: of one operation, by rank."""
     width, head = blocks.width, blocks.width // blocks.heads
     per_unit = {"qkv": 3 * head, "proj": head, "fc1": 1, "fc2": 1}
     wide = (width,) * plan.ranks
@@ -52,6 +52,6 @@ def _linears(
 
 
 def link_of(ranks: int, latency_seconds: float, byte_seconds: float) -> Link:
-    """Return what transfers take: broadcasts and sums go down a tree, pieces go straight."""
+    """Return the times of transfers: broadcasts and reductions along a tree, pieces directly to one rank."""
     tree = Line(math.ceil(math.log2(ranks)) * latency_seconds, byte_seconds) if ranks > 1 else Line()
     return Link(tree, tree, Line(latency_seconds, byte_seconds))

@@ -1,4 +1,4 @@
-"""Pictures of what was simulated: seconds of an iteration by strategy, and what a fleet gets done."""
+"""Pictures of a simulation: seconds of an iteration by strategy, and iterations of a fleet."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ INK, BAR, DELETED, LIMIT, NOTHING = "#30343b", "#2f6fb3", "#c8452f", "#3a8f5c", 
 
 
 def draw_prospect(prospect: Prospect, title: str, path: Path) -> None:
-    """Draw every strategy's iteration against the limit, and what it deletes."""
+    """Draw every strategy's iteration time beside the limit, and the share of work that it deletes."""
     matplotlib.use("Agg")
     figure = Figure(figsize=(11, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=[3, 2])
@@ -23,17 +23,17 @@ def draw_prospect(prospect: Prospect, title: str, path: Path) -> None:
     left.bar_label(bars, fmt="%.3g", fontsize=9)
     left.axhline(prospect.limit, color=LIMIT, linestyle="--", label=f"fluid limit {prospect.limit:.3g} s")
     left.axhline(prospect.homogeneous, color=INK, linestyle=":", label=f"no rank slow {prospect.homogeneous:.3g} s")
-    _dress(left, "an iteration once nothing changes any more", "seconds")
+    _dress(left, "an iteration after the last change", "seconds")
     left.legend(frameon=False)
     deleted = right.bar(names, [100 * each.deleted for each in prospect.outcomes], color=DELETED)
     right.bar_label(deleted, fmt="%.3g", fontsize=9)
-    _dress(right, "work that nobody does", "% of all work")
+    _dress(right, "deleted work", "% of all work")
     figure.suptitle(f"{title} (simulated)", x=0.01, ha="left", fontweight="bold", color=INK)
     figure.savefig(path, dpi=110)
 
 
 def draw_fleet(done: Mapping[str, Sequence[float]], title: str, path: Path) -> None:
-    """Draw by strategy how the jobs of a fleet do: iterations done over those without any slow-down."""
+    """Draw by strategy the iterations of a fleet's jobs, relative to those without slow-downs."""
     matplotlib.use("Agg")
     figure = Figure(figsize=(9, 4.2), layout="constrained")
     axis = figure.subplots()

@@ -1,4 +1,4 @@
-"""One job under every strategy, from the onset of a slow-down on: predicted, nothing is run. Pure."""
+"""One job under every strategy, from the start of a slow-down on: predicted, nothing is run. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,16 +9,16 @@ from heterotp_api.strategies import STRATEGIES, Strategy
 from heterotp_trainer.balancing.reshard_problem import ReshardProblem
 from heterotp_trainer.balancing.simulation import Iteration, Machine, Simulation
 
-BEFORE, AFTER = 15, 60  # iterations before and after the onset
+BEFORE, AFTER = 15, 60  # iterations before and after the start of the slow-down
 EVICT = "evict"
-COMMON = ("window", "enter", "exit", "replan_threshold")
+COMMON = ("window", "enter", "exit", "replan_threshold")  # fields of a policy that hold for every strategy
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a strategy comes to: seconds of an iteration in the end, share deleted, what moving took, and why.
+    """The effect of a strategy: final seconds of an iteration, share of work deleted, seconds of moves, the reason.
 
-    settled: iterations from the onset until the last change; paid_back: iterations until a move has paid, None without.
+    settled: iterations until the last change; paid_back: iterations until the moves have paid, None without moves.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Prospect:
-    """All strategies for one slow-down, and what they are held against: seconds of an iteration."""
+    """All strategies for one slow-down, and what they are compared with: seconds of an iteration."""
 
     homogeneous: float
     untouched: float
@@ -45,9 +45,9 @@ class Prospect:
 def policies(
     chis: Sequence[float], job: BalancingSettings | None = None, loss: float | None = None
 ) -> dict[str, BalancingSettings]:
-    """Return every strategy by name, with what the job's own policy says of it.
+    """Return a policy for every strategy, with the fields of the job's own policy that fit the strategy.
 
-    loss: the share of work that ZERO and SEMI may delete; None: as the job says, else all that helps.
+    loss: the share of work that lossy strategies may delete; None: maxPrunedShare of the job, else no bound.
     """
     own = job or BalancingSettings()
     slow = [rank for rank, chi in enumerate(chis) if chi > 1]
@@ -58,14 +58,15 @@ def policies(
 
 
 def _policy(name: Strategy, own: BalancingSettings, loss: float | None) -> BalancingSettings:
-    """Return the job's policy with another strategy: fields of all strategies, and of its blocks those that fit."""
+    """Return the job's policy with another strategy: the common fields, and the blocks that belong to the strategy."""
     fields = {key: getattr(own, key) for key in own.model_fields_set if key in COMMON}
     traits = STRATEGIES[name]
     for block in traits.blocks:
         value = getattr(own, block)
         if value is not None and getattr(value, "fixed_ratio", None) is None:
             fields[block] = value
-    bound = own.max_pruned_share if loss is None or not traits.pruned_share else loss
+    lossy = traits.pruned_share > 0
+    bound = loss if loss is not None and lossy else own.max_pruned_share
     if bound is not None and traits.prunes:
         fields["max_pruned_share"] = bound
     return BalancingSettings.model_validate({"strategy": name, **fields})
@@ -74,7 +75,7 @@ def _policy(name: Strategy, own: BalancingSettings, loss: float | None) -> Balan
 def prospect(
     machine: Machine, chis: Sequence[float], job: BalancingSettings | None = None, loss: float | None = None
 ) -> Prospect:
-    """Return what every strategy would make of these slow-downs; job, loss: see policies."""
+    """Return the effect of every strategy under these slow-downs (chi by rank); job, loss: see policies."""
     outcomes = [_outcome(name, machine, policy, chis) for name, policy in policies(chis, job, loss).items()]
     untouched = next(each.seconds for each in outcomes if each.name == "None")
     homogeneous = Simulation(machine, BalancingSettings(strategy="None")).step([1.0] * len(chis)).seconds
@@ -84,7 +85,7 @@ def prospect(
 
 
 def limit_seconds(machine: Machine, chis: Sequence[float]) -> float:
-    """Return the fluid limit of an iteration (algorithms, section 5)."""
+    """Return the fluid limit of an iteration, seconds (docs/algorithms.md, section 5)."""
     run = Simulation(machine, BalancingSettings(strategy="None"))
     return ReshardProblem(machine.costs, run.seen(chis), machine.shards).fluid + machine.fixed + machine.wait
 
@@ -92,7 +93,7 @@ def limit_seconds(machine: Machine, chis: Sequence[float]) -> float:
 def _outcome(name: str, machine: Machine, policy: BalancingSettings, chis: Sequence[float]) -> Outcome:
     run = Simulation(machine, BalancingSettings(strategy="None") if name == EVICT else policy)
     run.run([1.0] * len(chis), BEFORE)
-    run.policy = policy  # who evicts, evicts whom it sees to be slow
+    run.policy = policy  # an eviction follows only after the slow ranks were detected
     after = [each for count, each in run.run(chis, AFTER) for _ in range(count)]
     shards = run.plan.ownership.shards or machine.shards
     return Outcome(
@@ -109,7 +110,7 @@ def _outcome(name: str, machine: Machine, policy: BalancingSettings, chis: Seque
 
 
 def _settled(iterations: Sequence[Iteration]) -> int:
-    """Return after how many iterations the last one's time was reached for good."""
+    """Return the number of iterations after which the time stays at that of the last one."""
     last = iterations[-1].seconds
     return max(
         (number + 1 for number, each in enumerate(iterations) if abs(each.seconds - last) > 0.01 * last), default=0

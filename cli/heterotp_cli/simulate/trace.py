@@ -1,6 +1,6 @@
 """Slow-downs over time, for a fleet of independent jobs: read from CSV, replayed under a strategy.
 
-A line says that a rank of a job is slower from one moment on until another: job, rank, start_seconds, stop_seconds
+A line is one slow-down of one rank of a job, with its begin and end in seconds: job, rank, start_seconds, stop_seconds
 (empty: to the end), slowdown. Slow-downs of one rank that overlap multiply.
 """
 
@@ -14,19 +14,19 @@ from itertools import repeat
 from pathlib import Path
 
 from heterotp_api.policy import BalancingSettings
+from heterotp_api.slowdown import MOST_SLOWDOWN
 from heterotp_trainer.balancing.simulation import Machine, Simulation
 
 from heterotp_cli.errors import BadInput
 
 COLUMNS = ("job", "rank", "start_seconds", "stop_seconds", "slowdown")
-MOST_SLOWDOWN = 1000.0
 HOUR = 3600.0
-CHUNKS = 4  # of jobs for each core, so that none is long idle at the end
+CHUNKS = 4  # of jobs for each core, so that no core is idle for long at the end
 
 
 @dataclass(frozen=True)
 class Spell:
-    """One rank is slower for a while."""
+    """One slow-down of one rank from `start` to `stop`, seconds."""
 
     job: str
     rank: int
@@ -37,7 +37,7 @@ class Spell:
 
 @dataclass(frozen=True)
 class Replay:
-    """One job: iterations done in the time given, and the share of work deleted on average."""
+    """One job: iterations done in `seconds`, mean share of work deleted, and moves of units."""
 
     job: str
     iterations: int
@@ -88,7 +88,7 @@ def _spell(path: Path, number: int, row: Mapping[str, str | None], ranks: int) -
 
 
 def chis_at(spells: Iterable[Spell], ranks: int, now: float) -> list[float]:
-    """Return every rank's slow-down at a moment."""
+    """Return every rank's slow-down at time `now`, seconds."""
     chis = [1.0] * ranks
     for spell in spells:
         if spell.start <= now < spell.stop:
@@ -97,12 +97,12 @@ def chis_at(spells: Iterable[Spell], ranks: int, now: float) -> list[float]:
 
 
 def replay(machine: Machine, policy: BalancingSettings, job: str, spells: Sequence[Spell], seconds: float) -> Replay:
-    """Return what a job gets done in so many seconds under a policy."""
+    """Return the iterations of a job in so many seconds under a policy."""
     run, now, done, deleted, moves = Simulation(machine, policy), 0.0, 0, 0.0, 0
     for until, chis in _stretches(spells, machine.shards.ranks, seconds):
         while now < until:
             each = run.step(chis)
-            # nothing will change before the next spell: the rest of the stretch at once
+            # no decision changes before the next slow-down: the rest of the stretch at once
             count = max(1, math.ceil((until - now) / each.seconds)) if run.quiet else 1
             now, done, deleted = now + count * each.seconds, done + count, deleted + count * each.deleted
             moves += each.moved
@@ -110,7 +110,7 @@ def replay(machine: Machine, policy: BalancingSettings, job: str, spells: Sequen
 
 
 def end_of(jobs: Mapping[str, Sequence[Spell]]) -> float:
-    """Return until when a trace is worth replaying: its last edge, an hour more where a slow-down stays."""
+    """Return the seconds to replay: until the last begin or end, and an hour more where a slow-down has no end."""
     spells = [spell for each in jobs.values() for spell in each]
     edges = [edge for spell in spells for edge in (spell.start, spell.stop) if math.isfinite(edge)]
     stays = any(math.isinf(spell.stop) for spell in spells)
@@ -120,14 +120,14 @@ def end_of(jobs: Mapping[str, Sequence[Spell]]) -> float:
 def replay_fleet(
     pool: Executor, machine: Machine, policy: BalancingSettings, jobs: Mapping[str, Sequence[Spell]], seconds: float
 ) -> list[Replay]:
-    """Return what every job gets done; jobs know nothing of one another, so each core replays some."""
+    """Return the iterations of every job; jobs are independent, so the cores share them."""
     chunk = max(1, len(jobs) // (CHUNKS * (os.cpu_count() or 1)))
     alike = repeat(machine), repeat(policy), jobs, jobs.values(), repeat(seconds)
     return list(pool.map(replay, *alike, chunksize=chunk))
 
 
 def _stretches(spells: Sequence[Spell], ranks: int, seconds: float) -> Iterator[tuple[float, list[float]]]:
-    """Yield the ends of stretches of time in which no slow-down changes, and the slow-downs."""
+    """Yield the end of every period without a change, seconds, and the slow-downs in it."""
     edges = {edge for spell in spells for edge in (spell.start, spell.stop) if 0 < edge < seconds}
     start = 0.0
     for stop in [*sorted(edges), seconds]:

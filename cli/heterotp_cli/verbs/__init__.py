@@ -1,1 +1,1 @@
-"""The verbs that look at jobs and change them while they run: the same on a cluster and in a run directory."""
+"""The verbs that show jobs and change them while they run, the same on a cluster and in a run directory."""

@@ -30,12 +30,12 @@ STATES = {
     "pending": "is Pending: its pods are not there yet",
     "starting": "is starting: its ranks do not train yet",
     "restarting": "restarts from its last checkpoint",
-    "suspended": "is Suspended: it has no pods, and goes on from its checkpoint when runPolicy.suspend is false",
+    "suspended": "is Suspended: it has no pods, and continues from its checkpoint when runPolicy.suspend is false",
     "stopping": "is stopping",
     "succeeded": "has succeeded{at}",
     "failed": "has failed{at}",
-    "stopped": "was stopped{at}, and goes on from its checkpoint with `heterotp run --resume`",
-    "unfinished": "was killed{at}, and goes on from its last checkpoint with `heterotp run --resume`",
+    "stopped": "was stopped{at}, and continues from its checkpoint with `heterotp run --resume`",
+    "unfinished": "was killed{at}, and continues from its last checkpoint with `heterotp run --resume`",
 }
 ACTING = tuple(name for name in get_args(Strategy) if name != "None")  # strategies that balance
 SLOW = 1.1  # chi from which a rank whose units have moved away is mentioned

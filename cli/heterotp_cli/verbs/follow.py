@@ -1,4 +1,4 @@
-"""`top -w`: looks every second and shows what changed, in place on a terminal, else block by block."""
+"""`top -w`: read every second and show changes, in place on a terminal, else block by block."""
 
 import io
 import time
@@ -14,13 +14,13 @@ from heterotp_cli.errors import Failed
 from heterotp_cli.verbs.formatting import duration
 
 EVERY_SECONDS = 1.0
-PATIENCE_SECONDS = 60.0  # with an API server that does not answer
-ENDLESS = 10_000  # columns: text that nobody's terminal cuts
+PATIENCE_SECONDS = 60.0  # how long an API server may not answer
+ENDLESS = 10_000  # columns: no terminal is wider
 Seen = TypeVar("Seen")
 
 
 def plain(renderable: RenderableType, width: int = ENDLESS) -> str:
-    """Return what a terminal without colours would show, without blanks at line ends."""
+    """Return the text without colours, and without blanks at line ends."""
     out = io.StringIO()
     Console(file=out, width=width, color_system=None).print(renderable)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
@@ -34,7 +34,10 @@ def follow(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Show until there is nothing more to come; a look that fails keeps the last picture and says so."""
+    """Show until the job has ended; after a failed `look` the last picture stays, with a note.
+
+    Raises Failed where the first look fails, or all of them for PATIENCE_SECONDS.
+    """
     seen, at = look(), clock()
     note = ""
     while True:
@@ -52,7 +55,7 @@ def follow(
 
 @contextmanager
 def screen(console: Console) -> Iterator[Callable[[RenderableType], None]]:
-    """Give a function that shows a picture: in place of the last one, or below it when it is another one."""
+    """Give a function that shows a picture: in place of the last one on a terminal, else below it if it differs."""
     if not console.is_terminal:
         yield _blocks()
         return

@@ -1,4 +1,4 @@
-"""The API server, and its refusals as one line each."""
+"""The API server; every error is one line."""
 
 import json
 import logging
@@ -26,18 +26,22 @@ POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 class Missing(Exception):
-    """The API server knows the kind, but not the object."""
+    """The API server has the kind, but not the object."""
 
 
 def failure(status: int | None, text: str, server: str) -> Exception:
-    """Return what an API server's refusal means to the user. Pure."""
+    """Return the exception for an API server's refusal. Pure."""
     try:
-        said = json.loads(text)
+        status_object = json.loads(text)
     except ValueError:
-        said = None
-    message = " ".join(str(said.get("message") or text).split()) if isinstance(said, dict) else " ".join(text.split())
-    if status == 404 and not (isinstance(said, dict) and (said.get("details") or {}).get("name")):
-        return Failed(f"HeteroTP is not installed in this cluster: {server} knows no kinds of {API_VERSION}")
+        status_object = None
+    message = (
+        " ".join(str(status_object.get("message") or text).split())
+        if isinstance(status_object, dict)
+        else " ".join(text.split())
+    )
+    if status == 404 and not (isinstance(status_object, dict) and (status_object.get("details") or {}).get("name")):
+        return Failed(f"HeteroTP is not installed in this cluster: {server} has no kinds of {API_VERSION}")
     if status == 404:
         return Missing(message)
     if status == 401:
@@ -48,34 +52,36 @@ def failure(status: int | None, text: str, server: str) -> Exception:
 
 
 def unreachable(error: Exception, server: str) -> Failed:
-    """Return what to say of a server that does not answer; urllib3 names its own objects first. Pure."""
+    """Return the error for a server that does not answer, without the Python objects that urllib3 names. Pure."""
     reason = getattr(error, "reason", None) or error
-    words = re.sub(r"^(<[^>]*>|\w+\([^)]*\)): ", "", " ".join(str(reason).split()))
-    return Failed(f"the API server {server} does not answer: {words}")
+    cause = re.sub(r"^(<[^>]*>|\w+\([^)]*\)): ", "", " ".join(str(reason).split()))
+    return Failed(f"the API server {server} does not answer: {cause}")
 
 
 class _Kept(logging.Handler):
-    """Keeps what the client logs instead of raising it (a credential plugin that fails), for the one line."""
+    """Keeps the client's last warning, e.g. of a failed credential plugin, which it logs but does not raise."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.last = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Remember a message."""
+        """Keep a message."""
         self.last = " ".join(record.getMessage().split())
 
 
 class Kube:
-    """Custom objects of one cluster; `namespace` is where to look when nobody says where."""
+    """Custom objects of one cluster; `namespace` is the default one."""
 
     def __init__(self, kubeconfig: str | None, context: str | None, namespace: str | None) -> None:
         self._log = _Kept()
         logging.getLogger().addHandler(self._log)
-        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)  # the kubeconfig asks for it
+        urllib3.disable_warnings(
+            urllib3.exceptions.InsecureRequestWarning
+        )  # where the kubeconfig switches verification off
         settings = client.Configuration()
         found = _configured(settings, kubeconfig, context)
-        settings.retries = cast(Any, False)  # each would log a line; following goes on by itself
+        settings.retries = cast(Any, False)  # each retry would log a line; `top -w` repeats by itself
         self.server, self.namespace = settings.host, namespace or found
         self._api = client.CustomObjectsApi(client.ApiClient(settings))
 
@@ -104,7 +110,7 @@ class Kube:
             return _body(self._api.create_namespaced_custom_object(*at, body, field_validation="Strict", **_common()))
 
     def delete(self, plural: str, namespace: str, name: str) -> None:
-        """Delete an object; one that is gone already is as good."""
+        """Delete an object, if it exists."""
         try:
             with self._translated():
                 self._api.delete_namespaced_custom_object(*_at(namespace, plural), name, **_common())
@@ -125,10 +131,10 @@ class Kube:
             body = error.body.decode(errors="replace") if isinstance(error.body, bytes) else error.body
             if not error.status:  # TLS, wrapped by the client
                 raise unreachable(Exception(error.reason), self.server) from None
-            words = body or error.reason or ""
+            text = body or error.reason or ""
             if error.status == 401:
-                words = self._log.last or words
-            raise failure(error.status, words, self.server) from None
+                text = self._log.last or text
+            raise failure(error.status, text, self.server) from None
         except urllib3.exceptions.HTTPError as error:
             raise unreachable(error, self.server) from None
         except (OpenApiException, ValueError) as error:
@@ -136,7 +142,7 @@ class Kube:
 
 
 def _configured(settings: client.Configuration, kubeconfig: str | None, context: str | None) -> str:
-    """Fill in server and credentials as kubectl finds them; return the namespace that goes with them."""
+    """Set server and credentials as kubectl finds them; return the namespace of the context."""
     try:
         if kubeconfig is None and context is None and _in_a_pod():
             config.load_incluster_config(client_configuration=settings)  # type: ignore[no-untyped-call]
@@ -150,7 +156,7 @@ def _configured(settings: client.Configuration, kubeconfig: str | None, context:
 
 
 def _in_a_pod() -> bool:
-    """Return whether the pod's service account is all there is."""
+    """Return whether the only credentials are those of the pod's service account."""
     if "KUBERNETES_SERVICE_HOST" not in os.environ or "KUBECONFIG" in os.environ:
         return False
     return not Path(config.KUBE_CONFIG_DEFAULT_LOCATION).expanduser().exists()

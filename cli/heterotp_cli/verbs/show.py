@@ -1,4 +1,4 @@
-"""Puts views on the terminal, into a pipe, or out as JSON; once, or again and again."""
+"""Print views to a terminal, to a pipe, or as JSON; once or repeatedly."""
 
 import json
 import sys
@@ -15,7 +15,7 @@ from heterotp_cli.verbs.follow import EVERY_SECONDS, follow, plain, screen
 from heterotp_cli.verbs.view import JobView
 
 Seen = TypeVar("Seen", JobView, list[JobView])
-Draw = Callable[[Seen, int, int | None, str], RenderableType]  # of what was seen, width, height and a note
+Draw = Callable[[Seen, int, int | None, str], RenderableType]  # from views, width, height and a note
 
 
 def show_job(look: Callable[[], JobView], watch: bool, as_json: bool) -> None:
@@ -51,7 +51,7 @@ def _show(
 
 
 def _size(console: Console) -> tuple[int, int | None]:
-    """Return the room that there is now; a pipe has all of it."""
+    """Return the present size of the terminal; a pipe is unbounded."""
     return (console.width, console.height) if console.is_terminal else (sys.maxsize, None)
 
 
@@ -70,7 +70,7 @@ def _print_json(look: Callable[[], Seen], ended: Callable[[Seen], bool], watch: 
 
 
 def show_ranks(view: JobView, now: float, as_json: bool) -> None:
-    """Show all that is known of every rank."""
+    """Show all known values of every rank."""
     if as_json:
         click.echo(json.dumps(describe.as_json(view), indent=2))
         return
@@ -80,7 +80,7 @@ def show_ranks(view: JobView, now: float, as_json: bool) -> None:
 
 
 def wrapped(paragraph: str) -> str:
-    """Return a paragraph set for the terminal, or as one line for a pipe."""
+    """Return a paragraph wrapped for the terminal, or as one line for a pipe."""
     console = Console()
     if not console.is_terminal:
         return paragraph

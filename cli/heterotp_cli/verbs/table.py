@@ -13,11 +13,11 @@ from heterotp_cli.rows import clock, percent, seconds
 from heterotp_cli.verbs.formatting import ABSENT, duration, ratio
 from heterotp_cli.verbs.view import JobView, RankView
 
-ROOMY = 110  # columns from which on the table is set wide
+ROOMY = 110  # columns of the terminal from which on the table has wide gaps
 LEAST_ROWS = 4
 BETWEEN = " · "
-NOTABLE = 1.05  # chi below which nobody is slow
-MUCH = 0.25  # of an iteration that a rank waits
+NOTABLE = 1.05  # chi below which no rank is shown as the slowest
+MUCH = 0.25  # share of an iteration: a longer wait is coloured
 Cell = Callable[[RankView], str]
 
 
@@ -43,12 +43,14 @@ COLOURED = {"pruned": BUSY, "migrated": BUSY, "injected": WAIT}
 
 
 def render(view: JobView, width: int, height: int | None = None, note: str = "") -> RenderableType:
-    """Return headline, numbers, ranks, decision and what the operator advises; `height` bounds the ranks shown."""
+    """Return headline, numbers, ranks, decision and the operator's advice; `height` bounds the ranks shown."""
     above = lines(view, width)
     below = _below(view, note)
     ranks = view.by_slowdown
     if height is not None:
-        taken = sum(_height(text, width) for text in (*above, *below)) + 4  # blank, header, ranks left out, cursor
+        taken = (
+            sum(_height(text, width) for text in (*above, *below)) + 4
+        )  # blank line, header, line on omitted ranks, cursor
         ranks = ranks[: max(LEAST_ROWS, height - taken)]
     parts: list[RenderableType] = [*above]
     if ranks:
@@ -64,7 +66,7 @@ def _height(text: Text, width: int) -> int:
 
 
 def lines(view: JobView, width: int) -> list[Text]:
-    """Return how the job stands, how far it is, and how long an iteration takes."""
+    """Return state, progress and iteration times of a job."""
     return [line for parts in (_headline(view), _progress(view), _times(view)) for line in _packed(parts, width)]
 
 
@@ -129,7 +131,7 @@ def _below(view: JobView, note: str) -> list[Text]:
 
 
 def _packed(parts: Sequence[Text], width: int) -> list[Text]:
-    """Return the parts on as few lines as they fit on, none of them torn."""
+    """Return the parts on as few lines as possible; no part is broken."""
     found: list[Text] = []
     for part in parts:
         if found and found[-1].cell_len + len(BETWEEN) + part.cell_len <= width:
@@ -140,7 +142,7 @@ def _packed(parts: Sequence[Text], width: int) -> list[Text]:
 
 
 def _table(ranks: Sequence[RankView], width: int) -> Table:
-    """Return the ranks; where room is short, the names of groups and nodes give way, never a number."""
+    """Return the table of ranks; on a narrow terminal only names of groups and nodes are cut."""
     table = _grid(width)
     table.add_column("rank", justify="right", no_wrap=True)
     places = [name for name in PLACES if any(getattr(rank, name) for rank in ranks)]
@@ -161,7 +163,7 @@ def _grid(width: int) -> Table:
 
 @dataclass(frozen=True)
 class _Name:
-    """A name that gives way where room is short: first its domain, then its head, for names differ at the end."""
+    """A name that is cut on a narrow terminal: first its domain, then its begin, since names differ at the end."""
 
     text: str
 
@@ -173,7 +175,7 @@ class _Name:
 
 
 def cut(name: str, width: int) -> str:
-    """Return as much of a name as tells it from others of its kind."""
+    """Return a name cut to `width` columns: the host, or the end of it."""
     if len(name) <= width:
         return name
     host = name.partition(".")[0]
@@ -190,7 +192,7 @@ def _cell(rank: RankView, name: str, text: str) -> Text:
 
 
 def overview(views: Sequence[JobView], width: int, namespaces: bool, empty_text: str, note: str = "") -> RenderableType:
-    """Return one line per job; `empty_text` is what to say where there is none."""
+    """Return one line per job; empty_text: shown where there is none."""
     notes = [Text(text, style="dim") for text in (empty_text if not views else "", note) if text]
     if not views:
         return Group(*notes)

@@ -85,7 +85,7 @@ def test_a_gang_that_cannot_run_says_why(tmp_path, monkeypatch):
 
     monkeypatch.setattr("heterotp_cli.bench.live.MODULE", "heterotp_cli.bench.absent")
     with (
-        pytest.raises(Failed, match=r"step 'baseline' did not come to rest: .*No module named"),
+        pytest.raises(Failed, match=r"step 'baseline' did not become steady: .*No module named"),
         Progress() as progress,
     ):
         Bench(Store(tmp_path), SMALLEST, ("homogeneous",), progress).run()

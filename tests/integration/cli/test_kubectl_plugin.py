@@ -182,8 +182,8 @@ def test_describe_ranks(call, demo):
 
 
 def test_inject_makes_an_object_that_says_what_was_asked(call, kube, demo):
-    reported = call("inject", "demo", "--rank", "3", "--chi", "4", "--for", "10m", "--no-wait", "-n", NAMESPACE)
-    assert reported == (
+    done = call("inject", "demo", "--rank", "3", "--chi", "4", "--for", "10m", "--no-wait", "-n", NAMESPACE)
+    assert done == (
         0,
         "StragglerInjection demo-rank-3 slows rank 3 of demo 4x, for 10 min\n"
         f"take it back: kubectl heterotp inject demo -n {NAMESPACE} --rank 3 --off\n",
@@ -201,7 +201,7 @@ def test_inject_makes_an_object_that_says_what_was_asked(call, kube, demo):
     }
 
 
-def test_inject_again_takes_effect_anew_and_off_removes(call, kube, kubeconfig, demo):
+def test_inject_again_replaces_the_injection_and_off_removes_it(call, kube, kubeconfig, demo):
     where = ("-n", NAMESPACE)
     with operator(kubeconfig):
         call("inject", "demo", "--rank", "3", "--chi", "4", *where)
@@ -328,7 +328,7 @@ def test_a_mistake_is_one_line_and_exit_2(call, kube, demo, arguments, line):
     assert demo.live()["metadata"]["generation"] == 1
 
 
-def test_an_empty_namespace_is_said(call, demo):
+def test_an_empty_namespace_is_named(call, demo):
     assert call("top", "demo", "-n", "default") == (
         2,
         "",
@@ -347,9 +347,9 @@ def edited(kubeconfig, path, **changes):
 
 
 def test_an_api_server_that_does_not_answer_is_one_line_and_exit_1(call, kubeconfig, tmp_path):
-    empty_text = edited(kubeconfig, tmp_path / "config", server="https://127.0.0.1:1")
+    unreachable = edited(kubeconfig, tmp_path / "config", server="https://127.0.0.1:1")
     for arguments in (["top"], ["explain", "demo"], ["inject", "demo", "--rank", "3", "--chi", "4"]):
-        code, out, errors = call(*arguments, "--kubeconfig", empty_text)
+        code, out, errors = call(*arguments, "--kubeconfig", unreachable)
         assert (code, out, len(errors)) == (1, "", 1)
         assert errors[0].startswith("the API server https://127.0.0.1:1 does not answer: ")
         assert errors[0].endswith("Connection refused")
@@ -364,7 +364,7 @@ def test_credentials_that_are_refused_are_one_line_and_exit_1(call, kube, kubeco
     )
 
 
-def test_who_may_not_is_told_by_the_api_server(call, kube, kubeconfig, namespace, tmp_path):
+def test_a_missing_permission_is_the_api_servers_error(call, kube, kubeconfig, namespace, tmp_path):
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     path = kube.path("serviceaccounts", namespace, "default", "token")
     token = kube.request("POST", path, request)["status"]["token"]

@@ -139,7 +139,7 @@ FIXED = {"fixedRatio": 0.5, "ranks": [4]}
         ),
         (
             [job(), injection(), injection()],
-            "StragglerInjection injection: metadata.name: 'injection' must not stand twice",
+            "StragglerInjection injection: metadata.name: 'injection' must be unique",
         ),
     ],
     ids=["inline policy", "policy", "injection", "same name"],

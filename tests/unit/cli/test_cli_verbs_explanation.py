@@ -193,7 +193,7 @@ def test_advice_of_the_operator():
         ),
         (
             JobView("demo", state="Suspended"),
-            "demo is Suspended: it has no pods, and goes on from its checkpoint when runPolicy.suspend is false.",
+            "demo is Suspended: it has no pods, and continues from its checkpoint when runPolicy.suspend is false.",
         ),
         (
             JobView(
@@ -208,7 +208,7 @@ def test_advice_of_the_operator():
         (JobView("demo", state="Failed", message="rank 3 exited with 1"), "demo has failed: rank 3 exited with 1."),
         (
             JobView("demo", state="unfinished", iteration=70),
-            "demo was killed at iteration 70, and goes on from its last checkpoint with `heterotp run --resume`.",
+            "demo was killed at iteration 70, and continues from its last checkpoint with `heterotp run --resume`.",
         ),
         (JobView("demo", state="Odd"), "demo is Odd."),
         (

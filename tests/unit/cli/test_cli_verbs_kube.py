@@ -27,7 +27,7 @@ def refusal(code, message, **details):
             404,
             "404 page not found\n",
             Failed,
-            "HeteroTP is not installed in this cluster: https://api:6443 knows no kinds of heterotp.io/v1alpha1",
+            "HeteroTP is not installed in this cluster: https://api:6443 has no kinds of heterotp.io/v1alpha1",
         ),
         (404, refusal(404, 'heterotpjobs "x" not found', name="x"), Missing, 'heterotpjobs "x" not found'),
         (401, "", Failed, "https://api:6443 refuses the credentials of the kubeconfig: Unauthorized"),

@@ -210,7 +210,7 @@ def test_someone_else_saves_between_look_and_write(stub):
     grafana, old = Grafana(stub.url, TOKEN), boards()[0]
     seen = grafana.board(old["uid"])
     stub.state.boards[old["uid"]].messages.append("me first")
-    with pytest.raises(Failed, match="somebody else saved it just now"):
+    with pytest.raises(Failed, match="saved at the same time by another user"):
         grafana.save(old, "", dashboards_push.message(old), seen)
 
 

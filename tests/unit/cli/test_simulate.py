@@ -256,7 +256,7 @@ def test_costs_of_another_run_or_version_are_refused(tmp_path, machine):
     (tmp_path / "status.json").write_text(json.dumps({"ranks": [row] * 8}))
     (tmp_path / "cost_calibration.json").write_text(json.dumps({"classes": []}))
     with pytest.raises(
-        BadInput, match=r"--costs: .*: cost_calibration.json is of another version: no 'link': train anew"
+        BadInput, match=r"--costs: .*: cost_calibration.json is of another version: no 'link': train again"
     ):
         machine_of(spec, None, tmp_path)
     other = machine_of(spec, 8, None)
@@ -300,7 +300,11 @@ def test_the_command_replays_a_fleet(tmp_path):
             ["--costs", "/nowhere"],
             "--costs: /nowhere: no run directory with cost_calibration.json and status.json",
         ),
-        (DEVICE, ["--trace", "/nowhere", "--chi", "1=2"], "--chi: with --trace: the trace says who is slow"),
+        (
+            DEVICE,
+            ["--trace", "/nowhere", "--chi", "1=2"],
+            "--chi: with --trace: the trace holds the slow-downs: give one of them",
+        ),
         (DEVICE, ["--ranks", "8", "--costs", "/nowhere"], "--ranks: 8: leave it out with --costs"),
         (DEVICE, ["--seconds", "inf"], "--seconds: inf: must be a finite number"),
         (DEVICE, ["--loss", "nan"], "--loss: nan: must be a finite number"),
