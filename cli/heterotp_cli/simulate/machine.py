@@ -82,7 +82,7 @@ def _line(device: Device) -> Line:
 
 
 def _measured(run: Path, expected: int) -> Machine:
-    """Return the ranks as a run's pretest and its last status tell of them; expected: ranks of the manifest."""
+    """Return the ranks of a run, from its cost calibration and its last status; expected: ranks of the manifest."""
     calibration, status = read_json(run / "cost_calibration.json"), read_json(run / "status.json")
     if calibration is None or status is None or not status.get("ranks"):
         raise BadInput(
@@ -136,5 +136,5 @@ def _costs(body: dict[str, Any]) -> Costs:
         body["item_bytes"],
         body["allocation"],
         Line(**body["extraction"]),
-        UnitMoveCost(**body["moving"]),
+        UnitMoveCost(**body["unit_move"]),
     )
