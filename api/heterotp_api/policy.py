@@ -23,7 +23,6 @@ from heterotp_api.strategies import (
     strategies_with,
 )
 
-Strategy = Literal["None", "ZERO", "MIG", "SEMI", "RESHARD", "AUTO"]
 SET_LIST: JsonDict = {"x-kubernetes-list-type": "set"}  # the API server refuses what stands twice, without a rule
 FIXED_RATIOS = [name for name, traits in SELECTIONS.items() if traits.fixed_ratio is not None]
 

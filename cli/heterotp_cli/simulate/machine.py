@@ -1,4 +1,4 @@
-"""From a manifest to simulated ranks: emulated devices as declared, other devices from the costs of an earlier run."""
+"""From a manifest to ranks that can be simulated: emulated devices by what they declare, others by an earlier run."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,16 +20,13 @@ IMAGE_SIDES = {"digits": 8, "synthetic": 8, "cifar10": 32}
 STATE_COPIES = 3  # a weight and Adam's two moments, fp32 each
 ITEM_BYTES = {"fp32": 4, "bf16": 2}
 GRAIN = 16
-UNITS: dict[Family, str] = {
-    "heads": "heads",
-    "ffn": "hiddenUnits",
-}  # keys of status.json for the units that a rank owns
+UNITS: dict[Family, str] = {"heads": "heads", "ffn": "hiddenUnits"}  # what a rank owns, as status.json says it
 
 
 def machine_of(spec: HeteroTPJobSpec, ranks: int | None, run: Path | None) -> Machine:
-    """Return the ranks of a job; ranks: simulate this number, in the same proportions; run: a run directory with costs.
+    """Return the ranks of a job; `ranks`: as many of them instead, in the same proportions; run: directory of a run.
 
-    Raises BadInput naming the field whose value is not known.
+    Raises BadInput naming the field of what is not known.
     """
     if spec.training is None:
         raise BadInput("spec.training: absent: only the built-in trainer's sizes are known here")
@@ -44,8 +41,8 @@ def machine_of(spec: HeteroTPJobSpec, ranks: int | None, run: Path | None) -> Ma
         devices, speeds = [devices[rank] for rank in taken], [speeds[rank] for rank in taken]
     for rank, device in enumerate(devices):
         if device.type != "emulated":
-            problem = "its speed is not known here: give --costs RUN_DIR of a run of this job"
-            raise BadInput(f"rank {rank}: device.type: '{device.type}': {problem}, or an emulated device")
+            words = "its speed is not known here: give --costs RUN_DIR of a run of this job"
+            raise BadInput(f"rank {rank}: device.type: '{device.type}': {words}, or an emulated device")
     how = spec.initial_shares
     tera = [float(device.teraflops or 0.0) for device in devices]
     shares = {"even": [1.0] * len(devices), "declared": speeds, "probe": [each / max(tera) for each in tera]}[how]
@@ -53,7 +50,7 @@ def machine_of(spec: HeteroTPJobSpec, ranks: int | None, run: Path | None) -> Ma
 
 
 def _declared(training: Training, devices: Sequence[Device], speeds: Sequence[float]) -> Machine:
-    """Return emulated devices: products take time by the device's speed, collectives by its link, in a ring."""
+    """Return emulated devices: products by their speed, collectives by their link, a ring."""
     shape, ranks = training.model.resolve(), len(devices)
     tokens = (IMAGE_SIDES[training.data.name] // shape.patch_size) ** 2 + 1
     rows = training.batch_size // training.accumulate * tokens
@@ -61,7 +58,7 @@ def _declared(training: Training, devices: Sequence[Device], speeds: Sequence[fl
     even = UnitPlan.even(ranks, shape.heads, shape.ffn_units) if len(set(speeds)) == 1 else plan
     calls, again = shape.depth * training.accumulate, int(training.recompute)
     blocks = Blocks(shape.hidden_size, shape.heads, rows, calls, STATE_COPIES * 4 * shape.depth)
-    products = (3 + again) / 3  # recompute: one more forward pass
+    products = (3 + again) / 3  # a forward that is done again
     operation = [products / (float(device.teraflops or 0.0) * 1e12) for device in devices]
     slowest = max((_line(device) for device in devices), key=lambda line: line.at(1e6))
     item = ITEM_BYTES[training.precision]
@@ -71,9 +68,7 @@ def _declared(training: Training, devices: Sequence[Device], speeds: Sequence[fl
         costs,
         even,
         fixed=max(device.fixed_seconds or 0.0 for device in devices),
-        wait=(4 + 2 * again) * calls * slowest.at(nbytes)
-        if ranks > 1
-        else 0.0,  # of a block: two all-reduces forward, two backward
+        wait=(4 + 2 * again) * calls * slowest.at(nbytes) if ranks > 1 else 0.0,  # sums of a block: two ahead, two back
         slowness=tuple(1 / speed for speed in speeds),
     )
 
@@ -83,11 +78,11 @@ def _line(device: Device) -> Line:
     return Line(device.link_latency_seconds or 0.0, slope)
 
 
-# -- costs of an earlier run ------------------------------------------------------------------------------------
+# -- a run's own figures ------------------------------------------------------------------------------------
 
 
 def _measured(run: Path, expected: int) -> Machine:
-    """Return the ranks by the cost calibration and the last status of a run; expected: ranks of the manifest."""
+    """Return the ranks of a run, from its cost calibration and its last status; expected: ranks of the manifest."""
     calibration, status = read_json(run / "cost_calibration.json"), read_json(run / "status.json")
     if calibration is None or status is None or not status.get("ranks"):
         raise BadInput(
@@ -96,16 +91,14 @@ def _measured(run: Path, expected: int) -> Machine:
     try:
         found = machine_of_run(calibration, status)
     except (KeyError, TypeError) as error:
-        raise BadInput(
-            f"--costs: {run}: cost_calibration.json is of another version: no {error}: train again"
-        ) from None
+        raise BadInput(f"--costs: {run}: cost_calibration.json is of another version: no {error}: train anew") from None
     if found.costs.ranks != expected:
         raise BadInput(f"--costs: {run}: a run of {found.costs.ranks} ranks; the manifest has {expected}")
     return found
 
 
 def machine_of_run(calibration: dict[str, Any], status: dict[str, Any]) -> Machine:
-    """Return the ranks of a run by its cost_calibration.json and status.json."""
+    """Return the ranks of a run by what its cost_calibration.json and its status.json hold."""
     costs, ranks = _costs(calibration), status["ranks"]
     counts = {family: _units(costs, family, [rank[UNITS[family]] for rank in ranks]) for family in FAMILIES}
 
@@ -118,7 +111,7 @@ def machine_of_run(calibration: dict[str, Any], status: dict[str, Any]) -> Machi
 
 
 def _units(costs: Costs, family: Family, last: list[int]) -> list[int]:
-    """Return the units of each rank when the costs were measured; last: at the end, for a family without products."""
+    """Return what each rank owned when the costs were measured; last: in the end, for a family without products."""
     linears = next((each for each in costs.classes if each.family == family), None)
     if linears is None:
         return last
@@ -127,7 +120,7 @@ def _units(costs: Costs, family: Family, last: list[int]) -> list[int]:
 
 
 def _costs(body: dict[str, Any]) -> Costs:
-    """Return the costs that asdict(costs) wrote."""
+    """Return what asdict(costs) wrote."""
     lines = {name: Line(**value) for name, value in body["link"].items()}
     return Costs(
         tuple(
