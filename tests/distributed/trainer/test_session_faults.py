@@ -91,7 +91,8 @@ def test_pods_of_unlike_sizes_may_round_apart(tmp_path):
     first = Launched(tmp_path, body, OMP_NUM_THREADS="1", **{Env.PROCESSES: "2"})
     place = {Env.PROCESSES: "1", Env.FIRST_RANK: "2"}
     ports = {Env.MASTER_PORT: str(first.port), Env.STATUS_PORT: str(first.port + 9)}
-    second = Launched(tmp_path / "second", body, OMP_NUM_THREADS="2", **place, **ports)
+    threads = {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "PASSIVE"}  # threads that spin would take the others' cores
+    second = Launched(tmp_path / "second", body, **threads, **place, **ports)
     try:
         assert (first.wait(), second.wait()) == (0, 0), first.text() + second.text()
     finally:
