@@ -8,7 +8,7 @@ from heterotp_trainer.devices.device import Device
 from heterotp_trainer.devices.phase_clock import NullClock
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.linears import Curve, Line, LinearClass, Link, UnitMoveCost
-from heterotp_trainer.plans.ownership import Proposal
+from heterotp_trainer.plans.ownership import MoveCase, MoveCause, Proposal
 from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.resharding import memory
 from heterotp_trainer.resharding.resharder import Resharder, _corrected
@@ -37,7 +37,8 @@ def owner_of(rank=0, plan=EVEN):
 
 
 def proposal(number, shards=SKEWED):
-    return Proposal(number, shards, (1.0,) * RANKS, (), False, 1.0, "because")
+    case = MoveCase(MoveCause.SPEEDS, (2,), 2.5, (), 1.0, (), (("ffn", 8, UNITS),), 80.0, 0.08, 0.1, 1.0, 0.8)
+    return Proposal(number, shards, (1.0,) * RANKS, (), False, case)
 
 
 @pytest.mark.parametrize("plan", [EVEN, UnitPlan.from_counts([3, 0, 0], [0, 24, 24])], ids=["some", "none"])
