@@ -91,7 +91,9 @@ def _measured(run: Path, expected: int) -> Machine:
     try:
         found = machine_of_run(calibration, status)
     except (KeyError, TypeError) as error:
-        raise BadInput(f"--costs: {run}: cost_calibration.json is of another version: no {error}: train again") from None
+        raise BadInput(
+            f"--costs: {run}: cost_calibration.json is of another version: no {error}: train again"
+        ) from None
     if found.costs.ranks != expected:
         raise BadInput(f"--costs: {run}: a run of {found.costs.ranks} ranks; the manifest has {expected}")
     return found
