@@ -41,7 +41,7 @@ from heterotp_trainer.model.checks import refuse_dropout
 from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.rebalancing.balancer import Balancer
 from heterotp_trainer.rebalancing.speed_probe import initial_speeds
-from heterotp_trainer.reporting.null_reporter import NullReporter, RunReporter
+from heterotp_trainer.reporting.null_reporter import NullReporter
 from heterotp_trainer.reporting.reporter import Reporter
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.gradients import average_replicas, clip_gradients
@@ -85,7 +85,7 @@ class Session:
         self.device, complaint = open_device(environment.device, environment.local_rank, self.precision, rank)
         self.gang: Gang = meet(environment, self.device, complaint)
         self.clock = clock_of(self.device)
-        self.reporter: RunReporter = NullReporter()
+        self.reporter = NullReporter()
         self.ended: State | None = None  # the state given to `finish`
         directory = environment.control_dir if rank == 0 else None
         self.control = ControlChannel(directory, environment.ranks, self.gang.control_group, self._refused)

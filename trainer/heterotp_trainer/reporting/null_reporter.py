@@ -1,6 +1,4 @@
-"""What a session hands to its reporter, and the reporter that shows nothing."""
-
-from typing import Protocol
+"""The reporter that shows nothing: what a session hands to any reporter."""
 
 from heterotp_api.control import ControlDocument
 from torch import Tensor
@@ -14,12 +12,14 @@ from heterotp_trainer.plans.work_plan import WorkPlan
 from heterotp_trainer.resharding.resharder import CompletedMove
 
 
-class RunReporter(Protocol):
-    """Shows a run; decides nothing, and holds nothing that training or a checkpoint needs."""
+class NullReporter:
+    """Shows nothing: before `Session.watch`, and for sessions without telemetry. `Reporter` overrides all methods.
+
+    A reporter decides nothing, and holds nothing that training or a checkpoint needs.
+    """
 
     def start(self) -> None:
         """Start to serve status and metrics; raise ValueError when the port is taken."""
-        ...
 
     def iteration(
         self,
@@ -31,92 +31,33 @@ class RunReporter(Protocol):
         control_error: str,
     ) -> None:
         """Show the end of an iteration: this rank's report, and all ranks' reports of the iteration before."""
-        ...
 
     def evaluated(self, loss: float, accuracy: float, epoch: int) -> None:
         """Show an evaluation on the test set; accuracy 0..1."""
-        ...
 
     def refused(self, error: ControlError) -> None:
         """Count a control document that was refused; called from the thread that watches the file."""
-        ...
 
     def applied(self, document: ControlDocument, iteration: int) -> None:
         """Show the control document that is in force from `iteration` on."""
-        ...
 
     def moved(self, plan: UnitPlan, moved: CompletedMove) -> None:
         """Show a move of units, after which `plan` is in force."""
-        ...
 
     def balanced(self, plan: WorkPlan, costs: Costs, injecting: Injecting) -> None:
         """Show the plan and the injections of the next iteration."""
-        ...
 
     def resumed(self, iteration: int) -> None:
         """Show that a checkpoint of `iteration` was restored."""
-        ...
 
     def saved(self, iteration: int, seconds: float) -> None:
         """Show that a checkpoint was written, which took `seconds`."""
-        ...
 
     def not_saved(self, message: str) -> None:
         """Show that a checkpoint could not be written, until one is written."""
-        ...
 
     def finish(self, last: tuple[Report, ...] | None, state: str) -> None:
         """Show the last reports, write the final report, stop to serve."""
-        ...
 
     def failed(self, message: str) -> None:
         """Show the failure, write the final report, stop to serve."""
-        ...
-
-
-class NullReporter:
-    """Shows nothing: before `Session.watch`, and for sessions without telemetry."""
-
-    def start(self) -> None:
-        """Do nothing."""
-
-    def iteration(
-        self,
-        own: Report,
-        previous: tuple[Report, ...] | None,
-        loss: Tensor | None,
-        samples: int,
-        epoch: int,
-        control_error: str,
-    ) -> None:
-        """Do nothing."""
-
-    def evaluated(self, loss: float, accuracy: float, epoch: int) -> None:
-        """Do nothing."""
-
-    def refused(self, error: ControlError) -> None:
-        """Do nothing."""
-
-    def applied(self, document: ControlDocument, iteration: int) -> None:
-        """Do nothing."""
-
-    def moved(self, plan: UnitPlan, moved: CompletedMove) -> None:
-        """Do nothing."""
-
-    def balanced(self, plan: WorkPlan, costs: Costs, injecting: Injecting) -> None:
-        """Do nothing."""
-
-    def resumed(self, iteration: int) -> None:
-        """Do nothing."""
-
-    def saved(self, iteration: int, seconds: float) -> None:
-        """Do nothing."""
-
-    def not_saved(self, message: str) -> None:
-        """Do nothing."""
-
-    def finish(self, last: tuple[Report, ...] | None, state: str) -> None:
-        """Do nothing."""
-
-    def failed(self, message: str) -> None:
-        """Do nothing."""

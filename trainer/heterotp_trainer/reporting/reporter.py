@@ -22,6 +22,7 @@ from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.plans.work_plan import WorkPlan
 from heterotp_trainer.reporting.http_server import StatusServer
 from heterotp_trainer.reporting.metrics import JobMetrics, RankMetrics
+from heterotp_trainer.reporting.null_reporter import NullReporter
 from heterotp_trainer.reporting.run_directory import RunDirectory, last_words
 from heterotp_trainer.reporting.run_status import RunStatus
 from heterotp_trainer.resharding.resharder import CompletedMove
@@ -39,8 +40,8 @@ def work_owned(plan: UnitPlan, first: UnitPlan, rank: int, costs: Costs | None) 
     return now / then if then else plan.share(rank) / first.share(rank)
 
 
-class Reporter:
-    """One rank's RunReporter; status document, history and final report are rank 0's."""
+class Reporter(NullReporter):
+    """Shows one rank; status document, history and final report are rank 0's."""
 
     def __init__(
         self,
@@ -69,7 +70,7 @@ class Reporter:
         self._run: RunDirectory | None = None
 
     def start(self) -> None:
-        """See RunReporter.start."""
+        """See NullReporter.start."""
         environment = self._environment
         if environment.status_port is not None:
             self._server = StatusServer(environment.status_port, self._status, self.metrics.text, self._renew_lease)
@@ -91,7 +92,7 @@ class Reporter:
         epoch: int,
         control_error: str,
     ) -> None:
-        """See RunReporter.iteration; a loss is read one iteration later, so that the host never waits for a device."""
+        """See NullReporter.iteration; a loss is read one iteration later, so that the host never waits for a device."""
         self.metrics.iteration(own.seconds, self._work(own), time.time())
         if self.job is None:
             return
@@ -139,19 +140,19 @@ class Reporter:
             self._run.append(self.run_status.history_line(reports, progress.loss, progress.accuracy))
 
     def evaluated(self, loss: float, accuracy: float, epoch: int) -> None:
-        """See RunReporter.evaluated."""
+        """See NullReporter.evaluated."""
         self.run_status.update(accuracy=accuracy, epoch=epoch)
         if self.job is not None:
             self.job.loss.labels("eval").set(loss)
             self.job.accuracy.labels("eval").set(accuracy)
 
     def refused(self, error: ControlError) -> None:
-        """See RunReporter.refused."""
+        """See NullReporter.refused."""
         if self.job is not None:
             self.job.control_errors.labels(error.reason).inc()
 
     def applied(self, document: ControlDocument, iteration: int) -> None:
-        """See RunReporter.applied."""
+        """See NullReporter.applied."""
         words = f"strategy {document.balancing.strategy}, {len(document.injections)} injections"
         print(f"control document {document.generation} in force from iteration {iteration} on: {words}", flush=True)
         self.run_status.update(applied_generation=document.generation)
@@ -159,7 +160,7 @@ class Reporter:
         self.metrics.generation.set(document.generation)
 
     def moved(self, plan: UnitPlan, moved: CompletedMove) -> None:
-        """See RunReporter.moved."""
+        """See NullReporter.moved."""
         self._whole_seconds = 0.0
         self._owned = work_owned(plan, self._first, self._environment.rank, self._costs)
         self.run_status.moved(moved.seconds)
@@ -169,7 +170,7 @@ class Reporter:
             print(f"units moved: {words}; heads {plan.counts('heads')}, hidden units {plan.counts('ffn')}", flush=True)
 
     def balanced(self, plan: WorkPlan, costs: Costs, injecting: Injecting) -> None:
-        """See RunReporter.balanced."""
+        """See NullReporter.balanced."""
         self._costs = costs
         self.run_status.inject(injecting)
         self.metrics.injected(injecting.asked[self._environment.rank][0])
@@ -184,22 +185,22 @@ class Reporter:
                 print(f"decision {plan.decision_id}: {plan.reason}", flush=True)
 
     def resumed(self, iteration: int) -> None:
-        """See RunReporter.resumed."""
+        """See NullReporter.resumed."""
         self.run_status.update(resumed_from=iteration, iteration=iteration)
 
     def not_saved(self, message: str) -> None:
-        """See RunReporter.not_saved."""
+        """See NullReporter.not_saved."""
         self.run_status.update(message=message)
 
     def saved(self, iteration: int, seconds: float) -> None:
-        """See RunReporter.saved."""
+        """See NullReporter.saved."""
         self.run_status.update(message="")
         if self.job is not None:
             self.job.checkpoint.set(seconds)
             print(f"checkpoint of iteration {iteration} written in {seconds:.2f} s", flush=True)
 
     def finish(self, last: tuple[Report, ...] | None, state: str) -> None:
-        """See RunReporter.finish."""
+        """See NullReporter.finish."""
         self.run_status.update(loss=self._read_loss())
         self._take(last)
         self.run_status.update(state="succeeded" if state == "succeeded" else "stopping")
@@ -209,7 +210,7 @@ class Reporter:
             path.write_text(last_words(self.run_status.status()), encoding="utf-8")
 
     def failed(self, message: str) -> None:
-        """See RunReporter.failed."""
+        """See NullReporter.failed."""
         self.run_status.update(state="failed", message=message)
         self._close()
 

@@ -3,6 +3,7 @@
 import pytest
 from heterotp_trainer.boundary.exchange import Report
 from heterotp_trainer.plans.unit_plan import UnitPlan
+from heterotp_trainer.reporting.null_reporter import NullReporter
 from heterotp_trainer.reporting.reporter import Reporter, work_owned
 from support.resharding_world import HEADS, UNITS, machine
 
@@ -53,3 +54,8 @@ def test_an_evaluation_counts_by_its_time():
     assert reporter._work(report(0.2, full_work_factor=4)) == pytest.approx(0.25)  # pruned to a quarter
     assert reporter._work(report(0.2 + 2.4, full_work_factor=4, measured=0)) == pytest.approx(3.25)  # and an evaluation
     assert reporter._work(report(0.0, full_work_factor=1)) == 0
+
+
+def test_a_reporter_shows_all_that_a_session_hands_over():
+    shown = [name for name, member in vars(NullReporter).items() if callable(member) and not name.startswith("_")]
+    assert [name for name in shown if name not in vars(Reporter)] == []
