@@ -76,10 +76,13 @@ class ModelSpec(Model):
         return ModelShape(self.hidden_size, self.depth, self.heads, self.patch_size or 4, self.ffn_ratio or 4)
 
 
+DatasetName = Literal["digits", "cifar10", "synthetic"]
+
+
 class DataSpec(Model):
     """The data set: real digits by default; cifar10 is read from a path."""
 
-    name: Literal["digits", "cifar10", "synthetic"] = Field("digits", description="The data set.")
+    name: DatasetName = Field("digits", description="The data set.")
     path: str | None = Field(None, min_length=1, max_length=1024, description="Where its files are, in the container.")
 
     rules: ClassVar[tuple[Rule, ...]] = (

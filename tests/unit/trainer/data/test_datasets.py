@@ -1,12 +1,15 @@
 """Data sets: the real digits, CIFAR-10's two layouts from small files, synthetic; the order of batches."""
 
 import pickle
+from typing import get_args
 
 import numpy as np
 import pytest
 import torch
+from heterotp_api.training import DatasetName
 from heterotp_trainer.data import batch_hash, batches, load_dataset
-from heterotp_trainer.data.cifar import PIXELS, TEST, TRAIN
+from heterotp_trainer.data.cifar10 import PIXELS, TEST, TRAIN
+from heterotp_trainer.data.load import DATASETS
 
 
 def records(number):
@@ -115,3 +118,7 @@ def test_batches_depend_on_seed_and_epoch_alone():
 def test_a_batch_larger_than_the_data_is_refused():
     with pytest.raises(ValueError, match=r"training\.batchSize: 2000: digits has only 1438"):
         list(batches(load_dataset("digits"), 2000, 0, 0))
+
+
+def test_every_data_set_of_the_manifest_can_be_loaded():
+    assert list(DATASETS) == list(get_args(DatasetName))

@@ -44,8 +44,10 @@ class _ArrayUnpickler(pickle.Unpickler):
             raise pickle.UnpicklingError(f"{module_name}.{global_name} has no place in CIFAR-10") from None
 
 
-def load_cifar10(path: str) -> Dataset:
+def load_cifar10(path: str | None) -> Dataset:
     """Return CIFAR-10 from `path`; raise ValueError naming the file that is missing, truncated or not CIFAR-10."""
+    if path is None:
+        raise ValueError(f"{FIELD}: absent: cifar10 needs a directory with its files")
     root = Path(path)
     if not root.is_dir():
         raise ValueError(f"{FIELD}: {path}: no such directory; want the unpacked CIFAR-10 files")
