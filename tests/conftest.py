@@ -1,4 +1,6 @@
-"""Common to all tests: markers of what a test needs, and bounded, repeatable drawing of examples."""
+"""Common to all tests: markers of what a test needs, repeatable drawing of examples, Ctrl-C for child processes."""
+
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -8,6 +10,10 @@ from support import programs
 settings.register_profile("suite", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("search", settings.get_profile("suite"), derandomize=False)
 settings.load_profile("suite")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # a shell ignores SIGINT for what it runs in the background, and processes that tests start would inherit that
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses by markers

@@ -1,6 +1,5 @@
 """The command line as a process of its own, for tests; no process outlives its test."""
 
-import signal
 import subprocess
 import sys
 import threading
@@ -15,17 +14,12 @@ def run_cli(*arguments, module="heterotp_cli", **settings):
     return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_SECONDS, **settings)
 
 
-def _default_interrupt():
-    # a shell ignores SIGINT for what it runs in the background, and tests would inherit that
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 @contextmanager
 def cli_process(*arguments, module="heterotp_cli", **settings):
     """Give a running command line; it is killed at the end of the block or at the deadline, its pipes are closed."""
     command = [sys.executable, "-m", module, *map(str, arguments)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, **pipes, preexec_fn=_default_interrupt, **settings) as process:
+    with subprocess.Popen(command, **pipes, **settings) as process:
         timer = threading.Timer(DEADLINE_SECONDS, process.kill)
         timer.start()
         try:

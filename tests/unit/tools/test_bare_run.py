@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
+from support.patience import PATIENCE_SECONDS
 from support.places import ROOT
 
-SECONDS = 60.0
 MAKEFILE = """
 setup:
 	@mkdir -p "$$GOMODCACHE/module" && chmod a-w "$$GOMODCACHE/module"
@@ -41,7 +41,11 @@ def started(repository, *options, **environ):
 
 
 def done(process):
-    out, err = process.communicate(timeout=SECONDS)
+    with process:
+        try:
+            out, err = process.communicate(timeout=PATIENCE_SECONDS)
+        finally:
+            process.kill()
     return process.returncode, out, err
 
 
@@ -90,7 +94,7 @@ def test_what_is_kept_is_named(repository):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_ends_its_step_and_leaves_nothing(repository, number):
     process = started(repository, WAITS="sleep 600")
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not (mark := repository.parent / "started").exists() or not mark.read_text().strip():
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
