@@ -170,7 +170,7 @@ def test_a_taken_port_is_named(launch, which):
         run = launch(spec(1, iterations=4), **{name: port})
         assert run.wait() == EXIT_BAD_INPUT
     said, launchers = [line for line in run.text().splitlines() if "error:" in line]
-    assert said.startswith(f"[rank 0] error: {which}.port: {port}")
+    assert said.startswith(f"[rank 0] error: spec.{which}.port: {port}")
     assert (
         launchers
         == f"heterotp launcher: rank 0 ended with exit code {EXIT_BAD_INPUT}: {said.removeprefix('[rank 0] ')}"
@@ -181,7 +181,7 @@ def test_a_taken_port_is_named(launch, which):
 def test_missing_data_is_one_line(launch):
     run = launch(spec(2, iterations=4, data={"name": "cifar10", "path": "/nowhere"}))
     assert run.wait() == EXIT_BAD_INPUT
-    assert "training.data.path: /nowhere: no such directory" in run.text()
+    assert "spec.training.data.path: /nowhere: no such directory" in run.text()
     assert "Traceback" not in run.text()
 
 

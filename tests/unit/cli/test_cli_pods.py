@@ -33,6 +33,7 @@ def test_each_pod_gets_its_ranks_ports_and_device(tmp_path):
         assert pod.environment[Env.ATTEMPT] == "2"
         assert pod.environment[Env.WORKDIR] == pod.environment[Env.CONTROL_DIR] == str(tmp_path)
         assert pod.environment[Env.CHECKPOINT_DIR] == str(tmp_path / "checkpoints")
+        assert pod.environment[Env.LAST_WORDS] == str(tmp_path / "last_words" / f"{pod.name}.jsonl")
         assert pod.arguments == ("python", "-P", "-m", "heterotp_trainer.launch")
         assert "template" not in pod.environment[Env.SPEC]
         assert HeteroTPJobSpec.model_validate_json(pod.environment[Env.SPEC]).process_count == 4

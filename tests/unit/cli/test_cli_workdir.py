@@ -81,7 +81,7 @@ def test_prepare_clears_what_an_older_attempt_reported_but_keeps_its_history(run
         (run_of_demo / name).touch()
     prepare(run_of_demo, "demo", 2, {"generation": 1})
     left = {path.name for path in run_of_demo.iterdir()}
-    assert left == {"run.json", "control.json", "history.jsonl", "logs"}
+    assert left == {"run.json", "control.json", "history.jsonl", "logs", "last_words"}
     assert read_json(run_of_demo / "run.json") == {"job": "demo", "attempt": 2}
 
 
@@ -103,7 +103,13 @@ def test_fresh_starts_over_and_discards_what_was_there(run_of_demo):
     handle.close()
     assert attempt == 1
     prepare(run_of_demo, "demo", attempt, {"generation": 1})
-    assert {path.name for path in run_of_demo.iterdir()} == {"run.json", "run.lock", "control.json", "logs"}
+    assert {path.name for path in run_of_demo.iterdir()} == {
+        "run.json",
+        "run.lock",
+        "control.json",
+        "logs",
+        "last_words",
+    }
     with pytest.raises(BadInput, match="holds the run of job 'demo'"):
         claim(run_of_demo, "other", "fresh")
 

@@ -24,9 +24,9 @@ def load_dataset(name: str, path: str | None = None, seed: int = 0) -> Dataset:
         return _synthetic(seed)
     if name == "cifar10":
         if path is None:
-            raise ValueError("training.data.path: absent: cifar10 needs a directory with its files")
+            raise ValueError("spec.training.data.path: absent: cifar10 needs a directory with its files")
         return load_cifar10(path)
-    raise ValueError(f"training.data.name: {name!r}: must be one of {', '.join(NAMES)}")
+    raise ValueError(f"spec.training.data.name: {name!r}: must be one of {', '.join(NAMES)}")
 
 
 def _digits() -> Dataset:

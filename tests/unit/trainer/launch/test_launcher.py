@@ -5,6 +5,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from heterotp_api.last_words import rank_failure
@@ -81,11 +82,13 @@ def test_a_failure_is_the_pods_and_its_last_line_says_whose():
 def test_a_failure_is_left_as_a_document_after_what_rank_0_left(tmp_path):
     left = tmp_path / "termination-log"
     left.write_text('{"of": "rank 0"}')
+    started = time.time()
     with start(FAILS % EXIT_PEER_LOST, stderr=subprocess.STDOUT, **{Env.LAST_WORDS: str(left)}) as launcher:
         launcher.communicate(timeout=60)
     text = left.read_text()
     failure = rank_failure(text)
     assert (failure.rank, failure.exit_code, failure.message) == (5, 7, "ValueError: what went wrong")
+    assert started <= failure.ended_at <= time.time()
     assert text.splitlines()[0] == '{"of": "rank 0"}'
 
 
