@@ -68,6 +68,8 @@ class TrainerInjection(_Report):
 class TrainerStatus(_Report):
     """The whole job as rank 0 sees it; `accuracy` is of the test set, 0..1.
 
+    `control_error`: why the newest control document was refused, empty where it was not; `control_error_generation`:
+    the generation of the refused document, absent where it names none (then it is not JSON, or not an object).
     While the state is "starting" a checkpoint may still be restored: `iteration` says nothing yet.
     `decision_id` counts decisions; `reason` says in one sentence what the last one was, and on which numbers.
     `untouched_iteration_seconds` is what an iteration would take now with no work taken from anybody (absent where none
@@ -94,6 +96,7 @@ class TrainerStatus(_Report):
     applied_generation: int = 0
     control_generation: int = 0
     control_error: str = ""
+    control_error_generation: int | None = None
     strategy: str = "None"
     plan_hash: str = ""
     decision_id: int = 0

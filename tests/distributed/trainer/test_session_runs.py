@@ -194,6 +194,7 @@ def test_an_edited_control_document_is_applied_and_a_bad_one_is_reported(launch)
     control.write_text('{"schemaVersion": 99, "generation": 8}')
     status = run.until("the error is shown", lambda: (s := run.read("status.json")) and s["controlError"] and s)
     assert "newer than 1" in status["controlError"]
+    assert status["controlErrorGeneration"] == 8
     assert status["appliedGeneration"] == 7
     port = run.port + 1
     for rank in (0, 1):

@@ -51,7 +51,7 @@ class Run:
         def obey():
             while not stop.wait(0.02):
                 if refuse:
-                    self.tell(control_error=refuse)
+                    self.tell(control_error=refuse, control_error_generation=self.control.generation)
                 else:
                     generation = self.control.generation
                     self.tell(applied_generation=generation, control_generation=generation)

@@ -113,7 +113,7 @@ def test_a_job_that_waits_says_for_what():
 
 def test_what_was_refused_what_failed_and_what_is_advised_stand_below():
     view = JobView(
-        "demo", state="Failed", refused="no", message="broken", advice=(Advice("ReplacementAdvised", "drain"),)
+        "demo", state="Failed", problem="no", message="broken", advice=(Advice("ReplacementAdvised", "drain"),)
     )
     assert shown(view, note="old news").splitlines() == [
         "demo · Failed",

@@ -30,7 +30,7 @@ def test_a_job_is_seen_with_its_ranks():
         0.426,
     )
     assert (view.policy, view.strategy, view.generation, view.applied_generation) == ("inline", "SEMI", 3, 3)
-    assert (view.reason, view.refused) == (REASON, "")
+    assert (view.reason, view.problem) == (REASON, "")
     assert view.ranks[2] == RankView(
         rank=2,
         group="fast",
@@ -66,7 +66,7 @@ def test_fields_of_a_newer_operator_are_left_out():
 def test_a_problem_is_told_beside_the_decision():
     refusal = "spec.balancing.policyRef.name: 'gone': there is no such BalancingPolicy: AUTO without loss"
     view = of_job(job_body(job_status(balancing=balancing(problem=refusal, reason="AUTO: no rank is slower"))))
-    assert (view.reason, view.refused) == ("AUTO: no rank is slower", refusal)
+    assert (view.reason, view.problem) == ("AUTO: no rank is slower", refusal)
 
 
 def test_conditions_that_hold_are_told():
@@ -104,7 +104,7 @@ def test_a_run_is_seen_like_a_job():
     groups = [{"name": "fast", "processesPerPod": 3, "device": EMULATED}, {"name": "slow"}]
     view = of_run(status, groups, "running")
     assert (view.name, view.state, view.rank_count, view.reason) == ("demo", "running", 4, "why")
-    assert (view.refused, view.saved_seconds, view.generation, view.policy) == (
+    assert (view.problem, view.saved_seconds, view.generation, view.policy) == (
         "control.json: is not JSON",
         2.5,
         1,

@@ -312,6 +312,7 @@ def test_three_significant_digits(value, shown):
 
 
 def test_what_is_wrong_with_the_control_document_is_shown():
-    world = training(World(manifest()).started(), control_error="x" * 5000)
+    world = training(World(manifest()).started(), control_error="x" * 5000, control_error_generation=3)
     assert world.status["balancing"]["problem"] == "x" * 1024
     assert world.status["balancing"]["problemReason"] == "ControlRefused"
+    assert world.status["balancing"]["problemGeneration"] == 3
