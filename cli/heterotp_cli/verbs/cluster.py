@@ -8,7 +8,7 @@ from typing import Any
 
 from heterotp_api.formatting import listed
 from heterotp_api.names import GROUP
-from heterotp_api.policy import BalancingSettings
+from heterotp_api.policy import DEFAULT_POLICY, INLINE_POLICY, BalancingSettings
 from pydantic import ValidationError
 
 from heterotp_cli.errors import BadInput
@@ -202,7 +202,7 @@ def _replaced(balancing: Body, governing: str | None) -> str:
         return f"policyRef {balancing['policyRef']['name']}"
     if balancing.get("policy"):
         return f"the inline policy {balancing['policy'].get('strategy', 'AUTO')}"
-    if governing not in (None, "default", "inline"):
+    if governing not in (None, DEFAULT_POLICY, INLINE_POLICY):
         return f"BalancingPolicy {governing}, which selects the job"
     return "the default policy"
 
