@@ -248,7 +248,7 @@ class BalancingSettings(Model):
             "zero.fixedRatio",
         ),
         Rule(
-            "fixedRatio prunes as much as it says: leave out maxPrunedShare",
+            "fixedRatio sets the pruned share itself: leave out maxPrunedShare",
             "!has(self.zero) || !has(self.zero.fixedRatio) || !has(self.maxPrunedShare)",
             lambda p: not _has_ratio(p.zero) or p.max_pruned_share is None,
             "maxPrunedShare",

@@ -200,8 +200,8 @@ def test_own_command_runs_on_every_rank(tmp_path, workdir):
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(body))
     status, out, err = finish(start(tmp_path / "job.yaml", "--workdir", workdir))
     assert status == 0, err + out
-    said = [(workdir / "logs" / f"rank-{rank}.log").read_text().splitlines()[-1] for rank in range(3)]
-    assert said == ["I am 0 of 3 with 2", "I am 1 of 3 with 2", "I am 2 of 3 with 1"]
+    last_lines = [(workdir / "logs" / f"rank-{rank}.log").read_text().splitlines()[-1] for rank in range(3)]
+    assert last_lines == ["I am 0 of 3 with 2", "I am 1 of 3 with 2", "I am 2 of 3 with 1"]
     assert json.loads((workdir / "report.json").read_text())["state"] == "succeeded"
 
 

@@ -137,7 +137,7 @@ def test_a_launcher_that_cannot_start_takes_the_others_with_it(tmp_path):
 
 def test_lines_are_sorted_by_rank():
     assert sort_line(b"[rank 12] hello\n") == (12, b"hello\n")
-    assert sort_line(b"launcher says\n") == (None, b"launcher says\n")
+    assert sort_line(b"launcher line\n") == (None, b"launcher line\n")
 
 
 ADVICE = "continue with --resume"

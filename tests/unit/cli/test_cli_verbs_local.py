@@ -121,7 +121,7 @@ def test_following_ends_with_the_run(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("said", "report", "state"),
+    ("reported", "report", "state"),
     [
         ("running", None, "unfinished"),
         ("running", {"state": "stopped"}, "stopped"),
@@ -130,12 +130,12 @@ def test_following_ends_with_the_run(tmp_path, monkeypatch):
         (None, None, "unfinished"),
     ],
 )
-def test_a_run_that_is_over_is_not_said_to_run(tmp_path, said, report, state):
+def test_a_run_that_is_over_is_not_said_to_run(tmp_path, reported, report, state):
     run = Run(tmp_path)
-    if said is None:
+    if reported is None:
         (tmp_path / "status.json").unlink()
     else:
-        run.tell(state=said)
+        run.tell(state=reported)
     if report is not None:
         write_json(tmp_path / "report.json", report)
     assert json.loads(call("top", str(tmp_path), "-o", "json"))["state"] == state

@@ -33,7 +33,7 @@ def test_another_jobs_run_is_refused_even_with_resume(run_of_demo):
 
 
 @pytest.mark.parametrize(
-    ("report", "said"),
+    ("report", "text"),
     [
         (None, "holds attempt 1 of job 'demo', unfinished: continue it with --resume"),
         ({"state": "failed", "iterations": 7}, "failed at iteration 7: continue it with --resume"),
@@ -41,10 +41,10 @@ def test_another_jobs_run_is_refused_even_with_resume(run_of_demo):
     ],
     ids=["killed", "failed", "succeeded"],
 )
-def test_a_run_of_the_same_job_needs_resume(run_of_demo, report, said):
+def test_a_run_of_the_same_job_needs_resume(run_of_demo, report, text):
     if report is not None:
         write_json(run_of_demo / "report.json", report)
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=text):
         next_attempt(look(run_of_demo), run_of_demo, "demo")
     assert next_attempt(look(run_of_demo), run_of_demo, "demo", mode="resume") == 2
 

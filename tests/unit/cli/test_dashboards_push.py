@@ -252,7 +252,7 @@ def test_old_grafanas_are_refused(stub, version, good):
 
 def test_nobody_is_there():
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound, but nobody listens
+        taken.bind(("127.0.0.1", 0))  # bound, but not listening
         refusal = push(f"http://127.0.0.1:{taken.getsockname()[1]}")
     assert isinstance(refusal, Failed)
     assert str(refusal).endswith("cannot be reached: Connection refused")

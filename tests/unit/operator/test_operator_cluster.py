@@ -23,7 +23,7 @@ from kubernetes.aio import client
 
 
 class Server:
-    """Remembers requests and answers what the test wants next: (code, body)."""
+    """Remembers requests and answers what the test has queued: (code, body)."""
 
     def __init__(self):
         self.requests, self.answers = [], []

@@ -34,7 +34,7 @@ def metrics():
 @pytest.fixture
 def registry(stores, enqueued, relisted, metrics):
     async def login():
-        raise AssertionError("nobody logs in here")
+        raise AssertionError("this test must not log in")
 
     return build_registry(
         Informers(stores, lambda kind, key: enqueued.append((kind, key))), metrics, login, lambda: relisted.append(1)

@@ -1,4 +1,4 @@
-"""What is enqueued when something happens: whom a policy or an injection concerns, now and before."""
+"""What is enqueued when something happens: the jobs that a policy or an injection selects, now and before."""
 
 import pytest
 from heterotp_operator.cluster import INJECTIONS, JOBS, PODS, POLICIES
@@ -81,8 +81,8 @@ def test_an_injection_concerns_the_job_that_it_names_or_selects(world):
 )
 def test_a_status_of_its_own_concerns_no_job(world, resource, body):
     world.after("upsert", resource, body)
-    told = {**newer(body), "status": {"phase": "Injecting"}}
-    assert {kind for kind, _ in world.after("upsert", resource, told)} == {resource.plural}
+    reported = {**newer(body), "status": {"phase": "Injecting"}}
+    assert {kind for kind, _ in world.after("upsert", resource, reported)} == {resource.plural}
 
 
 @pytest.mark.parametrize(

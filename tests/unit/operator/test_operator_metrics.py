@@ -127,7 +127,7 @@ def test_a_queue_reports_itself(metrics):
 
 
 @pytest.mark.parametrize(
-    ("watches", "oldest", "says"),
+    ("watches", "oldest", "problem"),
     [
         ({}, 0, ""),
         ({"pods": 700}, 299, ""),
@@ -135,5 +135,5 @@ def test_a_queue_reports_itself(metrics):
         ({}, 301, "a worker is stuck for 301 s"),
     ],
 )
-def test_health(watches, oldest, says):
-    assert unhealthy(watches, oldest, 1000) == says
+def test_health(watches, oldest, problem):
+    assert unhealthy(watches, oldest, 1000) == problem

@@ -40,7 +40,7 @@ def test_a_deleted_object_does_not_come_back_from_a_stale_list(store):
     assert store.drop(pod(version=2))
     assert not store.upsert(pod(version=1))
     assert store.get(("ns", "p")) is None
-    assert not store.drop(pod(version=2)), "dropping twice tells nothing new"
+    assert not store.drop(pod(version=2)), "a second drop changes nothing"
 
 
 def test_an_object_that_had_lost_its_label_comes_back_with_a_newer_version(store):

@@ -23,7 +23,7 @@ class Serving:
     async def handshake(self, authority, name=HOST, newest=None):
         """Return the CN of the certificate that a client meets, and the protocol; the client asks for /readyz."""
         context = ssl.create_default_context(cafile=authority)
-        if name is None:  # as the kubelet does: by address, and whoever answers
+        if name is None:  # as the kubelet does: by address, without checking the certificate
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         context.maximum_version = newest or ssl.TLSVersion.MAXIMUM_SUPPORTED
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=context, server_hostname=name or "")
@@ -86,7 +86,7 @@ async def test_the_old_pair_stays_while_the_new_one_is_broken(serving, tmp_path,
     (serving.directory / "tls.key").write_bytes((made(tmp_path / "other") / "tls.key").read_bytes())
     for _ in range(2):
         assert (await serving.handshake(authority))[0] == "first"
-    (logged,) = [record for record in caplog.records if record.name == "heterotp_operator.certificate"]  # told once
+    (logged,) = [record for record in caplog.records if record.name == "heterotp_operator.certificate"]  # logged once
     assert logged.levelname == "ERROR"
     assert "the old certificate stays: " in logged.message and str(serving.directory / "tls.key") in logged.message
     (serving.directory / "tls.crt").unlink()
@@ -133,9 +133,9 @@ def test_a_bad_pair_at_the_start_is_one_line_and_exit_code_2(tmp_path, monkeypat
     spoil(made(tmp_path))
     monkeypatch.setenv("HETEROTP_METRICS_TLS_DIRECTORY", str(tmp_path))
     assert program.main() == 2
-    said = capsys.readouterr().err
-    assert said.startswith("heterotp-operator: HETEROTP_METRICS_TLS_DIRECTORY: ")
-    assert str(tmp_path / file) in said and said.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith("heterotp-operator: HETEROTP_METRICS_TLS_DIRECTORY: ")
+    assert str(tmp_path / file) in printed and printed.count("\n") == 1
 
 
 def test_without_a_directory_it_is_plain_http():

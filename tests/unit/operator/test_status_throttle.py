@@ -118,9 +118,9 @@ def test_saved_seconds_are_a_number():
     [
         ({"generation": 3, "appliedGeneration": 2, "strategy": "ZERO"}, True),
         ({"generation": 3, "appliedGeneration": 3, "strategy": "ZERO"}, False),
-        ({"generation": 3, "strategy": "ZERO"}, False),  # no rank was heard yet
+        ({"generation": 3, "strategy": "ZERO"}, False),  # no rank has reported yet
     ],
-    ids=["behind", "followed", "nobody there"],
+    ids=["behind", "followed", "no report"],
 )
 def test_what_ranks_are_being_told_can_wait_for_their_answer(wanted, expected):
     old = changed(balancing={"generation": 2, "appliedGeneration": 2, "strategy": "AUTO"})

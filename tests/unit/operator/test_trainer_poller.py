@@ -1,4 +1,4 @@
-"""Polling rank 0: whom to ask, what an answer is worth, and when a job is looked at again."""
+"""Polling rank 0: its address, its answers, and when a job is enqueued."""
 
 import asyncio
 import json

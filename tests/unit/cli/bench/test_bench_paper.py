@@ -100,7 +100,7 @@ def test_ratios_follow_from_the_decisions():
     slow = {"prunedShares": [none, none, mixed, *[none] * 5]}
     times = {f"time/vit-1b/{name}": slow for name in ("SEMI chi 8", "several SEMI", "ZERO-PriDiffR chi 8")}
     found = {trial.name: trial for trial in trials(QUICK, ["dynamic", "one-straggler", "several"], times)}
-    for name in ("one straggler SEMI 8", "dynamic PriDiffR 8"):  # in turn, whoever was slow in the timing gang
+    for name in ("one straggler SEMI 8", "dynamic PriDiffR 8"):  # in turn, whichever rank was slow in the timing gang
         assert found[name].shares[1][:2] == (alike(0.0), tuple(mixed))
     assert found["several SEMI"].shares[0][2:4] == (tuple(mixed), alike(0.0))
     assert found["dynamic Pri 8"].shares[0][0] == alike(0.875)  # no timing gang: eq. 1
@@ -180,11 +180,11 @@ def test_the_page_has_every_figure_its_table_and_its_verdicts(tmp_path):
 
 
 def test_charts_and_columns_say_where_numbers_come_from():
-    said = ("(emulated)", "(simulated)", "(computed)", "(real training)", "(the paper's)")
+    origins = ("(emulated)", "(simulated)", "(computed)", "(real training)", "(the paper's)")
     plain = {"model", "selection", "gamma", "imputation", "strategy", "chi", "plan", "primitive (senders)"}
     for figure in drawn(FIGURES, paper_times(), FULL):
-        assert all(chart.y.endswith(said) for chart in figure.charts)
-        assert all(column.endswith(said) for column in figure.columns if column not in plain)
+        assert all(chart.y.endswith(origins) for chart in figure.charts)
+        assert all(column.endswith(origins) for column in figure.columns if column not in plain)
 
 
 def test_the_page_says_what_its_intervals_leave_out():

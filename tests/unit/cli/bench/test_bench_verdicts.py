@@ -215,17 +215,17 @@ CUTS = "Pri cuts the loss of Rd by up to 18 % at gamma 9/10"
 
 
 @pytest.mark.parametrize(
-    ("pri", "word", "said"),
+    ("pri", "word", "text"),
     [
         (0.72, "holds", "20% of the 10.0 points that Rd loses; +2.0 points"),
         (0.68, "does not hold", "-20% of the 10.0 points that Rd loses"),
     ],
 )
-def test_pri_cuts_the_loss_of_rd(pri, word, said):
+def test_pri_cuts_the_loss_of_rd(pri, word, text):
     results = trained("baseline", 0.8, 0.3) | trained("homogeneous Rd 0.9", 0.7, 0.6)
     assert claims("homogeneous", results)[CUTS] == "not measured"
     claim = found("homogeneous", results | trained("homogeneous Pri 0.9", pri, 0.5))[CUTS]
-    assert claim.verdict == word and said in claim.measured
+    assert claim.verdict == word and text in claim.measured
 
 
 def test_pri_cuts_nothing_where_rd_loses_nothing_or_seeds_disagree():

@@ -1,4 +1,4 @@
-"""What a StragglerInjection says: on whom it acts, asked and measured, since when, and why not."""
+"""The status of a StragglerInjection: its ranks, requested and measured slow-down, since when, and why not."""
 
 import pytest
 from heterotp_api.injection import InjectionStatus
@@ -8,7 +8,7 @@ from heterotp_operator.reconcile.observed import TrainerReport, stamp
 from support.reconcile_world import EPOCH, World, injection, labelled, manifest
 
 
-def told(*injections, attempt=1, state="running", ranks=3, **of_rank):
+def report_of(*injections, attempt=1, state="running", ranks=3, **of_rank):
     """Return a report of rank 0; of_rank: rank number (as r1) -> fields of its line."""
     rows = tuple(
         TrainerRank(rank=rank, tp_rank=rank, device="cpu", share=1 / 3, **of_rank.get(f"r{rank}", {}))
@@ -31,7 +31,7 @@ def running(*injections, **of_rank):
     """Return a world of a job whose ranks train and say this of injections."""
     world = World(labelled(manifest())).started()
     world.put(injection())
-    world.trainer = told(*injections, **of_rank)
+    world.trainer = report_of(*injections, **of_rank)
     world.settle()
     return world
 
@@ -61,10 +61,10 @@ def test_since_is_the_operators_own_time_and_stays():
     later, events = status(world, live=first, now=EPOCH + 500)
     assert later["ranks"][0]["since"] == stamp(EPOCH)  # the trainer's clock is an hour behind: it does not matter
     assert events == []
-    world.trainer = told(active(state="paused"))
+    world.trainer = report_of(active(state="paused"))
     paused, _ = status(world, live=later, now=EPOCH + 600)
     assert "since" not in paused["ranks"][0]
-    world.trainer = told(active(1))
+    world.trainer = report_of(active(1))
     again, _ = status(world, live=paused, now=EPOCH + 700)
     assert again["ranks"][0]["since"] == stamp(EPOCH + 700)
 
@@ -197,9 +197,9 @@ def test_nodes_are_waited_for_while_pods_are_not_bound():
 
 
 def test_a_job_that_is_not_there_is_named():
-    shown, _ = status(body=injection(jobRef={"name": "nobody"}))
+    shown, _ = status(body=injection(jobRef={"name": "absent"}))
     assert shown["phase"] == "Pending"
-    assert shown["message"] == "spec.jobRef.name: 'nobody': there is no such HeteroTPJob in this namespace"
+    assert shown["message"] == "spec.jobRef.name: 'absent': there is no such HeteroTPJob in this namespace"
     shown, _ = status(body=injection(selector={"matchLabels": {"x": "y"}}))
     assert shown["message"] == "spec.selector: selects no HeteroTPJob of this namespace"
 
@@ -222,7 +222,7 @@ def other_job(name, *injections, **of_rank):
     world = World(labelled(manifest(name))).started()
     body = injection(selector={"matchLabels": {"a": "b"}}, targets={"ranks": [2]})
     world.put(body)
-    report = told(*injections, **of_rank)
+    report = report_of(*injections, **of_rank)
     world.trainer = TrainerReport(report.status.model_copy(update={"job": name}), "", EPOCH)
     world.settle()
     return world
@@ -247,7 +247,7 @@ def test_a_status_holds_64_ranks_those_that_are_slowed_first():
     world = World(labelled(manifest(groups=(("a", 100, 1),)))).started()
     body = injection(targets={"workerGroups": ["a"]})
     world.put(body)
-    world.trainer = told(active(98, 99), ranks=100)
+    world.trainer = report_of(active(98, 99), ranks=100)
     world.settle()
     rows = status(world, body=body)[0]["ranks"]
     assert len(rows) == 64

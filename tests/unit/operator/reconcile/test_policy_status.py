@@ -1,4 +1,4 @@
-"""What a BalancingPolicy says: which jobs it governs, who lags behind, what it saved, who took jobs from it."""
+"""The status of a BalancingPolicy: its jobs, the jobs that do not follow yet, saved seconds, conflicts."""
 
 import pytest
 from heterotp_api.policy import PolicyStatus
@@ -7,7 +7,7 @@ from support.reconcile_world import EPOCH, labelled, manifest, policy
 
 
 def job(name, follows="p", generation=3, applied=3, phase="Running", version=1, saved=0.0, labels=None, **spec):
-    """Return a job whose status says which policy its control document holds."""
+    """Return a job with the policy of its control document in its status."""
     body = labelled(manifest(name, **spec), **(labels or {"a": "b"}))
     balancing = {"policy": follows, "policyGeneration": version, "generation": generation}
     body["status"] = {"phase": phase, "balancing": balancing | {"appliedGeneration": applied, "savedSeconds": saved}}
@@ -26,7 +26,7 @@ def condition(shown, kind):
     return next((c for c in shown["conditions"] if c["type"] == kind), {})
 
 
-def said(shown, kind):
+def outcome(shown, kind):
     found = condition(shown, kind)
     return found.get("status"), found.get("reason"), found.get("message")
 
@@ -36,8 +36,8 @@ def test_jobs_that_follow_it_are_counted():
     assert (shown["selectedJobs"], shown["appliedJobs"], shown["laggards"]) == (2, 2, [])
     assert shown["savedSeconds"] == 23.0
     assert shown["observedGeneration"] == 1
-    assert said(shown, "Applied") == ("True", "InForce", "")
-    assert said(shown, "Accepted") == ("True", "Accepted", "")
+    assert outcome(shown, "Applied") == ("True", "InForce", "")
+    assert outcome(shown, "Accepted") == ("True", "Accepted", "")
     assert condition(shown, "Conflict") == {} and events == ()
 
 
@@ -55,7 +55,7 @@ def test_running_jobs_that_do_not_follow_yet_are_laggards(late, published):
     applied = late.get("applied", 3)
     assert shown["laggards"] == [{"job": "slow", "published": published, "applied": applied}]
     assert (shown["selectedJobs"], shown["appliedJobs"]) == (2, 1)
-    assert said(shown, "Applied") == ("False", "Publishing", "not yet in force in: slow")
+    assert outcome(shown, "Applied") == ("False", "Publishing", "not yet in force in: slow")
 
 
 def test_laggards_are_bounded():
@@ -71,13 +71,13 @@ def test_jobs_that_do_not_run_take_it_later_and_jobs_that_ended_do_not_count():
     )
     assert (shown["selectedJobs"], shown["appliedJobs"], shown["laggards"]) == (2, 1, [])
     words = "in force in all running jobs; 1 that do not run take it when they start"
-    assert said(shown, "Applied") == ("True", "InForce", words)
+    assert outcome(shown, "Applied") == ("True", "InForce", words)
     assert shown["savedSeconds"] == 5.0
 
 
 def test_a_policy_that_selects_nothing_says_so():
     shown, _ = status(job("else", labels={"a": "c"}))
-    assert (shown["selectedJobs"], said(shown, "Applied")) == (0, ("False", "NoJobs", "it governs no job"))
+    assert (shown["selectedJobs"], outcome(shown, "Applied")) == (0, ("False", "NoJobs", "it governs no job"))
 
 
 def test_of_two_the_younger_is_told_who_took_its_jobs():
@@ -87,7 +87,7 @@ def test_of_two_the_younger_is_told_who_took_its_jobs():
         "job one follows BalancingPolicy older; job two follows BalancingPolicy older: "
         "a job's own choice comes first, then the oldest policy"
     )
-    assert said(shown, "Conflict") == ("True", "GovernedByAnother", words)
+    assert outcome(shown, "Conflict") == ("True", "GovernedByAnother", words)
     assert (shown["selectedJobs"], shown["savedSeconds"]) == (0, 0)
     assert (event.type, event.reason, event.message) == ("Warning", "GovernedByAnother", words)
     again, events = status(
@@ -98,7 +98,7 @@ def test_of_two_the_younger_is_told_who_took_its_jobs():
     )
     assert events == () and again["conditions"] == shown["conditions"]
     free, _ = status(job("one"), live={"conditions": shown["conditions"]})
-    assert said(free, "Conflict")[:2] == ("False", "NoConflict")
+    assert outcome(free, "Conflict")[:2] == ("False", "NoConflict")
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_a_job_that_it_does_not_fit_is_named_with_field_and_value():
     spec = {"strategy": "ZERO", "zero": {"fixedRatio": 0.5, "ranks": [2]}}
     shown, (event,) = status(job("small", groups=(("a", 2, 1),), follows="default"), job("big"), spec=spec)
     words = "job small: spec.zero.ranks: 2: the job has ranks 0 .. 1: AUTO without loss balances it instead"
-    assert said(shown, "Applied") == ("False", "DoesNotFit", words)
+    assert outcome(shown, "Applied") == ("False", "DoesNotFit", words)
     assert event.message == words
     assert [lag["job"] for lag in shown["laggards"]] == ["small"]
     assert (shown["selectedJobs"], shown["appliedJobs"]) == (2, 1)
@@ -134,10 +134,10 @@ def test_a_job_that_it_does_not_fit_is_named_with_field_and_value():
 
 def test_a_spec_that_the_models_refuse_is_not_accepted():
     shown, (event,) = status(job("one"), spec={"strategy": "SEMMI"})
-    accepted = said(shown, "Accepted")
+    accepted = outcome(shown, "Accepted")
     assert accepted[:2] == ("False", "InvalidSpec")
     assert accepted[2].startswith("spec.strategy: 'SEMMI' ")
-    assert (shown["selectedJobs"], said(shown, "Applied")[1]) == (0, "NoJobs")
+    assert (shown["selectedJobs"], outcome(shown, "Applied")[1]) == (0, "NoJobs")
     assert event.reason == "InvalidSpec"
 
 

@@ -129,7 +129,7 @@ def test_a_policy_on_its_way_out_is_gone_already():
     assert strategy(world(leaving)) == "AUTO"
 
 
-# -- whom injections strike -----------------------------------------------------------------------------------
+# -- ranks of injections -----------------------------------------------------------------------------------
 
 
 def listed(made):

@@ -211,8 +211,8 @@ def test_a_sidecars_exit_code_is_not_the_trainers():
 
 def test_a_pod_that_is_cleaned_up_after_its_rank_was_done_restarts_nothing():
     world = running()
-    said = {"schemaVersion": 1, "job": "job", "attempt": 1, "state": "succeeded", "startedAt": 1.0, "iteration": 9}
-    world.end(FIRST, 0, message=json.dumps(said))
+    document = {"schemaVersion": 1, "job": "job", "attempt": 1, "state": "succeeded", "startedAt": 1.0, "iteration": 9}
+    world.end(FIRST, 0, message=json.dumps(document))
     world.end(THIRD, 0)
     del world.pods[THIRD]
     world.end(SECOND, 0)

@@ -1,4 +1,4 @@
-"""The status: conditions, phase, counts, what is waited for, what the trainer says."""
+"""The status: conditions, phase, counts, waitingFor, what the trainer reports."""
 
 import copy
 import json
@@ -14,7 +14,7 @@ from heterotp_operator.reconcile.training_status import rounded
 from support.reconcile_world import EPOCH, World, manifest
 
 
-def said(attempt=1, state="running", ranks=3, **fields):
+def trainer_report(attempt=1, state="running", ranks=3, **fields):
     """Return a report of rank 0."""
     rows = tuple(
         TrainerRank(rank=rank, tp_rank=rank, device="cpu", compute_seconds=0.1234567, relative_speed=1 / (rank + 1))
@@ -25,7 +25,7 @@ def said(attempt=1, state="running", ranks=3, **fields):
 
 
 def training(world, **fields):
-    world.trainer = said(**fields)
+    world.trainer = trainer_report(**fields)
     world.settle()
     return world
 
@@ -237,15 +237,15 @@ def test_a_document_edited_by_hand_is_overruled_with_a_higher_generation():
     assert (document(world).generation, document(world).balancing.strategy) == (6, "AUTO")
 
 
-# -- what the trainer says ------------------------------------------------------------------------------------
+# -- what the trainer reports ------------------------------------------------------------------------------------
 
 
 def test_training_and_ranks_come_with_three_digits_pod_and_node():
     world = training(World(manifest()).started(), iteration=12, iteration_seconds=0.123456, loss=1.23456, accuracy=0.5)
-    told = world.status["training"]
-    assert (told["iteration"], told["iterationSeconds"], told["loss"]) == (12, 0.123, 1.23)
-    assert told["iterationsPerSecond"] == 8.1
-    assert "etaSeconds" not in told
+    progress = world.status["training"]
+    assert (progress["iteration"], progress["iterationSeconds"], progress["loss"]) == (12, 0.123, 1.23)
+    assert progress["iterationsPerSecond"] == 8.1
+    assert "etaSeconds" not in progress
     last = world.status["ranks"][2]
     assert (last["pod"], last["node"], last["computeSeconds"]) == ("job-b-1-1", "node-1", 0.123)
     assert world.status["slowest"] == "rank 2 (3.0x)"
@@ -269,10 +269,10 @@ def test_a_report_of_another_attempt_is_not_believed():
 
 def test_the_last_words_of_rank_0_count_more_than_its_last_answer():
     world = training(World(manifest()).started(), iteration=8, ranks=3)
-    last = said(iteration=10, state="succeeded", ranks=0).status.model_dump_json(by_alias=True)
+    last = trainer_report(iteration=10, state="succeeded", ranks=0).status.model_dump_json(by_alias=True)
     world.end("job-a-0-1", 0, message=last)
     for name in ("job-b-0-1", "job-b-1-1"):
-        world.end(name, 0, message=said(iteration=99).status.model_dump_json(by_alias=True))
+        world.end(name, 0, message=trainer_report(iteration=99).status.model_dump_json(by_alias=True))
     world.settle()
     assert (world.phase, world.status["training"]["iteration"]) == ("Succeeded", 10)
 

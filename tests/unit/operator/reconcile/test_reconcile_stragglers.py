@@ -1,4 +1,4 @@
-"""Straggling and ReplacementAdvised: who, where, how slow, since when, and what is told of it."""
+"""Straggling and ReplacementAdvised: rank, node, slow-down, since when, and their events."""
 
 import pytest
 from heterotp_api.trainer_status import TrainerRank, TrainerStatus
@@ -7,7 +7,7 @@ from heterotp_operator.status_throttle import due
 from support.reconcile_world import EPOCH, World, labelled, manifest, policy
 
 
-def said(slow=None, attempt=1, state="running", ranks=3, **fields):
+def trainer_report(slow=None, attempt=1, state="running", ranks=3, **fields):
     """Return a report of rank 0 in which some ranks (rank -> chi) are slow."""
     slow = slow or {}
     rows = tuple(
@@ -29,7 +29,7 @@ def said(slow=None, attempt=1, state="running", ranks=3, **fields):
 
 def look(world, *args, **fields):
     """Let rank 0 say something, settle, and return the events that came of it."""
-    world.trainer = said(*args, **fields)
+    world.trainer = trainer_report(*args, **fields)
     before = len(world.events)
     world.settle()
     return [(event.type, event.reason, event.message) for event in world.events[before:]]
@@ -87,7 +87,7 @@ def test_many_are_counted():
 
 
 def test_ranks_that_are_even_are_not_straggling_however_slow_their_devices(world):
-    world.trainer = said()
+    world.trainer = trainer_report()
     slow = world.trainer.status.ranks[2].model_copy(update={"relative_speed": 0.25})
     status = world.trainer.status.model_copy(update={"ranks": (*world.trainer.status.ranks[:2], slow)})
     world.trainer = TrainerReport(status, "", EPOCH)
@@ -123,7 +123,7 @@ def test_the_same_rank_of_another_attempt_is_news(world):
 
 def test_a_slow_rank_whose_units_have_moved_away_may_be_replaceable_though_nobody_waits_for_it(world):
     world.put(policy("p", strategy="RESHARD", replaceAfterSeconds=0))
-    world.trainer = said()
+    world.trainer = trainer_report()
     slow = world.trainer.status.ranks[2].model_copy(update={"slowdown": 9.0})
     status = world.trainer.status.model_copy(update={"ranks": (*world.trainer.status.ranks[:2], slow)})
     world.trainer = TrainerReport(status, "", EPOCH)
@@ -193,19 +193,19 @@ def test_its_time_begins_when_the_threshold_is_passed_and_anew_when_it_was_not(w
 def test_a_chi_that_moves_a_little_is_no_reason_to_write(world):
     look(world, {2: 4.0})
     written = world.status
-    world.trainer = said({2: 4.13})
+    world.trainer = trainer_report({2: 4.13})
     assert world.plan().status["conditions"] != written["conditions"]
     assert not due(written, world.plan().status, 1.0)
     assert due(written, world.plan().status, 30.0)
-    world.trainer = said({2: 4.4})
+    world.trainer = trainer_report({2: 4.4})
     assert due(written, world.plan().status, 1.0)
-    world.trainer = said({1: 4.0})
+    world.trainer = trainer_report({1: 4.0})
     assert due(written, world.plan().status, 1.0)
 
 
 def test_stragglers_are_shown_even_where_a_status_cannot_hold_all_ranks():
     world = World(manifest(groups=(("a", 100, 1),))).started()
-    report = said({rank: 1.2 for rank in (3, 97)}, ranks=100)
+    report = trainer_report({rank: 1.2 for rank in (3, 97)}, ranks=100)
     slow = [rank.model_copy(update={"relative_speed": 0.1}) if rank.rank > 20 else rank for rank in report.status.ranks]
     world.trainer = TrainerReport(report.status.model_copy(update={"ranks": tuple(slow)}), "", EPOCH)
     world.settle()

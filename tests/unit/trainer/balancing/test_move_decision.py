@@ -64,7 +64,7 @@ def test_without_return_to_even_who_recovers_keeps_its_small_share():
     skewed = run.plan.ownership.shards
     assert moves(train(run, one(1.0), 60)) == []
     assert run.plan.ownership.shards == skewed
-    assert moves(train(run, one(4.0, place=5), 30))  # somebody else became slow
+    assert moves(train(run, one(4.0, place=5), 30))  # another rank became slow
 
 
 def test_who_was_slow_from_the_start_is_seen_too():
@@ -181,7 +181,7 @@ def test_a_limit_that_cannot_be_kept_is_said_and_nothing_moves():
     assert run.plan.reason == "AUTO: no shares keep minUnits and memoryLimitBytes: units stay"
     number = run.plan.decision_id
     train(run, one(4.0), 10)
-    assert run.plan.decision_id == number  # said once
+    assert run.plan.decision_id == number  # decided once
 
 
 def test_the_reason_names_ranks_units_bytes_and_seconds():

@@ -1,4 +1,4 @@
-"""What plans cost, who computes which of the migrated columns, and what tells plans apart."""
+"""Costs of plans, receivers of migrated columns, and the hash of a plan."""
 
 import bisect
 from dataclasses import replace
@@ -123,7 +123,7 @@ def test_pieces_cover_every_column_once_in_proportion_to_speed(counts, weights):
         mine = [piece for piece in cut if piece.sender == sender]
         assert [column for piece in mine for column in range(piece.start, piece.stop)] == list(range(count))
         assert len({piece.receiver for piece in mine}) == len(mine)
-        for piece in mine:  # nobody would be done sooner with one of its columns
+        for piece in mine:  # no other rank would be done sooner with one of its columns
             rest = min((sum(p.columns for p in mine if p.receiver == r) + 1) / w for r, w in weights.items())
             assert piece.columns / weights[piece.receiver] <= rest * (1 + 1e-9)
 

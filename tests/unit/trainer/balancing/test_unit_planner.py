@@ -121,8 +121,8 @@ def test_a_ranks_own_work_tells_its_pace_and_a_probe_that_of_who_has_none():
     assert ReshardProblem(found.costs, counted_twice, SKEWED).even_seconds[0] == pytest.approx(
         3 * case.even_seconds[1] * 2 / 3
     )
-    nobody_said = replace(case.seen, pace=np.zeros(8), full=case.seen.full * (1 - found.costs.idle))
-    assert ReshardProblem(found.costs, nobody_said, SKEWED).pace[0] == 1.0
+    without_reports = replace(case.seen, pace=np.zeros(8), full=case.seen.full * (1 - found.costs.idle))
+    assert ReshardProblem(found.costs, without_reports, SKEWED).pace[0] == 1.0
 
 
 def test_what_a_rank_spends_whatever_it_owns_does_not_keep_units_from_it():

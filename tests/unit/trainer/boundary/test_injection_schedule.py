@@ -1,4 +1,4 @@
-"""Injections: whom they strike when, and what they do to a rank's device."""
+"""Injections: which ranks they slow when, and their effect on a rank's device."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ def chis(injections, count, seconds=1.0, per_epoch=1000, rank=4):
     return out
 
 
-# -- whom -------------------------------------------------------------------------------------------------
+# -- ranks -------------------------------------------------------------------------------------------------
 
 
 def test_without_a_pattern_all_ranks_are_slowed():
@@ -190,8 +190,8 @@ def test_a_mode_that_the_device_lacks_is_said_once_and_training_goes_on(capsys):
     made, device = injector(injection(mode="spin"))
     for iteration in (1, 2, 3):
         made.boundary(iteration, 0, 1.0)
-    said = capsys.readouterr().out
-    assert said.startswith("injection refused on rank 4: mode spin: needs cuda") and said.count("\n") == 1
+    printed = capsys.readouterr().out
+    assert printed.startswith("injection refused on rank 4: mode spin: needs cuda") and printed.count("\n") == 1
     assert device.slowdown is None and asked(made)[4] == 2 and made.unslowed() == 0
     made.injections = [injection(mode="sleep")]
     made.boundary(4, 0, 1.0)

@@ -51,7 +51,7 @@ def test_the_null_clock_books_nothing():
 
 
 class Event:
-    """A CUDA event on a fake device: `passed` says how far the device has come."""
+    """A CUDA event on a fake device: `passed` is how far the device has come."""
 
     def __init__(self, now, passed):
         self.now, self.passed, self.at = now, passed, None

@@ -37,9 +37,9 @@ def test_ranks_count_on_from_the_pods_first():
 
 
 def test_ranks_keep_freed_memory_unless_told_otherwise():
-    (kept,), (told,) = rank_environments({}), rank_environments({"MALLOC_MMAP_MAX_": "65536"})
+    (kept,), (given,) = rank_environments({}), rank_environments({"MALLOC_MMAP_MAX_": "65536"})
     assert ALLOCATOR.items() <= kept.items()
-    assert (told["MALLOC_MMAP_MAX_"], told["MALLOC_TRIM_THRESHOLD_"]) == ("65536", kept["MALLOC_TRIM_THRESHOLD_"])
+    assert (given["MALLOC_MMAP_MAX_"], given["MALLOC_TRIM_THRESHOLD_"]) == ("65536", kept["MALLOC_TRIM_THRESHOLD_"])
 
 
 def test_a_bad_variable_is_named():
@@ -103,7 +103,7 @@ def test_a_stop_is_no_failure_and_a_file_that_cannot_be_written_changes_no_exit_
 WAITS = """
 import os, signal, sys, threading
 stop = threading.Event()
-signal.signal(signal.SIGTERM, lambda *_: (print("told to stop", flush=True), sys.exit(143)))
+signal.signal(signal.SIGTERM, lambda *_: (print("stopping", flush=True), sys.exit(143)))
 print(os.getpid(), flush=True)
 stop.wait()
 """
@@ -118,7 +118,7 @@ def test_a_signal_reaches_every_rank():
         pids(launcher)
         launcher.send_signal(signal.SIGTERM)
         output, _ = launcher.communicate(timeout=60)
-    assert output.count("told to stop") == 2
+    assert output.count("stopping") == 2
     assert launcher.returncode == 143
 
 

@@ -33,7 +33,7 @@ def migrating(ratio=0.5, window=1):
 
 
 class World:
-    """One rank of three, the first by default: its balancer, the costs of its pretest, and reports as a test wants."""
+    """One rank of three, the first by default: its balancer, its calibrated costs, and the reports that a test sets."""
 
     def __init__(self, monkeypatch, workdir=None, rank=0):
         tp = TPContext(
@@ -66,8 +66,8 @@ class World:
         if seconds is not None:
             decision_id = self.balancer.plan.decision_id if decision_id is None else decision_id
             spent = dict.fromkeys(PHASES, 0.0) | {"matmul": 0.5, "wait": seconds - 0.5}
-            said = {"measured": measured, "decision_id": decision_id, "full": 1.0, "seconds": spent}
-            reports = [Report(self.iteration - 1, **said)] * RANKS
+            fields = {"measured": measured, "decision_id": decision_id, "full": 1.0, "seconds": spent}
+            reports = [Report(self.iteration - 1, **fields)] * RANKS
         return self.balancer.boundary(reports, self.iteration, epoch)
 
     def follow(self, policy):
@@ -346,7 +346,7 @@ def test_the_plain_layers_are_back_when_the_policy_is_gone(world):
         (pruning(0.5), 1, 1.0),
         (migrating(0.5), 0, 2.0),
         (migrating(0.5), 1, 0.8),  # a half, by two receivers
-        (pruning(1.0, gamma_max=1.0), 0, 1.0),  # nothing was executed: nothing can be told
+        (pruning(1.0, gamma_max=1.0), 0, 1.0),  # nothing was executed: there is no factor
         (NOTHING, 0, 1.0),
     ],
     ids=["pruned", "not-pruned", "gives-away", "receives", "does-nothing", "no-plan"],

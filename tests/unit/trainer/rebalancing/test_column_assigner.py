@@ -134,9 +134,9 @@ def test_a_rank_of_whom_nothing_is_taken_keeps_its_plain_layers():
 def test_the_optimizer_is_told_which_weights_were_pruned_and_not_which_were_given_away():
     model = Model(semi(selection="Rd"))
     model.apply(WorkReduction(3, 5), WorkReduction(0, 6), WorkReduction(), WorkReduction(7))
-    told = {id(weight): (dim, ids.tolist()) for weight, dim, ids in model.assigner.pruned_parts()}
+    parts = {id(weight): (dim, ids.tolist()) for weight, dim, ids in model.assigner.pruned_parts()}
     pruned = [*(each.qkv for each in model.attention), *(each.fc2 for each in model.mlps)]
-    assert told == {id(each.weight): (1, each.partition.pruned.ids.tolist()) for each in pruned}
+    assert parts == {id(each.weight): (1, each.partition.pruned.ids.tolist()) for each in pruned}
 
 
 def test_nothing_is_left_out_before_the_first_plan():
@@ -147,13 +147,13 @@ def test_nothing_is_left_out_before_the_first_plan():
 def test_fc1_leaves_out_the_hidden_units_that_fc2_prunes(grain):
     model = Model(zero(paired_units=True, selection="Rd", grain=grain))
     model.apply(WorkReduction(4), WorkReduction(4), WorkReduction(8), WorkReduction(12))
-    told = {id(weight): (dim, ids.tolist()) for weight, dim, ids in model.assigner.pruned_parts()}
+    parts = {id(weight): (dim, ids.tolist()) for weight, dim, ids in model.assigner.pruned_parts()}
     drawn = []
     for mlp in model.mlps:
         pruned = mlp.fc2.partition.pruned.ids.tolist()
         assert len(pruned) == 12
         assert mlp.fc1.partition.units.rest.ids.tolist() == mlp.fc2.partition.units.rest.ids.tolist() == pruned
-        assert told[id(mlp.fc1.weight)] == (0, pruned) and told[id(mlp.fc2.weight)] == (1, pruned)
+        assert parts[id(mlp.fc1.weight)] == (0, pruned) and parts[id(mlp.fc2.weight)] == (1, pruned)
         drawn.append(tuple(pruned))
     assert len(set(drawn)) == DEPTH  # every layer draws for itself
     assert [size(each.qkv.partition.pruned) for each in model.attention] == [4] * DEPTH  # attention has no such pairs

@@ -211,7 +211,7 @@ def test_shares_are_shown_with_the_first_times_under_them():
     shown.take(of(1, 1.0, 4.0))
     shown.moved(0.5)
     shown.decided(WorkPlan(decision_id=3, ownership=Ownership(SKEWED)), costs.owned_by(SKEWED))
-    shown.take(of(1, 1.0, 4.0))  # told late
+    shown.take(of(1, 1.0, 4.0))  # a late report
     assert [rank.hidden_units for rank in shown.ranks()] == [8, 8]
     shown.take(of(3, 1.5, 2.0))
     assert [(rank.heads, rank.hidden_units) for rank in shown.ranks()] == [(3, 12), (1, 4)]

@@ -17,7 +17,7 @@ def test_a_reservation_is_memory_that_was_written(monkeypatch):
     (buffer,) = memory.reserve(Need(500, 400), CPU)
     assert buffer.nbytes == 900 and not buffer.any()
     assert memory.reserve(Need(900, 51), CPU) is None  # something stays for others
-    monkeypatch.setattr(memory, "available", lambda: None)  # nobody says how much there is
+    monkeypatch.setattr(memory, "available", lambda: None)  # the amount of memory is unknown
     assert sizes(memory.reserve(Need(0, 2000), CPU)) == [2000]
 
 
