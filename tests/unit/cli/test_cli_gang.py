@@ -72,7 +72,7 @@ def test_a_failed_pod_takes_the_gang_down_after_its_grace():
     assert watch.decide(codes, after + TERM_GRACE_SECONDS + 0.1) == Order(kill=True, done=True)
 
 
-def test_an_interrupt_asks_once_and_waits_for_the_checkpoint():
+def test_an_interrupt_terminates_once_and_waits_for_the_checkpoint():
     watch = Watch(interrupts=1)
     assert watch.decide([None, None], 0.0) == Order(terminate=True)
     assert watch.decide([None, None], 1e6) == Order()
@@ -80,7 +80,7 @@ def test_an_interrupt_asks_once_and_waits_for_the_checkpoint():
     assert watch.decide([None, None], 1e6) == Order(kill=True, done=True)
 
 
-def test_the_end_of_all_ends_the_watch():
+def test_the_watch_ends_when_all_launchers_ended():
     assert Watch().decide([0, 1], 0.0) == Order(done=True)
 
 
@@ -104,7 +104,7 @@ def is_gone(pid):
         return True
 
 
-def test_kill_takes_the_children_of_launchers_that_are_already_gone(tmp_path):
+def test_kill_ends_children_of_launchers_that_have_ended(tmp_path):
     code = (
         "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']); "
         "print(f'[rank 0] {child.pid}', flush=True)"
@@ -129,7 +129,7 @@ def test_terminate_reaches_the_launcher(tmp_path):
     assert gang.exit_codes() == [143]
 
 
-def test_a_launcher_that_cannot_start_takes_the_others_with_it(tmp_path):
+def test_a_launcher_that_cannot_start_ends_the_others(tmp_path):
     broken = PodCommand(PodPlace("b", 1, 0, 1, 1), ("/no/such/python",), {})
     with pytest.raises(FileNotFoundError):
         Gang([pod("import time; time.sleep(600)"), broken], tmp_path, 1)

@@ -58,7 +58,7 @@ def test_own_command_and_environment_come_from_the_template(tmp_path):
     assert first.environment["A"] == "b"
 
 
-def test_an_own_python_is_the_one_that_has_the_library(tmp_path):
+def test_python_of_an_own_command_is_the_one_with_the_library(tmp_path):
     ports, base = Ports(20000, (20010, 20020)), {"PATH": "/usr/bin"}
     pods = pod_commands(job(), 1, tmp_path, ports, "/venv/bin/python", base, (None, None))
     assert pods[0].environment["PATH"] == "/venv/bin:/usr/bin"

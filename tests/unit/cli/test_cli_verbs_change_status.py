@@ -106,7 +106,7 @@ def test_an_injection_of_a_job(now, phase, message, found):
         (job("Suspended"), ChangeStatus("later", "no rank follows it: the job is Suspended")),
     ],
 )
-def test_an_injection_that_was_taken_back(now, found):
+def test_removal_of_an_injection(now, found):
     assert change_status.job_removal_status(job(), now) == found
 
 
@@ -152,13 +152,13 @@ class Clock:
         self.now += seconds
 
 
-def test_a_change_is_waited_for_until_it_is_in_force():
+def test_await_change_returns_when_the_change_is_in_force():
     clock = Clock()
     change = Change("", "", lambda passed: IN_FORCE if passed >= 1 else ChangeStatus("pending", "not yet"))
     assert await_change(change, clock, clock.sleep) == (IN_FORCE, 1.0)
 
 
-def test_a_change_is_not_waited_for_for_ever():
+def test_await_change_ends_after_its_limit():
     clock = Clock()
     change = Change("", "", lambda passed: ChangeStatus("pending", "not yet"))
     assert await_change(change, clock, clock.sleep) == (ChangeStatus("pending", "not yet"), WAIT_SECONDS)

@@ -125,7 +125,7 @@ async def job():
     return job
 
 
-async def test_a_policy_is_written_and_told_in_one_status_once_the_ranks_follow(job):
+async def test_one_status_write_shows_a_policy_and_that_the_ranks_follow(job):
     job.stores.policies.upsert(policy("p", strategy="ZERO"))
     assert await job.look() == 0  # the ranks will answer in a moment
     assert (job.cluster.configmaps, job.cluster.touched) == (1, ["job-a-0-1"])
@@ -143,7 +143,7 @@ async def test_a_policy_is_written_and_told_in_one_status_once_the_ranks_follow(
     )
 
 
-async def test_a_message_in_other_words_is_written_after_30_seconds(job):
+async def test_a_change_of_a_message_is_written_after_30_seconds(job):
     status = job.poller.last_report.status.model_copy(update={"reason": "no rank is slower"})
     job.poller.last_report = TrainerReport(status, "", EPOCH)
     assert await job.look() == 1
@@ -175,14 +175,14 @@ async def test_ranks_that_do_not_answer_are_not_waited_for_long(job):
     assert await job.look() == 0  # the next change has its own moment
 
 
-async def test_its_policies_and_injections_are_looked_at_after_it(job):
+async def test_policies_and_injections_of_a_job_are_enqueued_after_it(job):
     job.stores.policies.upsert(policy("p"))
     job.stores.injections.upsert(injection("i"))
     await job.look()
     assert {(POLICIES, ("team", "p")), (INJECTIONS, ("team", "i"))} <= set(job.enqueued)
 
 
-async def test_whom_a_label_leaves_hears_of_it_though_an_answer_shows_it_first(job):
+async def test_a_policy_that_a_label_change_leaves_is_enqueued(job):
     job.stores.policies.upsert(policy("p"))
     await job.look()
     job.cluster.labels = {"a": "c"}  # the job's labels change while its status is written

@@ -49,12 +49,12 @@ def pod(rank="0", attempt="2", phase="Running", address="10.0.0.1", uid="p"):
     ],
     ids=["v4", "v6", "none of these", "no pod"],
 )
-def test_who_is_asked(pods, url):
+def test_the_target_of_a_poll_is_the_running_pod_of_rank_0(pods, url):
     found = target(job(), pods)
     assert (found and found.url) == url
 
 
-def test_the_port_is_the_jobs_and_a_job_that_is_gone_is_not_asked():
+def test_the_port_is_the_jobs_and_a_deleted_job_has_no_target():
     assert target(job(metrics={"port": 9500}), [pod()]).url == "http://10.0.0.1:9500/status"
     assert target(None, [pod()]) is None
 
@@ -123,7 +123,7 @@ async def test_a_good_answer_is_the_document(rank0):
     assert (found.status.iteration, found.status.attempt, found.failure, found.error) == (7, 2, "", "")
 
 
-async def test_a_document_that_comes_in_pieces_is_put_together(rank0):
+async def test_a_document_in_several_chunks_is_read_completely(rank0):
     async def slowly():
         response = web.StreamResponse()
         await response.prepare(rank0.request)
@@ -179,7 +179,7 @@ async def asked(rank0, more=2):
             await asyncio.sleep(0.005)
 
 
-async def test_only_news_wakes_the_job_and_the_lease_is_renewed(rank0, polled):
+async def test_only_a_changed_answer_enqueues_the_job_and_every_poll_renews_the_lease(rank0, polled):
     poller, _, changed, _ = polled
     assert await asyncio.wait_for(changed.get(), 10) == KEY
     await asked(rank0, 3)
@@ -213,7 +213,7 @@ async def test_another_text_of_the_same_failure_is_kept_without_enqueueing_the_j
     assert changed.empty()
 
 
-async def test_what_an_earlier_pod_said_does_not_count(rank0, polled):
+async def test_reports_of_an_earlier_pod_are_dropped(rank0, polled):
     poller, stores, changed, _ = polled
     await asyncio.wait_for(changed.get(), 10)
     stores.pods.drop(pod())
@@ -241,7 +241,7 @@ def control(generation):
     ],
     ids=str,
 )
-async def test_ranks_that_are_behind_are_asked_often(rank0, generation, answer, often):
+async def test_ranks_that_are_behind_are_polled_often(rank0, generation, answer, often):
     stores = Stores()
     stores.jobs.upsert(job(metrics={"port": rank0.port}))
     published = PublishedControls()

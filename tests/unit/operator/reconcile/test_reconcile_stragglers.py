@@ -52,7 +52,7 @@ def test_a_straggler_is_named_with_its_node_its_chi_and_since_when(world):
     assert "stragglingSince" not in world.status["ranks"][1]
 
 
-def test_since_stays_while_it_lasts_and_begins_anew_afterwards(world):
+def test_straggling_since_is_kept_while_it_lasts_and_starts_again_afterwards(world):
     look(world, {2: 4.0})
     world.now += 100
     assert look(world, {2: 4.1}) == []  # the same rank: no news
@@ -67,19 +67,19 @@ def test_since_stays_while_it_lasts_and_begins_anew_afterwards(world):
     assert world.status["ranks"][2]["stragglingSince"] == stamp(EPOCH + 200)
 
 
-def test_another_rank_is_news(world):
+def test_another_straggler_is_another_event(world):
     look(world, {2: 4.0})
     ((_, reason, words),) = look(world, {2: 4.0, 1: 2.0})
     assert reason == "Straggling"
     assert words.startswith("rank 1 on node node-1 is 2.0x slower") and "; rank 2 on node" in words
 
 
-def test_what_was_done_on_purpose_is_said(world):
+def test_a_straggler_slowed_by_an_injection_is_marked(world):
     ((_, _, words),) = look(world, {1: 3.9}, injected_slowdown={1: 4.0})
     assert words.endswith("Z, an injection asks for 4.0x")
 
 
-def test_many_are_counted():
+def test_many_stragglers_are_counted():
     world = World(manifest(groups=(("a", 12, 1),))).started()
     ((_, _, words),) = look(world, {rank: 2.0 for rank in range(11)}, ranks=12)
     assert words.count("is 2.0x slower") == 8
@@ -95,7 +95,7 @@ def test_ranks_that_are_even_are_not_straggling_however_slow_their_devices(world
     assert world.condition("Straggling") == {}
 
 
-def test_it_ends_with_the_attempt_and_stays_while_rank_0_is_silent(world):
+def test_straggling_ends_with_the_attempt_and_stays_while_rank_0_is_silent(world):
     look(world, {2: 4.0})
     world.trainer = TrainerReport(None, "refused", world.now)
     world.settle()
@@ -111,7 +111,7 @@ def test_it_ends_with_the_attempt_and_stays_while_rank_0_is_silent(world):
     assert world.status["ranks"][2]["stragglingSince"] == stamp(EPOCH + 50)  # another pod, perhaps another node
 
 
-def test_the_same_rank_of_another_attempt_is_news(world):
+def test_the_same_straggler_of_another_attempt_is_another_event(world):
     assert len(look(world, {2: 4.0})) == 1
     world.end("job-b-1-1", 1)
     world.settle()
@@ -121,7 +121,7 @@ def test_the_same_rank_of_another_attempt_is_news(world):
     assert "Straggling" in [event[1] for event in look(world, {2: 4.0}, attempt=2)]
 
 
-def test_a_slow_rank_whose_units_have_moved_away_may_be_replaceable_though_nobody_waits_for_it(world):
+def test_a_slow_rank_without_units_may_be_replaceable_without_being_a_straggler(world):
     world.put(policy("p", strategy="RESHARD", replaceAfterSeconds=0))
     world.trainer = trainer_report()
     slow = world.trainer.status.ranks[2].model_copy(update={"slowdown": 9.0})
@@ -135,7 +135,7 @@ def test_a_slow_rank_whose_units_have_moved_away_may_be_replaceable_though_nobod
 
 
 @pytest.mark.parametrize("end", ["suspend", "succeed"])
-def test_it_does_not_outlive_the_gang(world, end):
+def test_replacement_advice_ends_with_the_gang(world, end):
     look(world, {2: 4.0})
     if end == "suspend":
         world.edit(runPolicy={"suspend": True})
@@ -168,7 +168,7 @@ def test_a_rank_that_stays_slower_than_the_threshold_is_advised_for_replacement(
     assert world.condition("ReplacementAdvised")["status"] == "False"
 
 
-def test_its_time_begins_when_the_threshold_is_passed_and_anew_when_it_was_not(world):
+def test_replaceable_since_starts_at_the_threshold_and_again_after_recovery(world):
     world.put(policy("p", strategy="ZERO", replaceAfterSeconds=100))
     look(world, {2: 1.5})
     world.now += 80

@@ -52,7 +52,7 @@ LINK = Link(broadcast=Line(1.0, 0.1), reduce=Line(10.0, 0.01), piece=Line(100.0,
         ("row", "scatterGather", (200 + 0.96) + (200 + 0.96) + 2 * (100 + 1.024)),
     ],
 )
-def test_transfers_are_priced_by_what_goes_out_and_comes_back(parallel, primitive, seconds):
+def test_transfers_are_priced_by_bytes_of_both_directions(parallel, primitive, seconds):
     costs = even_costs(3, parallel=parallel, link=LINK)
     reductions = {0: (WorkReduction(0, 6),)}
     assert transfer_seconds(costs, reductions, 2, primitive) == pytest.approx(seconds)
@@ -169,7 +169,7 @@ PLAN = WorkPlan(
     ],
     ids=["decision_id", "pruned", "class", "rank", "order", "weight", "primitive"],
 )
-def test_the_hash_tells_apart_what_ranks_do(change):
+def test_the_hash_differs_for_different_work(change):
     assert replace(PLAN, **change).hash != PLAN.hash
 
 
@@ -178,6 +178,6 @@ def test_the_hash_tells_apart_what_ranks_do(change):
     [{"predicted_seconds": 1.0}, {"reason": "because"}, {"basis": (3.0, 1.0, 1.0)}, {"base_wait": 0.5}],
     ids=lambda change: next(iter(change)),
 )
-def test_the_hash_is_of_what_ranks_do_only(change):
+def test_the_hash_covers_the_work_only(change):
     assert replace(PLAN, **change).hash == PLAN.hash
     assert len(PLAN.hash) == 16

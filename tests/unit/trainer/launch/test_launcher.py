@@ -36,7 +36,7 @@ def test_ranks_count_on_from_the_pods_first():
     assert all(r["KEPT"] == "yes" for r in ranks)
 
 
-def test_ranks_keep_freed_memory_unless_told_otherwise():
+def test_ranks_keep_freed_memory_unless_the_environment_sets_otherwise():
     (kept,), (given,) = rank_environments({}), rank_environments({"MALLOC_MMAP_MAX_": "65536"})
     assert ALLOCATOR.items() <= kept.items()
     assert (given["MALLOC_MMAP_MAX_"], given["MALLOC_TRIM_THRESHOLD_"]) == ("65536", kept["MALLOC_TRIM_THRESHOLD_"])
@@ -71,7 +71,7 @@ sys.exit(%d)
 """
 
 
-def test_a_failure_is_the_pods_and_its_last_line_says_whose():
+def test_the_exit_code_is_the_failed_ranks_and_the_last_line_names_the_rank():
     with start(FAILS % EXIT_PEER_LOST, stderr=subprocess.STDOUT) as launcher:
         output, _ = launcher.communicate(timeout=60)
     assert launcher.returncode == 7
@@ -79,7 +79,7 @@ def test_a_failure_is_the_pods_and_its_last_line_says_whose():
     assert output.splitlines()[-1] == last
 
 
-def test_a_failure_is_left_as_a_document_after_what_rank_0_left(tmp_path):
+def test_a_failure_is_written_as_a_document_after_that_of_rank_0(tmp_path):
     left = tmp_path / "termination-log"
     left.write_text('{"of": "rank 0"}')
     started = time.time()

@@ -21,7 +21,7 @@ def fetch(port, path):
         return answer.headers["Content-Type"], answer.read().decode()
 
 
-def test_it_serves_and_stops(port):
+def test_the_server_serves_and_stops(port):
     server = StatusServer(port, lambda: '{"a": 1}', lambda accept: (b"m 1\n", "text/x-metrics"), host="127.0.0.1")
     server.start()
     assert fetch(port, "/status") == ("application/json; charset=utf-8", '{"a": 1}')
