@@ -115,12 +115,12 @@ def change(cluster: Cluster, number: int, pods: list[str]) -> dict[str, float]:
     applied = time.monotonic()
     followed = until(lambda: all(cluster.generation(pod) >= wanted for pod in pods))
     of_job = until(lambda: cluster.status("heterotpjobs")["balancing"].get("appliedGeneration", 0) >= wanted)
-    of_policy = until(lambda: tells(cluster.status("balancingpolicies"), number))
+    of_policy = until(lambda: shows_change(cluster.status("balancingpolicies"), number))
     moments = {"kubectl": applied, "inForce": followed, "jobStatus": of_job, "policyStatus": of_policy}
     return {name: moment - begun for name, moment in moments.items()}
 
 
-def tells(status: dict[str, Any], number: int) -> bool:
+def shows_change(status: dict[str, Any], number: int) -> bool:
     """Return whether the status of the policy belongs to this change and shows that its job follows."""
     return (status.get("observedGeneration"), status.get("appliedJobs")) == (number + 1, 1)
 

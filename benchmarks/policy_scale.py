@@ -56,10 +56,10 @@ class Ranks:
         name = self._jobs[request.transport.get_extra_info("sockname")[0]]
         generation = self.documents.get(name, {}).get("generation", 0)
         iteration = BEFORE + int((time.monotonic() - self._since) / ITERATION_SECONDS)
-        told = {"job": name, "attempt": 1, "state": "running", "startedAt": 0, "iteration": iteration}
+        document = {"job": name, "attempt": 1, "state": "running", "startedAt": 0, "iteration": iteration}
         rows = [self._rank(rank) for rank in range(self._pods)]
         times = {"iterationSeconds": ITERATION_SECONDS, "appliedGeneration": generation}
-        return web.json_response({**told, **times, "ranks": rows})
+        return web.json_response({**document, **times, "ranks": rows})
 
     def _rank(self, rank: int) -> dict:
         """Return the status row of a rank with all fields; its times vary by 1 to 2 %, as real ones do."""
@@ -76,7 +76,7 @@ class Ranks:
                 job_name = body["metadata"]["labels"][names.LABEL_JOB]
                 self.documents[job_name] = json.loads(body["data"][names.CONTROL_FILE])
 
-    def told(self, strategy: str) -> int:
+    def documents_with(self, strategy: str) -> int:
         return sum(1 for document in self.documents.values() if document["balancing"]["strategy"] == strategy)
 
 
@@ -92,8 +92,8 @@ async def start(api: Api, jobs: int, pods: int) -> None:
 
 async def running(api: Api, jobs: int) -> bool:
     bodies = await api.items(JOBS_PATH)
-    said = [body.get("status", {}) for body in bodies]
-    follow = [s for s in said if s.get("phase") == "Running" and s.get("balancing", {}).get("appliedGeneration")]
+    statuses = [body.get("status", {}) for body in bodies]
+    follow = [s for s in statuses if s.get("phase") == "Running" and s.get("balancing", {}).get("appliedGeneration")]
     return len(follow) == jobs
 
 
@@ -113,14 +113,14 @@ async def change(api: Api, ranks: Ranks, operator: Operator, jobs: int) -> dict[
     begun = time.monotonic()
     await api.call("POST", POLICIES, kind)
 
-    async def told() -> bool:
-        return ranks.told("ZERO") == jobs
+    async def written_everywhere() -> bool:
+        return ranks.documents_with("ZERO") == jobs
 
     async def reported() -> bool:
         status = (await api.call("GET", f"{POLICIES}/all")).get("status", {})
         return status.get("appliedJobs") == jobs
 
-    await until(told, 0.05)
+    await until(written_everywhere, 0.05)
     written = time.monotonic() - begun
     wrote, busy = await calls(operator.port, api), operator.cpu_seconds() - cpu
     await until(reported, 0.2)
@@ -162,10 +162,10 @@ async def measure(kubeconfig: Path, log: Path, arguments: argparse.Namespace) ->
         begun = time.monotonic()
         await api.call("PATCH", f"{POLICIES}/all", {"spec": {"strategy": "SEMI"}}, MERGE)
 
-        async def told() -> bool:
-            return ranks.told("SEMI") == jobs
+        async def written_everywhere() -> bool:
+            return ranks.documents_with("SEMI") == jobs
 
-        await until(told, 0.05)
+        await until(written_everywhere, 0.05)
         result["edit"] = {"allDocumentsWrittenSeconds": round(time.monotonic() - begun, 2)}
         operator.stop()
         watch.cancel()

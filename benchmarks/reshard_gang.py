@@ -72,11 +72,11 @@ def rank(model: str, phases: list[dict]) -> None:
         stack = nn.Sequential(*(ParallelMLP(tp, width, UNITS, name=f"b.{i}", seed=0) for i in range(DEPTH)))
     session.watch(stack, EagerAdamW(stack.parameters()))
     batch = torch.randn(*rows, width, generator=torch.Generator().manual_seed(0))
-    iteration, said = 0, []
+    iteration, records = 0, []
     for number, phase in enumerate(phases):
-        told = ControlDocument.model_validate_json(document(number + 1, phase["policy"], phase["chis"]))
-        session.balancer.apply(told.balancing)
-        session._injector.injections = told.injections
+        control = ControlDocument.model_validate_json(document(number + 1, phase["policy"], phase["chis"]))
+        session.balancer.apply(control.balancing)
+        session._injector.injections = control.injections
         seconds, plans = [], []
         for _ in range(phase["iterations"]):
             iteration += 1
@@ -87,10 +87,10 @@ def rank(model: str, phases: list[dict]) -> None:
             session.boundary(iteration)
             seconds.append(time.perf_counter() - started)
             plans.append(session.tp.plan.hash)
-        said.append({"seconds": seconds, "plans": plans, **facts(session)})
+        records.append({"seconds": seconds, "plans": plans, **facts(session)})
     session.finish()
     if session.environment.rank == 0:
-        gang.say(said)
+        gang.say(records)
 
 
 def facts(session) -> dict:  # type: ignore[no-untyped-def]

@@ -16,20 +16,24 @@ Document = TypeVar("Document", bound=BaseModel)
 
 
 class RankFailure(Model):
-    """The rank that explains why a pod failed, its exit code and the last line of its output."""
+    """The rank that explains why a pod failed, its exit code and the last line of its output.
+
+    `ended_at`: unix seconds at which the launcher noticed the end of the rank; None from an older trainer.
+    """
 
     model_config = ConfigDict(**{**Model.model_config, "extra": "ignore"})  # a newer trainer may add fields
     kind: Literal["RankFailure"]
     rank: int = Field(ge=0)
     exit_code: int = Field(ge=1, le=255)
     message: str = Field("", max_length=MAX_FAILURE_BYTES)
+    ended_at: float | None = None
 
 
-def rank_failure_line(rank: int, exit_code: int, message: str) -> str:
+def rank_failure_line(rank: int, exit_code: int, message: str, ended_at: float | None = None) -> str:
     """Return a RankFailure as one line of JSON of at most 1024 bytes; a longer message is cut."""
     text = message[:MAX_FAILURE_BYTES]
     while True:
-        failure = RankFailure(kind="RankFailure", rank=rank, exit_code=exit_code, message=text)
+        failure = RankFailure(kind="RankFailure", rank=rank, exit_code=exit_code, message=text, ended_at=ended_at)
         line = failure.model_dump_json(by_alias=True)
         if len(line.encode()) <= MAX_FAILURE_BYTES:
             return line

@@ -24,6 +24,8 @@ from heterotp_api.strategies import (
 )
 
 SET_LIST: JsonDict = {"x-kubernetes-list-type": "set"}  # the API server refuses what stands twice, without a rule
+# balancing.policy of a job's status where no BalancingPolicy governs the job
+INLINE_POLICY, DEFAULT_POLICY = "inline", "default"
 FIXED_RATIOS = [name for name, traits in SELECTIONS.items() if traits.fixed_ratio is not None]
 
 
@@ -246,7 +248,7 @@ class BalancingSettings(Model):
             "zero.fixedRatio",
         ),
         Rule(
-            "fixedRatio prunes as much as it says: leave out maxPrunedShare",
+            "fixedRatio sets the pruned share itself: leave out maxPrunedShare",
             "!has(self.zero) || !has(self.zero.fixedRatio) || !has(self.maxPrunedShare)",
             lambda p: not _has_ratio(p.zero) or p.max_pruned_share is None,
             "maxPrunedShare",

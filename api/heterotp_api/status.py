@@ -108,6 +108,9 @@ class BalancingStatus(Model):
     problem_reason: str | None = Field(
         None, max_length=64, description="Why there is a `problem`, in one CamelCase word."
     )
+    problem_generation: int | None = Field(
+        None, description="Generation of the control document that the ranks refused; absent for other problems."
+    )
     problem: str | None = Field(None, max_length=1024, description="Why the ranks do not follow what was asked for.")
 
 

@@ -11,7 +11,7 @@ InjectionState = Literal["waiting", "active", "paused", "finished", "lapsed"]
 
 
 class _Report(Model):
-    # a newer trainer may say more than an older operator knows
+    # a newer trainer may send fields that an older operator does not have
     model_config = ConfigDict(**{**Model.model_config, "extra": "ignore"})
 
 
@@ -23,7 +23,7 @@ class TrainerRank(_Report):
     found by. `straggler`: others wait for it; a slow rank whose units have moved away is none. Of a straggler's
     columns `pruned_ratio` are deleted and `migrated_ratio` computed by others. `columns_out` are migrated away and
     `columns_in` computed for others, summed over all linears; `migrated_bytes` travel for them in an iteration, there
-    and back. `injected_slowdown` is asked for by injections, `injection_problem` says why the device cannot follow.
+    and back. `injected_slowdown` is requested by injections, `injection_problem` is why the device cannot follow.
     """
 
     rank: int
@@ -54,9 +54,9 @@ class TrainerRank(_Report):
 
 
 class TrainerInjection(_Report):
-    """One injection of the control document: whether it holds now, and whom it strikes (pattern: whose turn it is).
+    """One injection of the control document: its state and the ranks that it slows now (pattern: the rank in turn).
 
-    `lapsed` means that the lease ran out: nobody is there to take it back. `seconds` is how long it has been in effect.
+    `lapsed` means that the lease ran out, because no operator renewed it. `seconds` is how long it has been in effect.
     """
 
     uid: str
@@ -66,14 +66,16 @@ class TrainerInjection(_Report):
 
 
 class TrainerStatus(_Report):
-    """The whole job as rank 0 sees it; `accuracy` is of the test set, 0..1.
+    """The whole job as rank 0 reports it; `accuracy` is of the test set, 0..1.
 
-    While the state is "starting" a checkpoint may still be restored: `iteration` says nothing yet.
-    `decision_id` counts decisions; `reason` says in one sentence what the last one was, and on which numbers.
-    `untouched_iteration_seconds` is what an iteration would take now with no work taken from anybody (absent where none
-    is, and all units are where they were at first), `saved_seconds` what that came to over the run. `moves`: times that
-    units changed rank in this attempt, which took `moved_seconds`. `lease_expired`: injections are dropped until the
-    operator is back.
+    `control_error`: why the newest control document was refused, empty where it was not; `control_error_generation`:
+    the generation of the refused document, absent where it names none (then it is not JSON, or not an object).
+    While the state is "starting" a checkpoint may still be restored: `iteration` is not valid yet.
+    `decision_id` counts decisions; `reason` is one sentence about the last one and its numbers.
+    `untouched_iteration_seconds`: time of an iteration without reduced work (absent where no rank's work is reduced and
+    all units are at their first ranks); `saved_seconds`: the sum of what was saved over the run. `moves`: times that
+    units changed rank in this attempt, which took `moved_seconds`. `lease_expired`: injections are dropped until an
+    operator renews the lease.
     """
 
     schema_version: Literal[1] = 1
@@ -94,6 +96,7 @@ class TrainerStatus(_Report):
     applied_generation: int = 0
     control_generation: int = 0
     control_error: str = ""
+    control_error_generation: int | None = None
     strategy: str = "None"
     plan_hash: str = ""
     decision_id: int = 0

@@ -1,9 +1,11 @@
-"""The rank that ended a run, with the last lines of its log."""
+"""The text of a failed run: the rank that ended it, with the last lines of its log."""
 
 import signal
 from collections.abc import Sequence
 from pathlib import Path
 
+from heterotp_api.formatting import ranks_listed
+from heterotp_api.last_words import RankFailure
 from heterotp_api.names import EXIT_CHECKPOINT_OWNER, EXIT_NAME_UNRESOLVED, EXIT_PEER_LOST
 
 from heterotp_cli.follow import tail
@@ -11,10 +13,11 @@ from heterotp_cli.logs import ATTEMPT_LINE, pod_log, rank_log
 
 LOG_LINES = 12
 REASONS = {
-    EXIT_PEER_LOST: "lost a peer, and no other rank told why",
+    EXIT_PEER_LOST: "lost a peer, and no other rank reported a cause",
     EXIT_NAME_UNRESOLVED: "did not find the address of rank 0",
     EXIT_CHECKPOINT_OWNER: "was refused by its checkpoints: a newer attempt owns them",
 }
+NO_DOCUMENT = "its launcher left no document that names the failed rank"
 
 
 def reason(code: int | None) -> str:
@@ -26,29 +29,27 @@ def reason(code: int | None) -> str:
     return REASONS.get(code, f"ended with exit code {code}")
 
 
-def suspect(logs: Path, ranks: Sequence[int]) -> int:
-    """Return the rank of a failed pod that stopped writing first; its peers write later that they lost it."""
-    return min(ranks, key=lambda rank: (_last_write(rank_log(logs, rank)), rank))
+def failure_text(
+    pod: str, ranks: Sequence[int], code: int | None, failure: RankFailure | None, logs: Path, advice: str
+) -> str:
+    """Return which rank failed and how, what to do next, the end of its log and the path of the log.
 
-
-def _last_write(log: Path) -> float:
-    try:
-        return log.stat().st_mtime
-    except OSError:
-        return float("inf")
-
-
-def failure_text(pod: str, ranks: Sequence[int], code: int | None, logs: Path, advice: str) -> str:
-    """Return which rank failed and how, what to do next, the end of its log and the path of the log."""
-    rank = suspect(logs, ranks)
-    log = rank_log(logs, rank)
-    lines = own_lines(log) or own_lines(pod_log(logs, pod))
-    head = f"rank {rank} (pod {pod}) {reason(code)}; {advice} once that is mended"
+    ranks, code: the pod's ranks and its launcher's exit code; failure: the document that the launcher left.
+    """
+    if failure is not None:
+        cause = f"rank {failure.rank} (pod {pod}) {reason(failure.exit_code)}"
+        log = rank_log(logs, failure.rank)
+    elif code is None and len(ranks) == 1:
+        cause, log = f"rank {ranks[0]} (pod {pod}) {reason(code)}", rank_log(logs, ranks[0])
+    else:
+        cause, log = f"pod {pod} ({ranks_listed(ranks)}) {reason(code)}; {NO_DOCUMENT}", pod_log(logs, pod)
+    lines = own_lines(log) or list(filter(None, [failure.message if failure is not None else ""]))
+    head = f"{cause}; {advice} after you have removed the cause"
     return "\n".join([head, *(f"  | {line}" for line in lines), f"  log: {log}"])
 
 
 def own_lines(log: Path) -> list[str]:
-    """Return the last lines of a log that belong to its last attempt."""
+    """Return the last lines of a log that belong to its last attempt, for people."""
     lines = tail(log, LOG_LINES)
     starts = [index for index, line in enumerate(lines) if line.startswith(ATTEMPT_LINE)]
     return lines[starts[-1] + 1 :] if starts else lines

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from heterotp_api.last_words import RankFailure, rank_failure
 from heterotp_api.trainer_status import TrainerStatus
 from pydantic import ValidationError
 
-from heterotp_cli.workdir import HISTORY, STATUS
+from heterotp_cli.workdir import HISTORY, STATUS, last_words_file
 
 
 def read_status(workdir: Path, attempt: int) -> TrainerStatus | None:
@@ -18,6 +19,14 @@ def read_status(workdir: Path, attempt: int) -> TrainerStatus | None:
     except (OSError, ValidationError):
         return None
     return status if status.attempt == attempt else None
+
+
+def read_failure(workdir: Path, pod: str) -> RankFailure | None:
+    """Return the document that the launcher of a pod left about the rank that failed; None without one."""
+    try:
+        return rank_failure(last_words_file(workdir, pod).read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return None
 
 
 @dataclass(frozen=True)

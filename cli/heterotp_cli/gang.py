@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from heterotp_api.last_words import RankFailure
 from heterotp_api.names import EXIT_STOPPED, VICTIM_EXITS
 
 from heterotp_cli.logs import LogSorter
@@ -123,7 +124,7 @@ class Watch:
             return Order(done=True)
         if self.interrupts >= 2:
             return Order(kill=True, done=True)
-        if self.failed_at is None and root_cause(codes) is not None:
+        if self.failed_at is None and has_failed(codes):
             self.failed_at = now
         if self.terminated_at is None and (self.interrupts or self._grace_is_over(now)):
             self.terminated_at = now
@@ -137,12 +138,24 @@ class Watch:
         return self.failed_at is not None and now - self.failed_at > ROOT_CAUSE_GRACE_SECONDS
 
 
-def root_cause(codes: Sequence[int | None]) -> int | None:
+def has_failed(codes: Sequence[int | None]) -> bool:
+    """Return whether a launcher ended with a failure; codes: None while it runs."""
+    return any(code not in (None, 0, EXIT_STOPPED) for code in codes)
+
+
+def root_cause(codes: Sequence[int | None], failures: Sequence[RankFailure | None]) -> int | None:
     """Return the index of the pod that failed first; None where none failed.
 
-    A failure of its own is chosen before a pod that hangs while others lost a peer, and that before those others.
+    failures: the document that each pod's launcher left. First come pods that lost no peer, then pods that hang (code
+    None) while others lost a peer, then those others; within each the earliest end. A launcher that left no document
+    was killed or did not start its ranks, for which no peer is the cause: it comes before those with a document.
     """
-    blamed = [i for i, code in enumerate(codes) if code not in (None, 0, EXIT_STOPPED, *VICTIM_EXITS)]
+
+    def end(index: int) -> float:
+        failure = failures[index]
+        return failure.ended_at or 0.0 if failure is not None else 0.0
+
     victims = [i for i, code in enumerate(codes) if code in VICTIM_EXITS]
+    causes = [i for i, code in enumerate(codes) if code not in (None, 0, EXIT_STOPPED, *VICTIM_EXITS)]
     hanging = [i for i, code in enumerate(codes) if code is None and victims]
-    return next(iter(blamed + hanging + victims), None)
+    return next(iter([*sorted(causes, key=end), *hanging, *sorted(victims, key=end)]), None)

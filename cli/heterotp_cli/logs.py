@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-MARK = re.compile(rb"^\[rank (\d+)\] ")  # the launcher puts it before every line of a rank
+from heterotp_api.names import RANK_LINE_PREFIX
+
+PREFIX = re.compile(r"(\d+)".join(map(re.escape, RANK_LINE_PREFIX.split("{}"))).encode())
 ATTEMPT_LINE = "--- attempt "  # first line of an attempt in a log
 
 
@@ -21,8 +23,8 @@ def pod_log(logs: Path, pod: str) -> Path:
 
 
 def sort_line(line: bytes) -> tuple[int | None, bytes]:
-    """Return the rank of a line (None: the launcher) and the line without its mark."""
-    match = MARK.match(line)
+    """Return the rank of a line (None: the launcher) and the line without its prefix."""
+    match = PREFIX.match(line)
     return (int(match[1]), line[match.end() :]) if match else (None, line)
 
 

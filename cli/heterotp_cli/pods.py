@@ -14,7 +14,7 @@ from heterotp_api.names import CONTAINER, Env
 from heterotp_api.ranks import PodPlace, pods
 
 from heterotp_cli.gpus import VARIABLE
-from heterotp_cli.workdir import CHECKPOINTS
+from heterotp_cli.workdir import CHECKPOINTS, last_words_file
 
 LOOPBACK = "127.0.0.1"
 FIRST_PORT, LAST_PORT = 20000, 32000  # below the range that the kernel hands out by itself
@@ -39,12 +39,17 @@ class PodCommand:
     @property
     def name(self) -> str:
         """Name as in Kubernetes, without job and attempt."""
-        return f"{self.place.group}-{self.place.index}"
+        return local_name(self.place)
 
     @property
     def ranks(self) -> range:
         """The ranks that the launcher starts."""
         return range(self.place.first_rank, self.place.first_rank + self.place.processes)
+
+
+def local_name(place: PodPlace) -> str:
+    """Return the name of a pod of a local gang: as in Kubernetes, without job and attempt."""
+    return f"{place.group}-{place.index}"
 
 
 def spec_json(job: HeteroTPJob) -> str:
@@ -75,6 +80,7 @@ def pod_environment(
         Env.STATUS_PORT: str(ports.metrics[pod_index]),
         Env.DEVICE: json.dumps(device.dump()),
         Env.WORKDIR: str(workdir),
+        Env.LAST_WORDS: str(last_words_file(workdir, local_name(place))),
         Env.WORLD_SIZE: str(job.spec.process_count),
         Env.MASTER_ADDR: LOOPBACK,
         Env.MASTER_PORT: str(ports.rendezvous),

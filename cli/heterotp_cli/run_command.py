@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-from heterotp_api.job import HeteroTPJob, HeteroTPJobSpec
+from heterotp_api.job import HeteroTPJob
+from heterotp_api.last_words import RankFailure
 from heterotp_api.load import ManifestError, load_manifest
 from heterotp_api.names import EXIT_BAD_INPUT as TRAINER_BAD_INPUT
 from heterotp_api.ranks import rank_table
@@ -24,6 +26,9 @@ from heterotp_cli.follow import read_history
 from heterotp_cli.gpus import deal, visible
 from heterotp_cli.pods import PodCommand, free_ports, pod_commands
 from heterotp_cli.report import completed, summary_lines
+
+if TYPE_CHECKING:
+    from heterotp_cli.runner import Outcome
 
 
 @click.command("run")
@@ -127,15 +132,15 @@ def run_attempt(manifest: Path, chosen: Chosen, attempt: int, place: Path, gpus:
         with suppress(OSError):  # a closed terminal must not prevent the report
             view.close()
     report = finish(job, attempt, outcome.state, outcome.status, place)
-    blamed = outcome.blamed or 0
-    if outcome.state == "failed" and outcome.codes[blamed] == TRAINER_BAD_INPUT and job.spec.training is not None:
-        raise_refused(manifest, commands[blamed], place / directory.LOGS)
+    if job.spec.training is not None and (refused := refusal(outcome)) is not None:
+        raise BadInput(f"{manifest}: rank {refused.rank} refused it: {refused.message}")
     for line in summary_lines(report, outcome.elapsed_seconds):
         click.echo(line)
     click.echo(f"  report         {place / directory.REPORT}")
     draw_picture(report, place)
     if outcome.state == "failed":
-        raise_failed(commands[blamed], outcome.codes[blamed], place)
+        blamed = outcome.blamed or 0
+        raise_failed(commands[blamed], outcome.codes[blamed], outcome.failure, place)
     if outcome.state == "stopped":
         click.echo("stopped; continue with --resume")
         sys.exit(EXIT_INTERRUPTED)
@@ -168,21 +173,15 @@ def draw_picture(report: dict[str, object], place: Path) -> None:
     click.echo(f"  picture        {target}")
 
 
-def raise_refused(manifest: Path, blamed: PodCommand, logs: Path) -> None:
-    """Raise BadInput with the trainer's last log line, which names the field below spec."""
-    from heterotp_cli.blame import own_lines, suspect
-    from heterotp_cli.logs import rank_log
-
-    line = next(iter(own_lines(rank_log(logs, suspect(logs, blamed.ranks)))[-1:]), "error: refused by the trainer")
-    problem = line.removeprefix("error: ")
-    first = problem.partition(":")[0].partition(".")[0]
-    below_spec = first in {field.alias for field in HeteroTPJobSpec.model_fields.values()}
-    raise BadInput(f"{manifest}: {'spec.' if below_spec else ''}{problem}")
+def refusal(outcome: "Outcome") -> RankFailure | None:
+    """Return the failure of the rank that refused the manifest; None where the attempt ended otherwise."""
+    failure = outcome.failure if outcome.state == "failed" else None
+    return failure if failure is not None and failure.exit_code == TRAINER_BAD_INPUT else None
 
 
-def raise_failed(blamed: PodCommand, code: int | None, place: Path) -> None:
+def raise_failed(blamed: PodCommand, code: int | None, failure: RankFailure | None, place: Path) -> None:
     """Raise Failed with the end of the log, and the option to continue with."""
     from heterotp_cli.blame import failure_text
 
     advice = "start it again" if directory.look(place).empty else "continue with --resume"
-    raise Failed(failure_text(blamed.name, blamed.ranks, code, place / directory.LOGS, advice))
+    raise Failed(failure_text(blamed.name, blamed.ranks, code, failure, place / directory.LOGS, advice))

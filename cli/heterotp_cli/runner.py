@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from heterotp_api.last_words import RankFailure
 from heterotp_api.names import EXIT_STOPPED, VICTIM_EXITS
 from heterotp_api.report import RunState
 from heterotp_api.trainer_status import TrainerStatus
 
-from heterotp_cli.follow import read_status
+from heterotp_cli.follow import read_failure, read_status
 from heterotp_cli.gang import Gang, Watch, root_cause
 from heterotp_cli.live import View
 from heterotp_cli.pods import PodCommand
@@ -25,11 +26,16 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an attempt ended: exit codes (None: had to be killed) and the index of the pod that failed first."""
+    """How an attempt ended.
+
+    codes: of the launchers, None for one that had to be killed. blamed: the index of the pod that failed first, None
+    where none failed. failure: the document that its launcher left, None without one.
+    """
 
     state: RunState  # succeeded, stopped or failed
     codes: tuple[int | None, ...]
     blamed: int | None
+    failure: RankFailure | None
     status: TrainerStatus | None
     elapsed_seconds: float
 
@@ -58,8 +64,11 @@ def train(commands: Sequence[PodCommand], workdir: Path, attempt: int, view: Vie
         finally:
             gang.kill()
         final = tuple(gang.exit_codes())
-    state = state_of(final, watch.interrupts)
-    return Outcome(state, tuple(codes), root_cause(codes), status, time.monotonic() - started)
+    failures = [read_failure(workdir, command.name) for command in commands]
+    blamed = root_cause(codes, failures)
+    failure = None if blamed is None else failures[blamed]
+    elapsed = time.monotonic() - started
+    return Outcome(state_of(final, watch.interrupts), tuple(codes), blamed, failure, status, elapsed)
 
 
 def state_of(codes: Sequence[int | None], interrupts: int) -> RunState:

@@ -4,6 +4,7 @@ run.json       job, attempt, worker groups (by the CLI)   control.json   policy 
 status.json    the live status, written by rank 0         history.jsonl  one line per iteration
 report.json    the result                                 report.png     its picture
 logs/          one file per pod and rank                  checkpoints/   unless the manifest sets another path
+last_words/    of the last attempt, one file per pod: the documents of heterotp_api.last_words
 cost_calibration.json   the costs that decisions use           run.lock       held while a run is alive
 """
 
@@ -22,7 +23,7 @@ from heterotp_cli.errors import BadInput
 
 RUN, STATUS, REPORT, HISTORY, PICTURE = "run.json", "status.json", "report.json", "history.jsonl", "report.png"
 CALIBRATION = "cost_calibration.json"
-LOGS, CHECKPOINTS, LOCK = "logs", "checkpoints", "run.lock"
+LOGS, LAST_WORDS, CHECKPOINTS, LOCK = "logs", "last_words", "checkpoints", "run.lock"
 UNFINISHED = "unfinished"  # state of a run that ended without a report
 OWNER = "owner.json"  # written by the trainer: the attempt that may write checkpoints
 Mode = Literal["new", "resume", "fresh"]
@@ -142,9 +143,16 @@ def prepare(
             (workdir / stale).unlink(missing_ok=True)
         for folder in (LOGS, CHECKPOINTS):
             shutil.rmtree(workdir / folder, ignore_errors=True)
-    (workdir / LOGS).mkdir(exist_ok=True)
+    shutil.rmtree(workdir / LAST_WORDS, ignore_errors=True)
+    for folder in (LOGS, LAST_WORDS):
+        (workdir / folder).mkdir(exist_ok=True)
     write_json(workdir / CONTROL_FILE, control)
     write_json(workdir / RUN, {"job": job, "attempt": attempt, **({"workerGroups": list(groups)} if groups else {})})
+
+
+def last_words_file(workdir: Path, pod: str) -> Path:
+    """Return the file in which a pod leaves the documents of heterotp_api.last_words."""
+    return workdir / LAST_WORDS / f"{pod}.jsonl"
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:

@@ -36,7 +36,7 @@ class _Memory:
 
 
 class JobReconciler:
-    """Brings one job after the other to the state that its plan wants."""
+    """Brings one job after the other to the state of its plan."""
 
     def __init__(
         self,

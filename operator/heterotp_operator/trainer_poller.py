@@ -1,4 +1,4 @@
-"""Polls rank 0 of every running job for its status document; that a rank does not answer is reported, not raised."""
+"""Polls rank 0 of every running job for its status document; a failed poll is reported, not raised."""
 
 import random
 import time
@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from heterotp_operator.published import PublishedControls
 from heterotp_operator.queue import Key, WorkQueue
-from heterotp_operator.reconcile.observed import TrainerReport
+from heterotp_operator.reconcile.observed import PollFailure, TrainerReport
 from heterotp_operator.store import Json, Stores
 
 DEFAULT_PORT = 9400
@@ -27,6 +27,15 @@ class Target:
 
     pod_uid: str
     url: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a poll returned: a status, or a kind of failure and its text for people."""
+
+    status: TrainerStatus | None
+    failure: PollFailure = ""
+    error: str = ""
 
 
 def _url(address: str, port: int) -> str:
@@ -49,7 +58,7 @@ def target(job: Json | None, pods: list[Json]) -> Target | None:
 
 
 class TrainerPoller:
-    """Polls each rank 0 every few seconds, with jitter; an answer that differs from the last one enqueues the job."""
+    """Polls each rank 0 every few seconds, with jitter; another status or kind of failure enqueues the job."""
 
     def __init__(
         self,
@@ -79,7 +88,7 @@ class TrainerPoller:
         self.queue.discard(key)
 
     async def work(self) -> None:
-        """Be one of the pollers, for ever."""
+        """Poll due jobs, for ever; several of these run at the same time."""
         connector = aiohttp.TCPConnector(limit=1, force_close=True)
         async with aiohttp.ClientSession(connector=connector, timeout=self._timeout, headers=self._headers) as http:
             while True:
@@ -91,11 +100,11 @@ class TrainerPoller:
 
     async def _poll(self, http: aiohttp.ClientSession, key: Key) -> None:
         where = target(self._stores.jobs.get(key), self._stores.pods.of_job(key))
-        if where is None:  # an event of the job or of its pods will bring the key back
+        if where is None:  # an event of the job or of its pods enqueues the key again
             return
-        status, error = await ask(http, where.url)
-        self._take(key, where.pod_uid, status, error)
-        often = self._behind(key, status)
+        answer = await ask(http, where.url)
+        self._take(key, where.pod_uid, answer)
+        often = self._behind(key, answer.status)
         seconds = min(self._seconds, NEWS_SECONDS) if often else self._seconds
         self.queue.add_after(key, seconds * random.uniform(1 - JITTER, 1 + JITTER))
 
@@ -106,33 +115,34 @@ class TrainerPoller:
             return False
         return control.document.generation > status.applied_generation
 
-    def _take(self, key: Key, uid: str, status: TrainerStatus | None, error: str) -> None:
+    def _take(self, key: Key, uid: str, answer: Answer) -> None:
         old_uid, old = self._reports.get(key, ("", None))
-        if old is not None and old_uid == uid and (old.status, old.error) == (status, error):
-            return
-        # `since` is kept while errors follow each other, whatever their messages are
-        same_state = old is not None and old_uid == uid and bool(old.error) == bool(error)
+        if old_uid != uid:
+            old = None
+        # `since` is kept while failures follow each other, whatever their kinds are
+        same_state = old is not None and (old.status is None) == (answer.status is None)
         since = old.since if old is not None and same_state else self._now()
-        self._reports[key] = uid, TrainerReport(status=status, error=error, since=since)
-        self._changed(key)
+        self._reports[key] = uid, TrainerReport(answer.status, answer.error, since, answer.failure)
+        if old is None or (old.status, old.failure) != (answer.status, answer.failure):
+            self._changed(key)
 
 
-async def ask(http: aiohttp.ClientSession, url: str) -> tuple[TrainerStatus | None, str]:
-    """Return rank 0's status document, or None and why there is none."""
+async def ask(http: aiohttp.ClientSession, url: str) -> Answer:
+    """Return rank 0's status document, or why there is none."""
     try:
         async with http.get(url) as answer:
             if answer.status != 200:
-                return None, f"HTTP {answer.status}"
+                return Answer(None, "HttpError", f"HTTP {answer.status}")
             text = await _read(answer)
         if len(text) > MAX_DOCUMENT_BYTES:
-            return None, f"status document of more than {MAX_DOCUMENT_BYTES} bytes"
-        return TrainerStatus.model_validate_json(text), ""
+            return Answer(None, "TooLong", f"status document of more than {MAX_DOCUMENT_BYTES} bytes")
+        return Answer(TrainerStatus.model_validate_json(text))
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        return None, f"{type(error).__name__}: {error}".rstrip(": ")
+        return Answer(None, "NoConnection", f"{type(error).__name__}: {error}".rstrip(": "))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         path = ".".join(str(part) for part in first["loc"])
-        return None, f"malformed status document: {path}: {first['msg']}"
+        return Answer(None, "Malformed", f"malformed status document: {path}: {first['msg']}")
 
 
 async def _read(answer: aiohttp.ClientResponse) -> bytes:

@@ -32,7 +32,7 @@ class Run(Gang):
             return {}
 
     def follows(self, seconds=PATIENCE_SECONDS, **balancing):
-        """Wait until the ranks follow this, and the status says so."""
+        """Wait until the ranks follow this, and the status shows it."""
         until(
             lambda: f"{self.name} follows {balancing}: {self.control} {self.status.get('balancing')}",
             lambda: self.status.get("balancing", {}).items() >= balancing.items() and self._current(),
@@ -40,8 +40,8 @@ class Run(Gang):
         )
 
     def _current(self):
-        said = self.status["balancing"]
-        return said["generation"] == said.get("appliedGeneration") == self.control["generation"]
+        balancing = self.status["balancing"]
+        return balancing["generation"] == balancing.get("appliedGeneration") == self.control["generation"]
 
 
 def custom(kind, name, spec):
@@ -70,9 +70,9 @@ class Thing:
         found = next((c for c in self.status.get("conditions", ()) if c["type"] == kind), {})
         return found.get("status"), found.get("reason"), found.get("message")
 
-    def says(self, seconds=PATIENCE_SECONDS, **wanted):
-        until(lambda: f"{self.name} says {wanted}: {self.status}", lambda: self._says(wanted), seconds)
+    def shows(self, seconds=PATIENCE_SECONDS, **wanted):
+        until(lambda: f"status of {self.name}: wanted {wanted}: {self.status}", lambda: self._shows(wanted), seconds)
         return self.status
 
-    def _says(self, wanted):
+    def _shows(self, wanted):
         return all(self.status.get(key) == value for key, value in wanted.items())

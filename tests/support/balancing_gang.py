@@ -1,4 +1,4 @@
-"""Jobs of emulated ranks in which somebody is slow, and the control documents that a user would write for them."""
+"""Jobs of emulated ranks in which one rank is slow, and the control documents that a user would write for them."""
 
 import json
 import sys

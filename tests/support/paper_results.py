@@ -1,4 +1,4 @@
-"""Results of a bench that would say what the paper says."""
+"""Results of a bench that agree with the paper."""
 
 from heterotp_cli.bench.emulation import VIT_1B
 from heterotp_cli.bench.scenarios import FULL

@@ -69,19 +69,19 @@ def _crd(row):
     }
 
 
-def _schema(said):
+def _schema(given):
     """Return the schema of a field of the table."""
-    if isinstance(said, list):
-        return {"type": "array", "items": _schema(said[0])}
-    if said == "Quantity":
+    if isinstance(given, list):
+        return {"type": "array", "items": _schema(given[0])}
+    if given == "Quantity":
         return QUANTITY
-    if isinstance(said, str):
-        kind, _, pattern = said.partition(" ")
+    if isinstance(given, str):
+        kind, _, pattern = given.partition(" ")
         return {"type": kind} | ({"pattern": pattern} if pattern else {})
-    if set(said) == {"any"}:
-        return {"type": "object", "additionalProperties": _schema(said["any"])}
-    required = [name.rstrip("!") for name in said if name.endswith("!")]
-    body = {"type": "object", "properties": {name.rstrip("!"): _schema(inner) for name, inner in said.items()}}
+    if set(given) == {"any"}:
+        return {"type": "object", "additionalProperties": _schema(given["any"])}
+    required = [name.rstrip("!") for name in given if name.endswith("!")]
+    body = {"type": "object", "properties": {name.rstrip("!"): _schema(inner) for name, inner in given.items()}}
     return body | ({"required": required} if required else {})
 
 
@@ -131,5 +131,5 @@ def compare(table, directory):
 
 if __name__ == "__main__":
     problems = compare(sys.argv[1], Path(sys.argv[2]))
-    print("\n".join(problems) or f"all {len(rows(sys.argv[1]))} kinds are as the table says")
+    print("\n".join(problems) or f"all {len(rows(sys.argv[1]))} kinds are as in the table")
     sys.exit(bool(problems))

@@ -1,4 +1,4 @@
-"""Stands for rank 0 of a job whose pods nobody runs: takes the control document as a kubelet would bring it, obeys."""
+"""Stands for rank 0 of a job without running pods: reads the control document as a kubelet mounts it, applies it."""
 
 import json
 import threading
@@ -12,16 +12,16 @@ HOUR = 3600.0
 
 
 class RankZero:
-    """A status server on the loopback address; `obeys` says whether it takes new control documents."""
+    """A status server on the loopback address; `obeys`: whether it applies new control documents."""
 
     def __init__(self, ranks):
         self.ranks, self.attempt, self.iteration = ranks, 1, 0
         self.document, self.obeys, self.polls = {}, True, []
         self.slow = {}  # rank -> chi that is not asked for
-        self.said = {}  # fields of the status document that a test sets itself
+        self.overrides = {}  # fields of the status document that a test sets itself
         self._kube, self._where = None, None
         handler = type("Handler", (_Handler,), {"rank_zero": self})
-        self._server = HTTPServer(("127.0.0.1", 0), handler)  # one request at a time, as its connection wants it
+        self._server = HTTPServer(("127.0.0.1", 0), handler)  # one request at a time, as for one connection
         self.port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
@@ -56,7 +56,7 @@ class RankZero:
             "strategy": self.document.get("balancing", {}).get("strategy", "None"),
             "ranks": [self._rank(rank, asked) for rank in range(self.ranks)],
             "injections": [self._injection(each) for each in self.document.get("injections", ())],
-            **self.said,
+            **self.overrides,
         }
 
     def _active(self, each):

@@ -63,7 +63,7 @@ class World:
     pods: dict[str, dict] = field(default_factory=dict)
     objects: dict[str, dict] = field(default_factory=dict)  # kind -> body
     refusals: dict = field(default_factory=dict)
-    refuse: dict = field(default_factory=dict)  # group -> (code, message): what the API server says
+    refuse: dict = field(default_factory=dict)  # group -> (code, message): the API server's answer
     trainer: object = None
     kill_after: int | None = None
     writes: int = 0
@@ -276,7 +276,7 @@ def policy(name="p", born=0, namespace="team", **spec):
 
 
 def injection(name="i", born=0, namespace="team", **spec):
-    """Return a StragglerInjection of rank 1 of job `job`, unless told otherwise."""
+    """Return a StragglerInjection of rank 1 of job `job`, unless the spec names others."""
     given = {"slowdown": 4.0, "targets": {"ranks": [1]}, **spec}
     return _custom("StragglerInjection", name, born, namespace, given if "selector" in given else _for_job(given))
 

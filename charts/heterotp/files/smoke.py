@@ -109,7 +109,7 @@ def check_operators(scheme: str, host: str, replicas: int) -> None:
     if len(found) != replicas or len(leaders) != 1:
         raise Broken(f"{host}: {len(found)} operators are ready, {len(leaders)} lead; wanted: {replicas}, 1")
     if not value(leaders[0], LISTED):
-        raise Broken(f"{host}: the leader has not listed heterotpjobs: its log says why, missing rights most likely")
+        raise Broken(f"{host}: the leader has not listed heterotpjobs: see its log, most likely rights are missing")
 
 
 def eventually(deadline: float, check: Callable[..., None], *arguments: Any) -> None:

@@ -20,7 +20,10 @@ IMAGE_SIDES = {"digits": 8, "synthetic": 8, "cifar10": 32}
 STATE_COPIES = 3  # a weight and Adam's two moments, fp32 each
 ITEM_BYTES = {"fp32": 4, "bf16": 2}
 GRAIN = 16
-UNITS: dict[Family, str] = {"heads": "heads", "ffn": "hiddenUnits"}  # what a rank owns, as status.json says it
+UNITS: dict[Family, str] = {
+    "heads": "heads",
+    "ffn": "hiddenUnits",
+}  # the fields of status.json that hold what a rank owns
 
 
 def machine_of(spec: HeteroTPJobSpec, ranks: int | None, run: Path | None) -> Machine:

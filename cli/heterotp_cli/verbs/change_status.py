@@ -1,7 +1,9 @@
 """How far a change has come, decided from the objects of a cluster or from a run's status. Pure.
 
-`before` and `now` are the job as it was before the change and as it is; `passed` is the seconds since the change.
+`before` and `now` are the job as it was before the change and as it is now; `passed` is in seconds since the change.
 """
+
+from heterotp_api.reasons import CONTROL_REFUSED
 
 from heterotp_cli.verbs.target import STALE_SECONDS, ChangeStatus
 from heterotp_cli.verbs.view import JobView
@@ -10,11 +12,16 @@ APPLIED_PHASES = ("Injecting", "Finished", "Paused")  # phases of an injection t
 NOT_TAKEN_UP = "the operator has not taken it up: does it run?"
 
 
-def refusal(before: JobView, now: JobView, passed: float) -> ChangeStatus | None:
-    """Return that the change was refused; a text that is as it was before counts only after STALE_SECONDS."""
-    if now.refused and (now.refused != before.refused or passed >= STALE_SECONDS):
-        return ChangeStatus("refused", now.refused)
-    return None
+def refusal(now: JobView, wanted: int, passed: float) -> ChangeStatus | None:
+    """Return that the ranks refused the control document of generation `wanted` or a later one, else None.
+
+    A refused document without a generation counts only after STALE_SECONDS.
+    """
+    if now.problem_reason != CONTROL_REFUSED:
+        return None
+    refused = now.problem_generation
+    counts = passed >= STALE_SECONDS if refused is None else refused >= wanted
+    return ChangeStatus("refused", now.problem) if counts else None
 
 
 def not_running(now: JobView) -> ChangeStatus | None:
@@ -35,17 +42,19 @@ def rollout(now: JobView, wanted: int, source: str) -> ChangeStatus:
     return ChangeStatus("pending", f"{source} generation {wanted} of the control document, the ranks follow {applied}")
 
 
-def job_policy_status(before: JobView, now: JobView, seen: int, wanted: int, passed: float) -> ChangeStatus:
+def job_policy_status(now: JobView, seen: int, wanted: int, passed: float) -> ChangeStatus:
     """Return the status of a job's new policy.
 
     `wanted` is the metadata.generation of the job with the policy, `seen` the one that the operator observed.
     """
-    early = not_running(now) or (refusal(before, now, passed) if seen >= wanted else None)
-    if early is not None:
+    if (early := not_running(now)) is not None:
         return early
     if seen < wanted:
         return ChangeStatus("pending", NOT_TAKEN_UP)
-    return rollout(now, now.generation or 0, "the operator published")
+    if now.problem and now.problem_reason != CONTROL_REFUSED:
+        return ChangeStatus("refused", now.problem)
+    published = now.generation or 0
+    return refusal(now, published, passed) or rollout(now, published, "the operator published")
 
 
 def job_injection_status(before: JobView, now: JobView, phase: str, message: str, passed: float) -> ChangeStatus:
@@ -56,8 +65,10 @@ def job_injection_status(before: JobView, now: JobView, phase: str, message: str
         return early
     if phase in APPLIED_PHASES:
         return ChangeStatus("in force")
-    behind = (now.generation or 0) > (now.applied_generation or 0)  # else the job's problem is not the document
-    if behind and (refused := refusal(before, now, passed)) is not None:
+    with_it = max(
+        (before.generation or 0) + 1, now.generation or 0
+    )  # the first document that can hold it, or a later one
+    if (refused := refusal(now, with_it, passed)) is not None:
         return refused
     if phase:
         return ChangeStatus("pending", message or f"the injection is {phase}")
@@ -79,8 +90,8 @@ def job_removal_status(before: JobView, now: JobView) -> ChangeStatus:
     return rollout(now, now.generation or 0, "the operator published")
 
 
-def run_change_status(before: JobView, now: JobView, wanted: int, passed: float) -> ChangeStatus:
+def run_change_status(now: JobView, wanted: int, passed: float) -> ChangeStatus:
     """Return whether the ranks of a local run follow generation `wanted` of the control document."""
     starts = now.running or now.state == "starting"
-    early = refusal(before, now, passed) if starts else not_running(now)
+    early = refusal(now, wanted, passed) if starts else not_running(now)
     return early or rollout(now, wanted, "the file holds")

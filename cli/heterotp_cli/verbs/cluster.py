@@ -8,7 +8,7 @@ from typing import Any
 
 from heterotp_api.formatting import listed
 from heterotp_api.names import GROUP
-from heterotp_api.policy import BalancingSettings
+from heterotp_api.policy import DEFAULT_POLICY, INLINE_POLICY, BalancingSettings
 from pydantic import ValidationError
 
 from heterotp_cli.errors import BadInput
@@ -112,7 +112,7 @@ class ClusterTarget:
         description = f"HeteroTPJob {self.name}: {policy}; replaces {_replaced(old, view.policy)}"
         undo_command = self._restore(old) if old != new["spec"].get("balancing", {}) else ""
         generation = int(new["metadata"].get("generation") or 0)
-        return Change(description, undo_command, partial(self._policy_status, view, generation))
+        return Change(description, undo_command, partial(self._policy_status, generation))
 
     def _restore(self, old: Body) -> str:
         """Return the command that gives the job its former spec.balancing; empty where none can."""
@@ -130,10 +130,10 @@ class ClusterTarget:
 
     # -- the status of changes ------------------------------------------------------------------------------------
 
-    def _policy_status(self, before: JobView, wanted: int, passed: float) -> ChangeStatus:
+    def _policy_status(self, wanted: int, passed: float) -> ChangeStatus:
         body = self._job()
         seen = int((body.get("status") or {}).get("observedGeneration") or 0)
-        return change_status.job_policy_status(before, of_job(body), seen, wanted, passed)
+        return change_status.job_policy_status(of_job(body), seen, wanted, passed)
 
     def _injection_status(self, before: JobView, name: str, passed: float) -> ChangeStatus:
         live = self._injection(name)
@@ -202,7 +202,7 @@ def _replaced(balancing: Body, governing: str | None) -> str:
         return f"policyRef {balancing['policyRef']['name']}"
     if balancing.get("policy"):
         return f"the inline policy {balancing['policy'].get('strategy', 'AUTO')}"
-    if governing not in (None, "default", "inline"):
+    if governing not in (None, DEFAULT_POLICY, INLINE_POLICY):
         return f"BalancingPolicy {governing}, which selects the job"
     return "the default policy"
 

@@ -222,14 +222,14 @@ def _without_it(view: JobView) -> str:
 
 def _generation(view: JobView) -> str:
     published, applied = view.generation or 0, view.applied_generation or 0
-    if view.refused or not view.running or published <= applied:
+    if view.problem or not view.running or published <= applied:
         return ""
     which = f"Generation {published} of the control document is published, {applied} is in force"
     return f"{which}: the last change does not hold yet"
 
 
 def _refusal(view: JobView) -> str:
-    return f"The last change was refused: {view.refused}" if view.refused and not view.ended else ""
+    return f"The last change was refused: {view.problem}" if view.problem and not view.ended else ""
 
 
 def _advice(view: JobView) -> list[str]:

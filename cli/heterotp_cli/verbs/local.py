@@ -160,7 +160,7 @@ class LocalTarget:
             fields = {name: getattr(old, name) for name in ControlDocument.model_fields}
             new = _next({**fields, **change(old, generation), "generation": generation}, self._directory)
             workdir.write_json(self._directory / CONTROL_FILE, new.dump())
-        return old, partial(_change_status, self._directory, before, generation)
+        return old, partial(_change_status, self._directory, generation)
 
 
 def look(place: Path) -> JobView:
@@ -189,8 +189,8 @@ def _groups(place: Path) -> list[dict[str, Any]]:
     return list((workdir.read_json(place / workdir.RUN) or {}).get("workerGroups") or ())
 
 
-def _change_status(place: Path, before: JobView, generation: int, passed: float) -> ChangeStatus:
-    return change_status.run_change_status(before, look(place), generation, passed)
+def _change_status(place: Path, generation: int, passed: float) -> ChangeStatus:
+    return change_status.run_change_status(look(place), generation, passed)
 
 
 def _ours(injection: ControlInjection, name: str | None) -> bool:

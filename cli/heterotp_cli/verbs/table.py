@@ -122,8 +122,8 @@ def _times(view: JobView) -> list[Text]:
 
 def _below(view: JobView, note: str) -> list[Text]:
     texts = [Text(f"decision: {view.reason}")] if view.reason else []
-    if view.refused:
-        texts.append(Text(f"refused: {view.refused}", style=BAD))
+    if view.problem:
+        texts.append(Text(f"refused: {view.problem}", style=BAD))
     if view.message:
         texts.append(Text(view.message, style=BAD if view.state.lower() == "failed" else ""))
     texts += [Text(each.message, style=WAIT) for each in view.advice if each.condition == "ReplacementAdvised"]

@@ -8,7 +8,7 @@ from heterotp_cli.verbs.change_requests import RankSelector, SlowdownRequest
 from heterotp_cli.verbs.view import JobView
 
 WAIT_SECONDS, POLL_SECONDS = 15.0, 0.25
-# a refusal with the text of an earlier one is taken for the earlier one until a poll and a write have passed
+# a refusal without a generation may be of an earlier document until a poll and a write have passed
 STALE_SECONDS = 6.0
 
 

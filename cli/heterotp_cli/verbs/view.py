@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from heterotp_api.job import Device
 from heterotp_api.ranks import RankPlace
+from heterotp_api.reasons import CONTROL_REFUSED
 from heterotp_api.trainer_status import TrainerStatus
 from pydantic.alias_generators import to_camel
 
@@ -64,7 +65,11 @@ class Advice:
 
 @dataclass(frozen=True)
 class JobView:
-    """One job; None where a value is not known. `state` is the phase of a HeteroTPJob, or the state of a run."""
+    """One job; None where a value is not known. `state` is the phase of a HeteroTPJob, or the state of a run.
+
+    `problem` is why the ranks do not follow what was asked for, `problem_reason` its constant of the api; where they
+    refused a control document, `problem_generation` is that document's.
+    """
 
     name: str
     namespace: str | None = None
@@ -91,7 +96,9 @@ class JobView:
     generation: int | None = None
     applied_generation: int | None = None
     reason: str = ""
-    refused: str = ""
+    problem: str = ""
+    problem_reason: str = ""
+    problem_generation: int | None = None
     advice: tuple[Advice, ...] = ()
     ranks: tuple[RankView, ...] = ()
 
@@ -137,7 +144,6 @@ def of_job(body: Body) -> JobView:
         "state": status.get("phase") or "",
         "message": (conditions.get("Failed") or {}).get("message") or "",
         "rank_count": spec.get("tensorParallelDegree"),
-        "refused": reported["balancing"].get("problem") or "",
         "advice": tuple(
             Advice(kind, conditions[kind].get("message") or "") for kind in SHOWN_CONDITIONS if kind in conditions
         ),
@@ -155,7 +161,9 @@ def of_run(status: TrainerStatus, groups: Sequence[Body], state: str) -> JobView
         "state": state,
         "rank_count": len(places) or len(status.ranks) or None,
         "generation": status.control_generation,
-        "refused": status.control_error,
+        "problem": status.control_error,
+        "problem_reason": CONTROL_REFUSED if status.control_error else "",
+        "problem_generation": status.control_error_generation,
         "ranks": tuple(_rank(_of_model(RankView, rank), places) for rank in status.ranks),
     }
     return JobView(**found)

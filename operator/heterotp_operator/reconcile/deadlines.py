@@ -68,7 +68,7 @@ def _began(observed: Observed) -> float | None:
 
 def _silence_left(observed: Observed) -> float | None:
     trainer = observed.trainer
-    if trainer is None or not trainer.error:
+    if trainer is None or trainer.status is not None:
         return None
     left = trainer.since + SILENCE_SECONDS - observed.now
     return left + 0.1 if left >= 0 else None

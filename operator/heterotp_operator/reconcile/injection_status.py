@@ -159,7 +159,7 @@ def _silent(seen: ObservedInjection, spec: StragglerInjectionSpec, job: Observed
     """Return what rank 0 reported last, with the reason Unreachable once it has not answered for long."""
     before = {row["rank"]: row for row in seen.status.get("ranks") or () if row["job"] == job.name}
     report = job.trainer
-    lost = report is not None and report.error and seen.now - report.since > SILENCE_SECONDS
+    lost = report is not None and report.status is None and seen.now - report.since > SILENCE_SECONDS
     silent = (
         _why((reasons.UNREACHABLE, f"rank 0 does not answer: {report.error}")) if lost and report is not None else {}
     )

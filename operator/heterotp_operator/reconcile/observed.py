@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from heterotp_api.job import HeteroTPJobSpec
 from heterotp_api.last_words import trainer_status
@@ -30,13 +30,21 @@ class PlanSettings(Protocol):
         """Seconds for which injections hold without a poll by the operator."""
 
 
+# why a poll of rank 0 failed
+PollFailure = Literal["", "NoConnection", "HttpError", "TooLong", "Malformed"]
+
+
 @dataclass(frozen=True)
 class TrainerReport:
-    """Rank 0's last answer, or the error of the last poll; `since`: unix seconds of the change between the two."""
+    """Rank 0's last answer; where the last poll failed, status is None, and error is the reason for people.
+
+    `since`: unix seconds of the change between answers and failures; `failure`: the kind of failure, empty: none.
+    """
 
     status: TrainerStatus | None
     error: str
     since: float
+    failure: PollFailure = ""
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from heterotp_api import reasons
 from heterotp_api.control import LOSSLESS_AUTO
 from heterotp_api.job import Balancing
-from heterotp_api.policy import BalancingSettings, policy_problem
+from heterotp_api.policy import DEFAULT_POLICY, INLINE_POLICY, BalancingSettings, policy_problem
 
 from heterotp_operator.reconcile.objects import Body, in_order, name_of, policy_selects, policy_spec
-
-INLINE, DEFAULT = "inline", "default"
 
 
 @dataclass(frozen=True)
@@ -21,7 +19,7 @@ class Governing:
     """
 
     settings: BalancingSettings = LOSSLESS_AUTO
-    name: str = DEFAULT
+    name: str = DEFAULT_POLICY
     generation: int = 0
     problem: str = ""
     reason: str = ""
@@ -42,7 +40,7 @@ def governing(balancing: Balancing, job: Body, policies: Iterable[Body], ranks: 
     A policy that does not fit the job is replaced by the default, never by another policy object.
     """
     if balancing.policy is not None:
-        return _fitting(balancing.policy, Governing(balancing.policy, INLINE), "spec.balancing.policy", ranks)
+        return _fitting(balancing.policy, Governing(balancing.policy, INLINE_POLICY), "spec.balancing.policy", ranks)
     found = claimant(balancing, job, policies)
     if found is None:
         reference = balancing.policy_ref

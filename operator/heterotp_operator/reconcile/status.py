@@ -106,7 +106,7 @@ def _ranks_wait_for(observed: Observed, conditions: Conditions) -> str:
         return ""
     if conditions.reason("Running") != RANKS_TRAINING:
         return "Rendezvous"
-    if trainer is not None and trainer.error and observed.now - trainer.since > SILENCE_SECONDS:
+    if trainer is not None and trainer.status is None and observed.now - trainer.since > SILENCE_SECONDS:
         return "Unreachable"
     if trainer is not None and trainer.status is not None and trainer.status.state == "stopping":
         return "Checkpoint"

@@ -152,12 +152,16 @@ def _balancing(observed: Observed) -> Body:
 
 
 def _problem(observed: Observed) -> Body:
-    """Return why the ranks do not follow what was asked for, as a constant and for people; None: they do."""
+    """Return why the ranks do not follow what was asked for, as data and for people; empty: they follow it."""
     policy, trainer = observed.effective.policy, observed.trainer_status
     if policy.reason:
         return {"problemReason": policy.reason, "problem": policy.problem[:MAX_TEXT]}
     if trainer is not None and trainer.control_error:
-        return {"problemReason": reasons.CONTROL_REFUSED, "problem": trainer.control_error[:MAX_TEXT]}
+        return {
+            "problemReason": reasons.CONTROL_REFUSED,
+            "problemGeneration": trainer.control_error_generation,
+            "problem": trainer.control_error[:MAX_TEXT],
+        }
     return {}
 
 

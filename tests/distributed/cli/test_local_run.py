@@ -1,7 +1,8 @@
-"""`heterotp run` with real ranks: done, resumed, interrupted, killed; nobody is left behind."""
+"""`heterotp run` with real ranks: done, resumed, interrupted, killed; no process is left."""
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -136,7 +137,7 @@ def test_ctrl_c_checkpoints_and_resume_goes_on_from_there(tmp_path, workdir):
     assert code == 130, err + out
     assert (
         "small · attempt 1 · stopping · emulated · strategy AUTO · iteration" in out
-    )  # what rank 0 says is shown as it comes
+    )  # the status of rank 0 is shown while the run is alive
     assert gone(workdir)
     stopped = json.loads((workdir / "report.json").read_text())
     assert stopped["state"] == "stopped"
@@ -181,6 +182,7 @@ def test_what_the_trainer_refuses_is_bad_input(tmp_path, workdir):
     code, out, err = finish(start(job, "--workdir", workdir))
     assert code == 2, err + out
     assert err.count("\n") == 1
+    assert re.match(rf"{re.escape(str(job))}: rank [01] refused it: error: spec\.training\.data\.path: ", err)
     assert str(tmp_path / "empty") in err
     assert "Traceback" not in err
     assert gone(workdir)
@@ -198,8 +200,8 @@ def test_own_command_runs_on_every_rank(tmp_path, workdir):
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(body))
     status, out, err = finish(start(tmp_path / "job.yaml", "--workdir", workdir))
     assert status == 0, err + out
-    said = [(workdir / "logs" / f"rank-{rank}.log").read_text().splitlines()[-1] for rank in range(3)]
-    assert said == ["I am 0 of 3 with 2", "I am 1 of 3 with 2", "I am 2 of 3 with 1"]
+    last_lines = [(workdir / "logs" / f"rank-{rank}.log").read_text().splitlines()[-1] for rank in range(3)]
+    assert last_lines == ["I am 0 of 3 with 2", "I am 1 of 3 with 2", "I am 2 of 3 with 1"]
     assert json.loads((workdir / "report.json").read_text())["state"] == "succeeded"
 
 

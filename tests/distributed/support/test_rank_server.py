@@ -27,7 +27,7 @@ def forked(folder, code, *arguments, **environ):
 
 
 @pytest.mark.parametrize(
-    ("code", "ends", "says"),
+    ("code", "ends", "last_line"),
     [
         ("pass", 0, ""),
         ("raise SystemExit(3)", 3, ""),
@@ -40,11 +40,11 @@ def forked(folder, code, *arguments, **environ):
     ],
     ids=lambda value: value if isinstance(value, str) and " " not in value else "",
 )
-def test_output_and_exit_code_are_those_of_a_started_process(tmp_path, code, ends, says):
+def test_output_and_exit_code_are_those_of_a_started_process(tmp_path, code, ends, last_line):
     (tmp_path / "helper_beside.py").write_text("print('imported')")
     process, output = forked(tmp_path, code, "a", "b", MINE="value")
     assert process.wait(SECONDS) == ends
-    assert (output.read_text().splitlines() or [""])[-1] == says
+    assert (output.read_text().splitlines() or [""])[-1] == last_line
 
 
 def test_forks_share_no_state(tmp_path):

@@ -81,7 +81,7 @@ def test_a_full_disk_does_not_keep_a_stop_waiting(launch):
     run = sabotaged(launch, "disk full", spec(2, iterations=100_000, checkpoint={"everyIterations": 5}))
     run.until("a failed checkpoint", lambda: "training goes on" in run.text())
     os.kill(run.ranks()[1], signal.SIGTERM)
-    assert run.wait() == 1, run.text()  # at once: nobody waits in a collective for somebody who is not there
+    assert run.wait() == 1, run.text()  # at once: no rank waits in a collective for an absent one
     assert "[rank 0] error: checkpoint of iteration" in run.text()
 
 

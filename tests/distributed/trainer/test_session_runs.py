@@ -45,7 +45,8 @@ def test_no_statistic_takes_warm_up_checkpoints_or_evaluations(launch):
     run = launch(spec(2, iterations=47, checkpoint={"everyIterations": 10}))
     assert run.wait() == 0, run.text()
     per_epoch = 1437 // 64
-    asked = {10, 20, 30, 40, per_epoch, 2 * per_epoch}  # told one boundary later, done in the iteration after that
+    # announced one boundary later, written in the iteration after that
+    asked = {10, 20, 30, 40, per_epoch, 2 * per_epoch}
     unmeasured = [line["iteration"] for line in run.history() if not line["measured"]]
     assert unmeasured == sorted({1, 2} | {iteration + 2 for iteration in asked})
     assert len([line for line in run.history() if line["accuracy"] is None]) == per_epoch
@@ -169,11 +170,11 @@ def test_a_taken_port_is_named(launch, which):
         name = Env.MASTER_PORT if which == "rendezvous" else Env.STATUS_PORT
         run = launch(spec(1, iterations=4), **{name: port})
         assert run.wait() == EXIT_BAD_INPUT
-    said, launchers = [line for line in run.text().splitlines() if "error:" in line]
-    assert said.startswith(f"[rank 0] error: {which}.port: {port}")
+    line, launchers = [line for line in run.text().splitlines() if "error:" in line]
+    assert line.startswith(f"[rank 0] error: spec.{which}.port: {port}")
     assert (
         launchers
-        == f"heterotp launcher: rank 0 ended with exit code {EXIT_BAD_INPUT}: {said.removeprefix('[rank 0] ')}"
+        == f"heterotp launcher: rank 0 ended with exit code {EXIT_BAD_INPUT}: {line.removeprefix('[rank 0] ')}"
     )
     assert "Traceback" not in run.text()
 
@@ -181,7 +182,7 @@ def test_a_taken_port_is_named(launch, which):
 def test_missing_data_is_one_line(launch):
     run = launch(spec(2, iterations=4, data={"name": "cifar10", "path": "/nowhere"}))
     assert run.wait() == EXIT_BAD_INPUT
-    assert "training.data.path: /nowhere: no such directory" in run.text()
+    assert "spec.training.data.path: /nowhere: no such directory" in run.text()
     assert "Traceback" not in run.text()
 
 
@@ -194,6 +195,7 @@ def test_an_edited_control_document_is_applied_and_a_bad_one_is_reported(launch)
     control.write_text('{"schemaVersion": 99, "generation": 8}')
     status = run.until("the error is shown", lambda: (s := run.read("status.json")) and s["controlError"] and s)
     assert "newer than 1" in status["controlError"]
+    assert status["controlErrorGeneration"] == 8
     assert status["appliedGeneration"] == 7
     port = run.port + 1
     for rank in (0, 1):

@@ -12,10 +12,10 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 def test_helm_test_is_green_and_leaves_no_rights(release, kube):
     system = next(iter(release.pods().values()))["metadata"]["namespace"]
-    said = release.helm("test", "heterotp", "--logs", "--timeout", "240s")
-    assert "Phase:          Succeeded" in said
-    assert "ok: the API server takes a HeteroTPJob and refuses a wrong one" in said
-    assert "ok: every operator shows its metrics, one leads, and it lists jobs" in said
+    output = release.helm("test", "heterotp", "--logs", "--timeout", "240s")
+    assert "Phase:          Succeeded" in output
+    assert "ok: the API server takes a HeteroTPJob and refuses a wrong one" in output
+    assert "ok: every operator shows its metrics, one leads, and it lists jobs" in output
     assert kube.get("serviceaccounts", system, "heterotp-test") is None
     for plural in ("roles", "rolebindings"):
         with pytest.raises(KubeError, match=r"^404: "):

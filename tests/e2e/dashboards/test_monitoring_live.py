@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes a real job while a rank turns slow, is relieved and is well again.
+"""A real Prometheus scrapes a real job while a rank turns slow, gets less work and recovers.
 
 Targets and labels are those of the chart's monitors, rules those of the chart; only their clocks are wound up.
 HETEROTP_PICTURES=DIR draws the boards of the run into DIR (tools/picture: needs node, npm and chromium).
@@ -70,7 +70,7 @@ class Prometheus:
         self.server.stop()
 
     def ask(self, expr, when=None):
-        """Return the series that answer at a moment: now unless said."""
+        """Return the series that answer at a moment: by default now."""
         return get(self.server.url, "query", query=expr, time=when or time.time())["result"]
 
     def value(self, expr, when=None):
@@ -165,7 +165,7 @@ def play(prometheus, space):
     policy.edit(example("policy")["spec"])
     prometheus.fires("HeteroTPJobPruningHigh")
     prometheus.resolves("HeteroTPJobStragglerUnmitigated")
-    story.ended("relieved")
+    story.ended("reduced")
 
     policy.delete()  # AUTO takes over: it moves units, and nothing is pruned any more
     moves = story.selected("heterotp_reshards_total")
@@ -183,7 +183,7 @@ def asked(story, uid):
 
 
 def answers(story, title, act, ref="A"):
-    """Return what a panel of the straggler board says at the end of an act."""
+    """Return the values of a panel of the straggler board at the end of an act."""
     (query,) = (q for q in asked(story, "heterotp-straggler") if (q.asker, q.ref) == (title, ref))
     return story.prometheus.ask(query.expr, story.acts[act])
 
@@ -196,8 +196,8 @@ def answered(query, story):
     """Return whether a question has an answer: over the whole story, or at the end of one of its acts."""
     if not query.instant:
         return any(ask(query, story.prometheus.server.url, story.window()))
-    told = [number(series) for when in story.acts.values() for series in story.prometheus.ask(query.expr, when)]
-    return not all(map(math.isnan, told))
+    values = [number(series) for when in story.acts.values() for series in story.prometheus.ask(query.expr, when)]
+    return not all(map(math.isnan, values))
 
 
 @pytest.mark.parametrize("uid", BOARDS)
@@ -237,16 +237,16 @@ def test_the_slow_rank_is_named_with_its_node_and_its_slowdown(story):
 
 
 def test_balancing_hides_the_imbalance_and_not_the_slow_rank(story):
-    (imbalance,) = answers(story, "Imbalance", "relieved")
+    (imbalance,) = answers(story, "Imbalance", "reduced")
     assert number(imbalance) < 1.2 < number(answers(story, "Imbalance", "slow")[0])
-    for act in ("relieved", "moved"):
+    for act in ("reduced", "moved"):
         (slowest,) = answers(story, "Slowest rank", act)
         assert slowest["metric"]["rank"] == str(SLOW_RANK)
         assert number(slowest) == pytest.approx(CHI, rel=0.1)
 
 
 def test_phases_add_up_to_all_of_a_ranks_time(story):
-    """Between two scrapes all phases together rise by what the clock says from iteration's end to iteration's end."""
+    """Between two scrapes all phases together rise by the time from iteration's end to iteration's end."""
     spent, took = (rises(story, f"heterotp_{name}") for name in ("phase_seconds_total", LAST))
     assert len(spent) == 4
     assert spent == {rank: pytest.approx(seconds, rel=0.02) for rank, seconds in took.items()}
@@ -264,7 +264,7 @@ def rises(story, metric):
 
 
 def test_series_and_size_of_a_scrape_are_within_the_budget(story, measured):
-    counted = story.prometheus.ask(story.selected("scrape_samples_scraped"), story.acts["relieved"])
+    counted = story.prometheus.ask(story.selected("scrape_samples_scraped"), story.acts["reduced"])
     assert len(counted) == 4
     by_instance = sorted(number(each) for each in counted)
     texts = [story.run.ask(pod["metadata"]["name"], "/metrics") for pod in story.run.pods().values()]

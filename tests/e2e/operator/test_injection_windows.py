@@ -16,7 +16,7 @@ def injection(name, job, **spec):
 
 
 def struck(thing):
-    """Return the ranks that an injection's status says are slowed now."""
+    """Return the ranks that are slowed now by an injection's status."""
     return tuple(sorted(row["rank"] for row in thing.status.get("ranks", ()) if row.get("since")))
 
 
@@ -87,6 +87,6 @@ def test_without_an_operator_injections_end_with_their_lease_and_the_policy_stay
         assert document["ranks"][1]["prunedRatio"] > 0.3
     finally:
         release.scale(2)
-    # somebody is there again who can take it back
+    # an operator is there again that can end it
     until(lambda: run.rank_zero(1), lambda: (run.rank_zero(1) or {}).get("leaseExpired") is False, 60, 0.2)
     until(lambda: slow.status, lambda: struck(slow) == (1,), 60, 0.2)

@@ -1,4 +1,4 @@
-"""What a job waits for is said in its status."""
+"""The status of a job shows what it waits for."""
 
 import pytest
 from support.cluster_job import job, template

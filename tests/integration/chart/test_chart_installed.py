@@ -42,7 +42,7 @@ class Cluster:
         self.run("helm", verb, RELEASE, chart, "-n", SYSTEM, "-f", "-", stdin=yaml.safe_dump(values))
 
     def objects(self):
-        """Return what tells our kinds' objects apart from others, and from themselves when they were changed."""
+        """Return what identifies our kinds' objects and every change of them."""
         found = {plural: self.kube.get(plural, TEAM, body["metadata"]["name"]) for plural, body in EXAMPLES.items()}
         return {
             plural: each and (each["metadata"]["uid"], each["metadata"]["generation"], each["spec"])
@@ -115,9 +115,9 @@ def test_the_api_server_takes_every_object(cluster, upgraded, name):
     # without hooks: a pod is refused while its account is not really there
     done = helm(values=CASES[name], arguments=("--skip-tests",))
     apply = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-f", "-")
-    said = cluster.run("kubectl", *apply, stdin=done.stdout).splitlines()
-    assert len(said) > 3
-    assert all(line.endswith("serverside-applied (server dry run)") for line in said)
+    lines = cluster.run("kubectl", *apply, stdin=done.stdout).splitlines()
+    assert len(lines) > 3
+    assert all(line.endswith("serverside-applied (server dry run)") for line in lines)
 
 
 # -- Pod Security Standards -----------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ def call(kubeconfig):
 
 @pytest.fixture
 def demo(kube, namespace):
-    """A job of four ranks on two groups, whose status says that rank 2 is slow on purpose, and has reduced work."""
+    """A job of four ranks on two groups, in whose status rank 2 is slowed on purpose and has reduced work."""
     demo = Gang(kube, namespace, job("demo", (("fast", 3), ("slow", 1))))
     tell(demo, job_status(rank(2, **SLOW, **REDUCED_WORK, **INJECTED), balancing=balancing()))
     yield demo

@@ -14,7 +14,7 @@ EASED = Story("team-a", "vit", slow_rank=5, chi=4.0, slow_from=8, balanced_from=
 LOST = Story("team-a", "lost", ranks=4, slow_rank=1, chi=2.5, balanced_from=None, restarted_at=None, injected=False)
 BOARDS = {board["uid"]: board for board in boards()}
 CHOSEN = {"heterotp-straggler": {"heterotpjob": "vit"}}
-HEALTHY = {"Alert"}  # nobody evaluates alerts here
+HEALTHY = {"Alert"}  # alerts are not evaluated here
 
 
 @pytest.fixture(scope="module")

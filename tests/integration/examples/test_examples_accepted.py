@@ -40,7 +40,7 @@ ON_CLUSTERS = [path for path in FILES if jobs(path) and id_of(path) != "own-mode
 
 
 class Server:
-    """An API server that is told to refuse unknown fields."""
+    """An API server that refuses unknown fields."""
 
     def __init__(self, kubeconfig, known):
         self.kubeconfig, self.kube, self._made = kubeconfig, Kube(kubeconfig), 0

@@ -41,14 +41,15 @@ class Life:
         ]
 
     def settled(self):
-        """Return whether everything says what it should in the end."""
+        """Return whether all objects have their expected last state."""
         policy, injection = (thing.status for thing in self.things)
         status = self.run.status
-        said = status.get("balancing", {})
+        balancing = status.get("balancing", {})
         return (
             (policy.get("selectedJobs"), policy.get("appliedJobs")) == (1, 1)
             and (injection.get("phase"), injection.get("measured")) == ("Injecting", 3.88)
-            and (said.get("policy"), said.get("generation")) == (policy_of(self), said.get("appliedGeneration"))
+            and (balancing.get("policy"), balancing.get("generation"))
+            == (policy_of(self), balancing.get("appliedGeneration"))
             and self.run.condition("Straggling")["status"] == "True"
         )
 
@@ -56,11 +57,11 @@ class Life:
         """Return what must be the same whatever happened on the way."""
         control, status = self.run.control, self.run.status
         (first,) = (pod for pod in self.run.pods() if pod["metadata"]["labels"][names.LABEL_FIRST_RANK] == "0")
-        told = first["metadata"]["annotations"][names.ANNOTATION_CONTROL]
+        annotated = first["metadata"]["annotations"][names.ANNOTATION_CONTROL]
         return {
             "strategy": control["balancing"]["strategy"],
             "injections": [(each["ranks"], each["slowdown"]) for each in control["injections"]],
-            "one number": len({str(control["generation"]), told, str(status["balancing"]["generation"])}),
+            "one number": len({str(control["generation"]), annotated, str(status["balancing"]["generation"])}),
             "pods are the same": self._uids() == self.pods,
             "attempt": status["attempt"],
         }

@@ -75,12 +75,12 @@ def test_a_policy_reaches_a_running_job_and_leaves_it_again(run, policy, kube):
     pods = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in live.pods()}
     zero = policy("zero", **selecting(case="live"))
     live.follows(policy="zero", strategy="ZERO", generation=2)
-    said = zero.says(selectedJobs=1, appliedJobs=1)
+    reported = zero.shows(selectedJobs=1, appliedJobs=1)
     assert zero.condition("Applied")[:2] == ("True", "InForce")
-    assert said["observedGeneration"] == 1
+    assert reported["observedGeneration"] == 1
     zero.edit(strategy="SEMI")
     live.follows(policy="zero", strategy="SEMI", generation=3)
-    zero.says(appliedJobs=1, observedGeneration=2)
+    zero.shows(appliedJobs=1, observedGeneration=2)
     zero.delete()
     live.follows(policy="default", strategy="AUTO", generation=4)
     after = {pod["metadata"]["name"]: pod for pod in live.pods()}
@@ -96,10 +96,10 @@ def test_a_job_that_does_not_follow_is_named_until_it_does(run, policy):
     stubborn.zero.obeys = False
     zero = policy("for-stubborn", **selecting(case="stubborn"))
     lag = {"job": "stubborn", "published": 2, "applied": 1}
-    zero.says(selectedJobs=1, laggards=[lag])
+    zero.shows(selectedJobs=1, laggards=[lag])
     assert zero.condition("Applied") == ("False", "Publishing", "not yet in force in: stubborn")
     stubborn.zero.obeys = True
-    zero.says(appliedJobs=1)
+    zero.shows(appliedJobs=1)
     assert not zero.status.get("laggards")
 
 
@@ -135,10 +135,10 @@ def test_a_policy_ref_to_nothing_is_waited_for_while_the_job_runs(run, policy):
     mine = policy("mine", "ZERO")
     named.follows(policy="mine", strategy="ZERO")
     named.waits_for("")
-    mine.says(selectedJobs=1, appliedJobs=1)
+    mine.shows(selectedJobs=1, appliedJobs=1)
     named.patch({"balancing": {"policyRef": None, "policy": {"strategy": "MIG"}}})
     named.follows(policy="inline", strategy="MIG")
-    mine.says(selectedJobs=0)
+    mine.shows(selectedJobs=0)
 
 
 def test_a_policy_that_names_ranks_that_a_job_does_not_have_is_refused_by_name(run, policy, kube):
@@ -156,13 +156,13 @@ def test_a_policy_that_names_ranks_that_a_job_does_not_have_is_refused_by_name(r
 
 def test_what_the_trainer_refuses_is_shown_on_the_job(run, policy):
     picky = run("picky")
-    picky.zero.said = {"controlError": "control.json: balancing.window: 0 is too small"}
+    picky.zero.overrides = {"controlError": "control.json: balancing.window: 0 is too small"}
     until(
         lambda: picky.status,
         lambda: picky.status.get("balancing", {}).get("problem") == "control.json: balancing.window: 0 is too small",
     )
     assert (picky.status["phase"], picky.status["balancing"]["policy"]) == ("Running", "default")  # it trains on
-    picky.zero.said = {}
+    picky.zero.overrides = {}
     until(lambda: picky.status, lambda: "problem" not in picky.status["balancing"])
     assert picky.status["balancing"]["appliedGeneration"] == picky.control["generation"]
 
@@ -173,7 +173,7 @@ def test_what_the_trainer_refuses_is_shown_on_the_job(run, policy):
 def test_an_injection_is_measured_and_the_straggler_named(run, inject, kube):
     slow = run("slow")
     one = inject("one", jobRef={"name": "slow"})
-    said = one.says(phase="Injecting")
+    reported = one.shows(phase="Injecting")
     until(lambda: one.status, lambda: one.status.get("measured") == 3.88)
     (row,) = one.status["ranks"]
     assert (row["job"], row["rank"], row["asked"], row["measured"]) == ("slow", 1, 4, 3.88)
@@ -184,7 +184,7 @@ def test_an_injection_is_measured_and_the_straggler_named(run, inject, kube):
     until(lambda: slow.status, lambda: slow.condition("Straggling")["status"] == "True")
     words = slow.condition("Straggling")["message"]
     assert words.startswith("rank 1 is 4.0x slower since ") and words.endswith(", an injection asks for 4.0x")
-    assert said["observedGeneration"] == 1
+    assert reported["observedGeneration"] == 1
     one.delete()
     until(lambda: slow.control, lambda: slow.control["injections"] == [])
     until(lambda: slow.status, lambda: slow.condition("Straggling")["status"] == "False")
@@ -196,16 +196,16 @@ def test_an_injection_is_measured_and_the_straggler_named(run, inject, kube):
 def test_an_injection_is_edited_paused_and_goes_on(run, inject):
     run("edited")
     one = inject("live-edit", jobRef={"name": "edited"})
-    one.says(phase="Injecting")
+    one.shows(phase="Injecting")
     one.edit(slowdown=2.0)
     until(lambda: one.status, lambda: one.status.get("measured") == 1.94)
     one.edit(paused=True)
-    said = one.says(phase="Paused")
-    assert said["ranks"] == [
+    reported = one.shows(phase="Paused")
+    assert reported["ranks"] == [
         {"job": "edited", "rank": 1, "asked": 2, "reason": "Paused", "message": "spec.paused is true"}
     ]
     one.edit(paused=False)
-    one.says(phase="Injecting")
+    one.shows(phase="Injecting")
 
 
 def test_overlapping_injections_multiply_and_a_hundred_are_bounded(run, inject):
@@ -238,11 +238,11 @@ def test_targets_that_are_not_there_fail_in_words(run, inject, kube, targets, wo
     run(name)
     lost = inject(f"at-{name}", jobRef={"name": name}, targets=targets)
     words = f"job {name}: {words}"
-    lost.says(phase="Failed", message=words)
+    lost.shows(phase="Failed", message=words)
     assert lost.condition("Accepted") == ("False", "TargetsUnknown", words)
     until("an event", lambda: ("Failed", words) in events(kube, lost.name))
     lost.edit(targets={next(iter(targets)): None, "ranks": [2]})
-    lost.says(phase="Injecting", message=None)
+    lost.shows(phase="Injecting", message=None)
 
 
 def test_nodes_are_found_by_where_the_pods_run(run, inject):
@@ -250,9 +250,9 @@ def test_nodes_are_found_by_where_the_pods_run(run, inject):
     for number, pod in enumerate(placed.attempt(1)):
         placed.bind(pod, f"node-{number % 2}")
     placed.start()
-    inject("by-node", jobRef={"name": "placed"}, targets={"nodes": ["node-0"]}).says(phase="Injecting")
+    inject("by-node", jobRef={"name": "placed"}, targets={"nodes": ["node-0"]}).shows(phase="Injecting")
     assert placed.control["injections"][0]["ranks"] == [0, 2]
-    inject("elsewhere", jobRef={"name": "placed"}, targets={"nodes": ["node-9"]}).says(
+    inject("elsewhere", jobRef={"name": "placed"}, targets={"nodes": ["node-9"]}).shows(
         phase="Failed", message="job placed: spec.targets.nodes: node-9: no rank of the job runs there"
     )
 
@@ -260,24 +260,24 @@ def test_nodes_are_found_by_where_the_pods_run(run, inject):
 def test_an_injection_waits_for_its_job_and_outlives_it(run, inject):
     early = inject("early", jobRef={"name": "coming"})
     words = "spec.jobRef.name: 'coming': there is no such HeteroTPJob in this namespace"
-    early.says(phase="Pending", message=words)
+    early.shows(phase="Pending", message=words)
     coming = run("coming")
-    early.says(phase="Injecting")
+    early.shows(phase="Injecting")
     coming.delete()
-    early.says(phase="Pending", message=words)
+    early.shows(phase="Pending", message=words)
     assert not early.status.get("ranks")
 
 
 def test_an_injection_stays_with_its_rank_when_the_gang_restarts(run, inject):
     restarted = run("restarted")
     one = inject("through", jobRef={"name": "restarted"})
-    one.says(phase="Injecting")
+    one.shows(phase="Injecting")
     generation = restarted.control["generation"]
     restarted.end(restarted.pods(1)[1], 1)
     restarted.attempt(2)
-    one.says(phase="Pending")
+    one.shows(phase="Pending")
     restarted.start(attempt=2)
-    one.says(phase="Injecting")
+    one.shows(phase="Injecting")
     assert restarted.control["injections"][0]["ranks"] == [1]
     assert restarted.control["generation"] == generation  # nothing in it changed
 
@@ -289,13 +289,13 @@ def test_what_does_not_fit_into_a_configmap_stays_out_and_is_told(run, inject, k
     everyone = {"jobRef": {"name": "wide-job"}, "targets": {"workerGroups": ["a"]}}
     many = [inject(f"fill-{n:03}", **everyone) for n in range(130)]
     full = lambda: many[-1].status.get("message", "")  # noqa: E731
-    until(lambda: f"the last one is told: {many[-1].status}", lambda: "is full" in full(), every=0.5)
+    until(lambda: f"the last one has a status: {many[-1].status}", lambda: "is full" in full(), every=0.5)
     listed = len(wide.control["injections"])
     assert 80 < listed < 130
     configmap = kube.get("configmaps", NAMESPACE, names.control_name("wide-job"))
     assert 800_000 < len(configmap["data"][names.CONTROL_FILE]) < 1 << 20
     words = f"job wide-job: the job's control document is full: {listed} older injections fill it"
-    many[-1].says(phase="Failed", message=words)
+    many[-1].shows(phase="Failed", message=words)
     assert "message" not in many[0].status
 
 

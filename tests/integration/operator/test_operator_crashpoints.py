@@ -61,7 +61,7 @@ class Life:
             "phase": live["status"]["phase"],
             "attempt": live["status"]["attempt"],
             "restarts": live["status"]["restarts"],
-            # an absent condition says the same as a False one; Created says that a gang was seen complete,
+            # an absent condition means the same as a False one; Created means that a gang was seen complete,
             # and one that ended while the operator was down never was
             "conditions": {c["type"] for c in live["status"]["conditions"] if c["status"] == "True"} - {"Created"},
             "workerGroups": live["status"]["workerGroups"],

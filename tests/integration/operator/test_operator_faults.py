@@ -161,7 +161,7 @@ def leader(kube):
 
 
 def answered(operator):
-    """Return the metrics, nothing while nobody answers yet."""
+    """Return the metrics, nothing while the server does not answer yet."""
     try:
         return operator.fetch("/metrics")
     except URLError:

@@ -90,8 +90,8 @@ def test_out_of_memory_is_named_as_the_cause(gang, kube):
     victim.end(first, names.EXIT_PEER_LOST)
     victim.end(second, 137, "OOMKilled")
     victim.attempt(2)
-    said = messages(kube, "oom")
-    assert any("OOMKilled" in message for message in said), said
+    shown = messages(kube, "oom")
+    assert any("OOMKilled" in message for message in shown), shown
 
 
 def test_the_limit_of_restarts_fails_the_job(gang):
@@ -163,12 +163,12 @@ def test_a_service_edited_by_hand_is_put_right(gang, kube):
     mended.run_all(1)
     name = names.service_name("mended")
 
-    def said():
+    def shown():
         live = kube.get("services", NAMESPACE, name)
         ports = [(port["name"], port["port"]) for port in live["spec"]["ports"]]
         return live["metadata"]["labels"], live["spec"]["selector"], ports
 
-    before = said()
+    before = shown()
     for damage in (
         {"spec": {"selector": {"team": "mine"}}},
         {"spec": {"ports": [{"name": "mine", "port": 1}]}},
@@ -176,7 +176,7 @@ def test_a_service_edited_by_hand_is_put_right(gang, kube):
         {"metadata": {"labels": {names.LABEL_MANAGED_BY: None}}},  # the operator's watch sees it no longer
     ):
         kube.patch("services", NAMESPACE, name, damage)
-        until(lambda damage=damage: f"as before {damage}: {said()}", lambda: said() == before)
+        until(lambda damage=damage: f"as before {damage}: {shown()}", lambda: shown() == before)
     assert mended.status["attempt"] == 1
 
 
@@ -206,7 +206,7 @@ def test_a_pod_on_a_lost_node_is_forced_after_its_grace(gang, kube):
 
 
 def expired(job, waited_for):
-    """Wait until the job failed by its deadline to run, and said what it was waiting for."""
+    """Wait until the job failed by its deadline to run, and its status shows what it was waiting for."""
     job.phase("Failed")
     failed = job.condition("Failed")
     assert failed["reason"] == "PreRunningDeadlineExceeded"

@@ -95,7 +95,7 @@ class Training10:
 
 
 def plans_of(ranks: int, draw: random.Random) -> list[UnitPlan]:
-    """Return a random sequence of plans, somebody without heads or without any unit among them."""
+    """Return a random sequence of plans, with ranks without heads or without any unit among them."""
     kinds = [
         lambda: scattered(ranks, draw.randrange(1000)),
         lambda: scattered(ranks, draw.randrange(1000), idle=draw.randrange(ranks)),

@@ -26,7 +26,7 @@ from heterotp_trainer.training import vision as train
 WHAT, RANK = sys.argv[1], int(os.environ[Env.RANK])
 LAST = int(os.environ[Env.WORLD_SIZE]) - 1 == RANK
 NUDGED_AT = 20
-SILENT = "says what holds, without telemetry"
+SILENT = "prints what holds, without telemetry"
 
 
 def nudge_a_replica():
@@ -145,9 +145,9 @@ def decide_otherwise(change):
     balancer.decide = deciding
 
 
-def say_what_holds():
+def print_what_holds():
     """Print what holds in the coming iteration, whenever that is something else."""
-    said = []
+    printed = []
 
     def boundary(self, iteration, *arguments, _boundary=sessions.Session.boundary, **options):
         directive = _boundary(self, iteration, *arguments, **options)
@@ -157,8 +157,8 @@ def say_what_holds():
             "hash": self.balancer.plan.hash,
             "asked": [chi for chi, _ in self._injector.now.asked],
         }
-        if said != [holds]:
-            said[:] = [holds]
+        if printed != [holds]:
+            printed[:] = [holds]
             chi = self.device.slowdown.chi if self.device.slowdown is not None else 1.0
             print("HOLDS " + json.dumps({"rank": RANK, "iteration": iteration + 1, "chi": chi, **holds}), flush=True)
         return directive
@@ -190,8 +190,8 @@ def sabotage():
 def watch_decisions():
     if WHAT.startswith("decides otherwise: ") and RANK == 1:
         decide_otherwise(OTHERWISE[WHAT.removeprefix("decides otherwise: ")])
-    if WHAT in ("says what holds", SILENT):
-        say_what_holds()
+    if WHAT in ("prints what holds", SILENT):
+        print_what_holds()
 
 
 sabotage()

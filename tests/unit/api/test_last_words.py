@@ -1,4 +1,4 @@
-"""The documents of a pod's termination message: bounded, told apart by their kind, never trusted."""
+"""The documents of a pod's termination message: bounded, distinguished by their kind, never trusted."""
 
 import pytest
 from heterotp_api.last_words import (

@@ -1,4 +1,4 @@
-"""Label selectors select as meta/v1 says."""
+"""Label selectors select as defined in meta/v1."""
 
 import pytest
 from heterotp_api.policy import LabelSelector

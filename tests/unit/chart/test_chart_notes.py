@@ -33,7 +33,7 @@ def times(monitor, interval, timeout):
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "starts"),
     [
         ((RULES,), ["monitoring.rules.enabled without monitoring.podMonitor.enabled and monitoring.serviceMonitor"]),
         (
@@ -66,10 +66,10 @@ def times(monitor, interval, timeout):
     ],
     ids=lambda each: "+".join(each) or "nothing",
 )
-def test_warnings(values, said):
+def test_warnings(values, starts):
     found = warnings(*values)
-    assert len(found) == len(said)
-    assert all(text.startswith(start) for text, start in zip(found, said, strict=True))
+    assert len(found) == len(starts)
+    assert all(text.startswith(start) for text, start in zip(found, starts, strict=True))
 
 
 def test_how_to_see_metrics():

@@ -98,8 +98,8 @@ def test_it_can_be_left_out_or_take_another_account(values, kinds):
 # -- the script -----------------------------------------------------------------------------------------------
 def answers(monkeypatch, *codes):
     """Set the next responses of the API server, in order."""
-    said = iter(codes)
-    monkeypatch.setattr(smoke, "dry_run", lambda *_: next(said))
+    text = iter(codes)
+    monkeypatch.setattr(smoke, "dry_run", lambda *_: next(text))
 
 
 @pytest.mark.parametrize(
@@ -133,9 +133,9 @@ def test_a_server_that_does_not_answer_is_named(monkeypatch, error):
         raise error
 
     monkeypatch.setattr(smoke.urllib.request, "urlopen", refuse)
-    with pytest.raises(smoke.Broken, match="https://server does not answer") as said:
+    with pytest.raises(smoke.Broken, match="https://server does not answer") as text:
         smoke.dry_run("https://server", "system", {}, "token", None)
-    assert "token" not in str(said.value)
+    assert "token" not in str(text.value)
 
 
 STANDBY, LEADER = "heterotp_operator_leader 0.0\n", "heterotp_operator_leader 1.0\n"
@@ -239,8 +239,8 @@ def test_a_check_that_never_passes_ends_with_what_is_wrong(clock):
     assert deadline < clock[0] < deadline + 10
 
 
-@pytest.mark.parametrize(("slow", "code", "said"), [(0, 0, "ok: every operator"), (60, 1, "failed: none leads")])
-def test_both_checks_share_one_patience(clock, monkeypatch, tmp_path, capsys, slow, code, said):
+@pytest.mark.parametrize(("slow", "code", "text"), [(0, 0, "ok: every operator"), (60, 1, "failed: none leads")])
+def test_both_checks_share_one_patience(clock, monkeypatch, tmp_path, capsys, slow, code, text):
     """The first check is slow; a leader appears after two thirds of the total patience."""
     begun = clock[0]
 
@@ -260,5 +260,5 @@ def test_both_checks_share_one_patience(clock, monkeypatch, tmp_path, capsys, sl
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     assert smoke.main() == code
-    assert said in "".join(capsys.readouterr())
+    assert text in "".join(capsys.readouterr())
     assert clock[0] - begun < smoke.PATIENCE_SECONDS + slow + 11

@@ -27,7 +27,7 @@ def selecting(**labels):
     return {"matchLabels": labels}
 
 
-def test_without_a_policy_it_is_auto_without_loss():
+def test_without_a_policy_the_default_is_auto_without_loss():
     control = choose([job()]).control
     assert (control.generation, control.balancing.strategy, control.balancing.max_pruned_share) == (1, "AUTO", 0.0)
 
@@ -43,7 +43,7 @@ def test_policy_of_the_same_file_is_found_by_name():
     assert chosen.notes == ()
 
 
-def test_a_policy_that_is_nowhere_is_noted():
+def test_a_missing_policy_is_noted():
     chosen = choose([job(balancing={"policyRef": {"name": "gone"}})])
     assert chosen.control.balancing.strategy == "AUTO"
     assert chosen.notes == ("policy gone is not in the manifest: AUTO without loss is used",)
@@ -77,7 +77,7 @@ def test_policies_that_are_not_used_are_noted(given, balancing, note):
     assert chosen.notes[0] == f"policy {given.metadata.name} is left out: {note}"
 
 
-def test_an_injection_keeps_what_it_says_and_gets_its_ranks():
+def test_an_injection_keeps_its_fields_and_gets_its_ranks():
     every = {"roundRobin": {"every": {"iterations": 5}}}
     (found,) = choose([job(), injection(pattern=every, stop={"seconds": 9}, paused=True)]).control.injections
     assert (found.uid, found.name, found.ranks, found.slowdown) == ("injection", "injection", [3], 4)
@@ -144,7 +144,7 @@ FIXED = {"fixedRatio": 0.5, "ranks": [4]}
     ],
     ids=["inline policy", "policy", "injection", "same name"],
 )
-def test_what_does_not_fit_the_job_names_object_field_and_value(items, words):
+def test_a_policy_or_injection_that_does_not_fit_names_object_field_and_value(items, words):
     with pytest.raises(ValueError) as error:
         choose(items)
     assert str(error.value) == words

@@ -20,7 +20,7 @@ def job(*groups):
     return parse_object(manifest({"patch": {"spec": {"tensorParallelDegree": degree, "workerGroups": body}}}))
 
 
-def test_every_rank_gets_one_of_its_own():
+def test_every_rank_gets_its_own_gpu():
     assert deal(job(("auto", 2), ("cuda", 1), ("emulated", 1)), ["a", "b", "c"]) == (["a,b", "c", ""], "")
 
 
@@ -28,13 +28,13 @@ def test_without_gpus_nothing_is_set():
     assert deal(job(("auto", 2), ("cpu", 1)), None) == ([None, None], "")
 
 
-def test_too_few_for_auto_means_the_cpu_and_says_so():
+def test_too_few_gpus_for_auto_use_the_cpu_with_a_note():
     dealt, note = deal(job(("auto", 2), ("cuda", 1)), ["0", "1"])
     assert dealt == ["", "0"]
     assert note == "2 GPUs for 3 ranks: those of device type auto compute on the CPU"
 
 
-def test_too_few_for_cuda_is_an_error():
+def test_too_few_gpus_for_cuda_are_an_error():
     with pytest.raises(ValueError, match=r"spec\.workerGroups: device\.type cuda on 3 ranks: this machine has 1 GPUs"):
         deal(job(("cuda", 3)), ["0"])
 

@@ -86,7 +86,7 @@ def test_missing_data_path_is_named(tmp_path):
         read_manifest(write(tmp_path / "job.yaml", body))
 
 
-def test_own_command_must_be_there(tmp_path):
+def test_a_job_without_training_needs_a_command(tmp_path):
     groups = [{"name": "a", "pods": 4, "template": {"spec": {"containers": [{"name": "trainer"}]}}}]
     body = manifest({"patch": {"spec": {"training": None, "workerGroups": groups}}})
     with pytest.raises(
@@ -127,7 +127,7 @@ def test_a_run_does_not_start_over_beside_its_own_checkpoints(tmp_path, left):
         assert f"spec.checkpoint.path: '{tmp_path}/kept' holds checkpoints of an earlier run: remove" in done.stderr
 
 
-def test_a_machine_without_the_gpus_is_said_before_an_earlier_run_is_discarded(tmp_path):
+def test_missing_gpus_are_an_error_before_an_earlier_run_is_discarded(tmp_path):
     groups = [{"name": "a", "pods": 4, "device": {"type": "cuda"}}]
     job = write(tmp_path / "job.yaml", manifest({"patch": {"spec": {"workerGroups": groups}}}))
     (tmp_path / "run").mkdir()
@@ -140,7 +140,7 @@ def test_a_machine_without_the_gpus_is_said_before_an_earlier_run_is_discarded(t
     assert (tmp_path / "run" / "report.json").exists()
 
 
-def test_a_run_notes_its_worker_groups_for_those_who_look_later(tmp_path, monkeypatch):
+def test_a_run_writes_its_worker_groups(tmp_path, monkeypatch):
     monkeypatch.setattr("heterotp_cli.run_command.run_attempt", lambda *given: None)
     job = write(tmp_path / "job.yaml", manifest(TABLE["good"][0]))
     assert CliRunner().invoke(group, ["run", str(job), "--workdir", str(tmp_path / "run")]).exit_code == 0

@@ -133,7 +133,7 @@ def test_a_history_without_migration_is_drawn(figures):
     assert len(shown(figures, None).axes) == 6
 
 
-def test_panels_of_the_pretest_are_there_when_there_was_one(figures):
+def test_panels_of_the_calibration_are_drawn_if_it_was_measured(figures):
     without, with_one = titles(shown(figures, None)), titles(shown(figures, calibration()))
     assert with_one == [*without, "qkv, 2 calls an iteration", "fc1, 1 call an iteration", "one transfer"]
     panel = figures[-1].axes[len(without)]
@@ -144,11 +144,11 @@ def test_panels_of_the_pretest_are_there_when_there_was_one(figures):
 @pytest.mark.parametrize(
     "document", [{}, {"classes": []}, calibration(link={}), calibration(curves=[[curve(0, 0), curve(0, 0)]])]
 )
-def test_what_is_no_pretest_is_left_out(figures, document):
+def test_a_file_that_is_no_calibration_is_left_out(figures, document):
     assert titles(shown(figures, document)) == titles(shown(figures, None))
 
 
-def test_ranks_of_the_pretest_come_fastest_first_and_only_with_work():
+def test_ranks_of_the_calibration_are_sorted_by_speed_without_idle_ones():
     assert measured_ranks(calibration()) == [1, 0]
 
 
@@ -165,12 +165,12 @@ def test_link_lines_reach_to_the_largest_matrix():
     assert lines["reduce"] == ([0.0, 320.0], pytest.approx([0.001, 0.00132]))
 
 
-def test_a_class_is_told_by_the_end_of_its_name():
+def test_a_class_is_named_by_the_end_of_its_name():
     assert class_title(linears("blocks.0.mlp.fc1")) == "fc1, 2 calls an iteration"
     assert class_title(linears("head", calls=1)) == "head, 1 call an iteration"
 
 
-def test_a_run_directory_with_a_pretest_gets_its_picture(tmp_path):
+def test_a_run_directory_with_a_calibration_gets_its_picture(tmp_path):
     log = history([1] * 12)
     (tmp_path / "history.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in log.entries))
     report = completed(None, "failed", "demo", 1, None, log, PLACES)
@@ -182,7 +182,7 @@ def test_a_run_directory_with_a_pretest_gets_its_picture(tmp_path):
     assert sizes[0] == sizes[1] < sizes[2]  # pixels high
 
 
-def test_a_run_that_starts_over_forgets_the_pretest(tmp_path):
+def test_a_run_that_starts_over_removes_the_calibration(tmp_path):
     (tmp_path / "cost_calibration.json").write_text("{}")
     workdir.prepare(tmp_path, "demo", 2, {})
     assert (tmp_path / "cost_calibration.json").exists()

@@ -36,7 +36,7 @@ def test_help_imports_nothing_heavy(arguments):
     assert arguments[0] in done.stdout
 
 
-def test_the_help_shows_what_to_type():
+def test_the_help_shows_the_usage():
     assert call("--help").stdout.startswith("Usage: kubectl heterotp [OPTIONS] COMMAND")
     done = call()
     assert (done.returncode, done.stderr.splitlines()[0]) == (2, "Usage: kubectl heterotp [OPTIONS] COMMAND [ARGS]...")
@@ -69,7 +69,7 @@ def test_a_mistake_is_one_line_and_exit_2(arguments, line):
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"{line}\n")
 
 
-def test_a_number_that_is_none_is_one_line():
+def test_an_invalid_number_is_one_line():
     done = call("inject", "demo", "--rank", "3", "--chi", "four")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "'--chi': 'four' is not a valid float" in done.stderr
@@ -80,7 +80,7 @@ def test_options_of_the_cluster_may_stand_before_the_verb(tmp_path):
     assert done.stderr.startswith(f"--kubeconfig: '{tmp_path}/none': ")
 
 
-def test_ctrl_c_while_following_is_130_without_a_word(tmp_path):
+def test_ctrl_c_while_following_exits_130_without_a_message(tmp_path):
     (tmp_path / "demo").mkdir()
     with lock(tmp_path / "demo"):
         prepare(tmp_path / "demo", "demo", 1, {})
@@ -91,7 +91,7 @@ def test_ctrl_c_while_following_is_130_without_a_word(tmp_path):
     assert (process.returncode, out, err.strip()) == (130, "", "")
 
 
-def test_a_reader_that_goes_away_is_no_traceback(tmp_path):
+def test_a_closed_pipe_causes_no_traceback(tmp_path):
     (tmp_path / "demo").mkdir()
     prepare(tmp_path / "demo", "demo", 1, {})
     reader, writer = os.pipe()

@@ -33,6 +33,7 @@ def test_each_pod_gets_its_ranks_ports_and_device(tmp_path):
         assert pod.environment[Env.ATTEMPT] == "2"
         assert pod.environment[Env.WORKDIR] == pod.environment[Env.CONTROL_DIR] == str(tmp_path)
         assert pod.environment[Env.CHECKPOINT_DIR] == str(tmp_path / "checkpoints")
+        assert pod.environment[Env.LAST_WORDS] == str(tmp_path / "last_words" / f"{pod.name}.jsonl")
         assert pod.arguments == ("python", "-P", "-m", "heterotp_trainer.launch")
         assert "template" not in pod.environment[Env.SPEC]
         assert HeteroTPJobSpec.model_validate_json(pod.environment[Env.SPEC]).process_count == 4
@@ -57,7 +58,7 @@ def test_own_command_and_environment_come_from_the_template(tmp_path):
     assert first.environment["A"] == "b"
 
 
-def test_an_own_python_is_the_one_that_has_the_library(tmp_path):
+def test_python_of_an_own_command_is_the_one_with_the_library(tmp_path):
     ports, base = Ports(20000, (20010, 20020)), {"PATH": "/usr/bin"}
     pods = pod_commands(job(), 1, tmp_path, ports, "/venv/bin/python", base, (None, None))
     assert pods[0].environment["PATH"] == "/venv/bin:/usr/bin"

@@ -63,7 +63,7 @@ def test_a_run_that_died_gets_a_report_with_all_keys(tmp_path):
     assert (report["decisionId"], report["reason"], report["predictedIterationSeconds"]) == (0, "", None)
 
 
-def test_the_last_status_fills_in_what_was_decided():
+def test_the_last_status_fills_in_the_last_decision():
     slow = TrainerRank(rank=3, tp_rank=3, device="cpu", pruned_ratio=0.6, injected_slowdown=4.0, measured_slowdown=3.9)
     status = TrainerStatus(
         job="demo",
@@ -102,7 +102,7 @@ def test_every_key_is_documented(key):
     assert f"`{key}`" in page or f"`{key}[]`" in page
 
 
-def test_what_rank_0_wrote_wins_but_for_how_it_ended():
+def test_fields_of_rank_0_win_except_the_state():
     report = completed({"state": "succeeded", "iterations": 9}, "failed", "demo", 1, None, History(), PLACES)
     assert (report["state"], report["iterations"]) == ("failed", 9)
 
@@ -126,7 +126,7 @@ def test_a_status_of_another_attempt_is_not_shown(tmp_path):
 
 
 @pytest.mark.parametrize("length", [2, 7, 50, 1000])
-def test_bins_cover_everything_once(length):
+def test_bins_cover_every_iteration_once(length):
     edges = bins(length)
     assert [i for edge in edges for i in range(edge.start, edge.stop)] == list(range(length))
     assert len(edges) <= 160

@@ -55,7 +55,7 @@ def status(**changes):
     return base.model_copy(update=changes)
 
 
-def test_a_row_tells_share_times_and_speed(places):
+def test_a_row_shows_share_times_and_speed(places):
     row = rows.row(rank(3), places[3])
     assert (row.group, row.device) == ("slow", "emulated 0.05 TFLOPS")
     assert (row.share, row.matmul, row.wait, row.speed) == ("25.0 %", "50 ms", "20 ms", "0.50")
@@ -85,7 +85,7 @@ def test_balancing_of_a_rank(places, more, cells):
     assert (row.pruned, row.migrated, row.chi, row.injected) == cells
 
 
-def test_where_room_is_short_the_slowest_ranks_stay(places):
+def test_in_a_small_terminal_the_slowest_ranks_stay(places):
     ranks = (rank(0, 0.1), rank(1, 0.3), rank(2, 0.2), rank(3, 0.4))
     assert [r.rank for r in rows.rows(status(ranks=ranks), places, 2)] == [1, 3]
     assert [r.rank for r in rows.rows(status(ranks=ranks), places, 4)] == [0, 1, 2, 3]
@@ -103,14 +103,14 @@ def test_clock(value, text):
     assert rows.clock(value) == text
 
 
-def test_plain_line_holds_what_matters():
+def test_plain_line_has_progress_times_loss_and_accuracy():
     assert rows.plain_line(status()) == (
         "demo · attempt 1 · running · emulated · iteration 120/330 (epoch 3) · 80 ms/iteration (limit 70 ms) · "
         "799 samples/s · loss 0.5123 · test accuracy 91.2 % · 1:01 left"
     )
 
 
-def test_resume_and_a_refused_control_document_are_said():
+def test_resume_and_a_refused_control_document_are_shown():
     news = {"resumed_from": 88, "control_error": "generation: absent", "message": "the disk is full"}
     assert rows.headline(status(**news, emulated=False)) == (
         "demo · attempt 1 · running · resumed from iteration 88 · the disk is full"
@@ -118,7 +118,7 @@ def test_resume_and_a_refused_control_document_are_said():
     )
 
 
-def test_plain_lines_come_on_news_and_every_few_seconds():
+def test_plain_lines_are_printed_on_changes_and_every_few_seconds():
     assert rows.plain_due(status(), rows.Printed(), 0.0)
     printed = rows.Printed("running", 10.0)
     assert not rows.plain_due(status(), printed, 10.0 + rows.PLAIN_EVERY_SECONDS - 0.1)
@@ -190,7 +190,7 @@ def test_a_plain_run_has_no_columns_of_balancing(places):
     assert not any(word in text for word in (*rows.BALANCING_COLUMNS, "decision"))
 
 
-def test_the_table_shows_what_balancing_does_and_why(places):
+def test_the_table_shows_the_columns_and_the_decision_of_balancing(places):
     helper, straggler = rank(0, columns_in=42), rank(3, migrated_ratio=0.25, injected_slowdown=4.0)
     text = drawn(places, ranks=(helper, rank(1), rank(2), straggler), decision_id=1, reason=REASON)
     assert "pruned" not in text and "chi" not in text

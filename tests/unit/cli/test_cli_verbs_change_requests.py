@@ -39,7 +39,7 @@ def test_one_kind_of_target():
         change_requests.rank_selector([3], ["slow"], [])
 
 
-def test_an_injection_says_what_was_asked_and_no_more():
+def test_an_injection_has_only_the_requested_fields():
     made = change_requests.injection(
         "demo", "team", change_requests.rank_selector([3], [], []), change_requests.slowdown_request(4.0, "10m", "spin")
     )
@@ -114,7 +114,7 @@ def test_targets_of_the_job_are_its_ranks():
     assert change_requests.target_ranks(made.spec.targets, PLACES, None) == [0, 1, 2]
 
 
-def test_a_policy_says_what_was_asked_and_no_more():
+def test_a_policy_has_only_the_requested_fields():
     request = change_requests.policy_request(
         "semi", 0.1, ("semi.timeTolerance=1e-3", "window=7", "semi.zero.selection=Rd"), 4
     )
@@ -192,7 +192,7 @@ def test_a_wrong_policy_is_one_line(strategy, share, sets, line):
         ),
     ],
 )
-def test_settings_can_be_asked_for_again(settings, options):
+def test_options_of_settings_give_the_same_settings(settings, options):
     assert change_requests.options_of(BalancingSettings.model_validate(settings)) == options
     words = shlex.split(options)
     again = change_requests.policy_request(words[1], None, tuple(words[3::2]), 4)

@@ -1,7 +1,5 @@
 """The status of a change, and how long the command waits for it."""
 
-from dataclasses import replace
-
 import pytest
 from heterotp_cli.verbs import change_status
 from heterotp_cli.verbs.target import STALE_SECONDS, WAIT_SECONDS, Change, ChangeStatus, await_change
@@ -10,6 +8,11 @@ from support.cli_views import balancing, job_body, job_status, run_status
 
 OLD = "control.json: an old refusal"
 IN_FORCE = ChangeStatus("in force")
+
+
+def refused(generation, text=OLD):
+    """Return the fields of a job whose ranks refused a control document."""
+    return {"problem": text, "problemReason": "ControlRefused", "problemGeneration": generation}
 
 
 def job(phase="Running", **reported):
@@ -33,19 +36,26 @@ def run(state="running", **changes):
         (job(generation=4, appliedGeneration=4), 2, 0.5, IN_FORCE),
         (job(), 2, 0.5, IN_FORCE),  # the same policy as before: nothing new was published
         (
-            job(problem="spec.balancing.policy.zero: no"),
+            job(problem="spec.balancing.policy.zero: no", problemReason="PolicyDoesNotFit"),
             2,
             0.5,
             ChangeStatus("refused", "spec.balancing.policy.zero: no"),
         ),
-        (job(problem=OLD, generation=4, appliedGeneration=4), 2, 0.5, IN_FORCE),
-        (job(problem=OLD, generation=4), 2, STALE_SECONDS, ChangeStatus("refused", OLD)),
+        (job(**refused(3), generation=4, appliedGeneration=4), 2, 0.5, IN_FORCE),
+        (
+            job(**refused(3), generation=4),
+            2,
+            STALE_SECONDS,
+            ChangeStatus("pending", "the operator published generation 4 of the control document, the ranks follow 3"),
+        ),
+        (job(**refused(4), generation=4), 2, 0.5, ChangeStatus("refused", OLD)),
+        (job(**refused(None), generation=4), 2, STALE_SECONDS, ChangeStatus("refused", OLD)),
         (job("Suspended"), 1, 0.5, ChangeStatus("later", "takes effect as soon as the job runs; it is Suspended now")),
         (job("Failed"), 2, 0.5, ChangeStatus("refused", "the job has ended (Failed)")),
     ],
 )
 def test_a_policy_of_a_job(now, seen, passed, found):
-    assert change_status.job_policy_status(job(problem=OLD), now, seen, 2, passed) == found
+    assert change_status.job_policy_status(now, seen, 2, passed) == found
 
 
 @pytest.mark.parametrize(
@@ -58,13 +68,15 @@ def test_a_policy_of_a_job(now, seen, passed, found):
         (job(), "Finished", "", IN_FORCE),
         (job(), "Failed", "job demo: no such rank", ChangeStatus("refused", "job demo: no such rank")),
         (
-            job(problem="control.json: full", generation=3, appliedGeneration=2),
+            job(**refused(4, "control.json: full"), generation=4),
             "Pending",
             "",
             ChangeStatus("refused", "control.json: full"),
         ),
+        (job(**refused(3), generation=4), "Pending", "", ChangeStatus("pending", "the injection is Pending")),
+        (job(**refused(3)), "Pending", "", ChangeStatus("pending", "the injection is Pending")),
         (
-            job(problem="no such policy", generation=3, appliedGeneration=3),
+            job(problem="no such policy", problemReason="PolicyNotFound", generation=4, appliedGeneration=3),
             "Pending",
             "",
             ChangeStatus("pending", "the injection is Pending"),
@@ -94,7 +106,7 @@ def test_an_injection_of_a_job(now, phase, message, found):
         (job("Suspended"), ChangeStatus("later", "no rank follows it: the job is Suspended")),
     ],
 )
-def test_an_injection_that_was_taken_back(now, found):
+def test_removal_of_an_injection(now, found):
     assert change_status.job_removal_status(job(), now) == found
 
 
@@ -109,7 +121,12 @@ def test_an_injection_that_was_taken_back(now, found):
         (run(applied_generation=2), 0.5, IN_FORCE),
         (run(control_error=OLD), 0.5, ChangeStatus("pending", change_status.rollout(run(), 2, "the file holds").text)),
         (run(control_error=OLD), STALE_SECONDS, ChangeStatus("refused", OLD)),
-        (run(control_error="new"), 0.5, ChangeStatus("refused", "new")),
+        (
+            run(control_error=OLD, control_error_generation=1),
+            STALE_SECONDS,
+            ChangeStatus("pending", change_status.rollout(run(), 2, "the file holds").text),
+        ),
+        (run(control_error=OLD, control_error_generation=2), 0.5, ChangeStatus("refused", OLD)),
         (
             run("starting", applied_generation=0),
             0.5,
@@ -119,7 +136,7 @@ def test_an_injection_that_was_taken_back(now, found):
     ],
 )
 def test_a_change_of_a_run(now, passed, found):
-    assert change_status.run_change_status(replace(run(), refused=OLD), now, 2, passed) == found
+    assert change_status.run_change_status(now, 2, passed) == found
 
 
 class Clock:
@@ -135,13 +152,13 @@ class Clock:
         self.now += seconds
 
 
-def test_a_change_is_waited_for_until_it_is_in_force():
+def test_await_change_returns_when_the_change_is_in_force():
     clock = Clock()
     change = Change("", "", lambda passed: IN_FORCE if passed >= 1 else ChangeStatus("pending", "not yet"))
     assert await_change(change, clock, clock.sleep) == (IN_FORCE, 1.0)
 
 
-def test_a_change_is_not_waited_for_for_ever():
+def test_await_change_ends_after_its_limit():
     clock = Clock()
     change = Change("", "", lambda passed: ChangeStatus("pending", "not yet"))
     assert await_change(change, clock, clock.sleep) == (ChangeStatus("pending", "not yet"), WAIT_SECONDS)

@@ -28,7 +28,7 @@ def of_status(*ranks, **more):
     return paragraph(of_job(job_body(job_status(*ranks, **more))))
 
 
-def test_a_straggler_that_a_policy_relieves():
+def test_a_straggler_whose_work_a_policy_reduces():
     assert paragraph(of_job(balanced_job())) == (
         "Rank 2 (group fast, node node-2) slows demo: its matrix products take 4.0 times as long as those of a normal "
         "rank, for 12 min now. That is on purpose: injections ask for 4.0x (3.9x measured). SEMI takes columns "
@@ -38,7 +38,7 @@ def test_a_straggler_that_a_policy_relieves():
     )
 
 
-def test_a_straggler_from_which_nothing_is_taken():
+def test_a_straggler_without_reduced_work():
     left = balancing(
         **{**NOTHING, "reason": "rank 3 is 2.5x slower; strategy None leaves the work as it is"}, strategy="None"
     )
@@ -57,7 +57,7 @@ def test_a_policy_that_acts_but_finds_no_plan_is_not_to_be_set_again():
     assert "kubectl" not in text
 
 
-def test_without_a_limit_only_the_time_is_said():
+def test_without_a_limit_only_the_time_is_shown():
     text = of_status(rank(3, **SLOW), balancing=balancing(**NOTHING, limitIterationSeconds=None, strategy="MIG"))
     assert text.endswith("Nothing is taken from it (strategy MIG). An iteration takes 349 ms.")
 
@@ -71,11 +71,11 @@ def test_nothing_is_slow():
     assert of_status() == "Nothing slows demo: none of its 4 ranks is a straggler. An iteration takes 349 ms."
 
 
-def test_what_was_saved_is_said_when_all_is_well_again():
+def test_saved_time_is_shown_after_recovery():
     assert of_status(balancing={"savedSeconds": 731.0}).endswith("349 ms. Balancing saved 12 min in this run.")
 
 
-def test_that_no_policy_is_in_force_is_said_once():
+def test_a_missing_policy_is_shown_once():
     left = balancing(
         **{**NOTHING, "reason": "rank 3 is 4.0x slower; strategy None leaves the work as it is"}, strategy="None"
     )
@@ -111,7 +111,7 @@ def test_several_stragglers():
     ],
     ids=["not slow yet", "not measured yet", "another rank", "many"],
 )
-def test_who_is_slowed_on_purpose(ranks, words):
+def test_ranks_slowed_by_an_injection_are_named(ranks, words):
     assert words in of_status(*ranks)
 
 
@@ -138,7 +138,7 @@ def test_a_device_that_cannot_follow_an_injection():
     ],
     ids=str,
 )
-def test_what_came_of_it(changes, words):
+def test_the_result_of_a_decision_is_shown(changes, words):
     assert words in of_status(rank(2, **SLOW, **REDUCED_WORK), balancing=balancing(**changes))
 
 
@@ -148,7 +148,7 @@ def test_work_taken_from_a_rank_that_is_not_slow():
     )
 
 
-def test_without_an_end_no_remaining_cost_is_said():
+def test_without_an_end_no_remaining_cost_is_shown():
     text = of_status(rank(2, **SLOW, **REDUCED_WORK), balancing=balancing(), training={"totalIterations": None})
     assert text.endswith("871 ms, 2.5 times as long; 12 min saved so far.")
 

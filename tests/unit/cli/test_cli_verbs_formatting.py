@@ -13,7 +13,7 @@ def test_durations_are_read(text, seconds):
 
 
 @pytest.mark.parametrize("text", ["", "0", "0s", "-5", "10x", "m", "1h30", "ten", "1e3", "nan", "9" * 400])
-def test_what_is_no_duration_is_refused(text):
+def test_an_invalid_duration_is_refused(text):
     with pytest.raises(ValueError, match=r"^must be longer than 0, e\.g\. 10m, 90s, 1h30m or plain seconds$"):
         parse_duration(text)
 

@@ -105,7 +105,7 @@ def test_a_kubeconfig_that_cannot_be_used_is_one_line(tmp_path, text, context, l
     assert "\n" not in str(error.value)
 
 
-def test_in_a_pod_its_account_will_do(monkeypatch, tmp_path):
+def test_in_a_pod_the_service_account_is_used(monkeypatch, tmp_path):
     def load(client_configuration):
         client_configuration.host = "https://10.0.0.1:443"
 
@@ -152,7 +152,7 @@ def target(job=None, options=()):
     return ClusterTarget(Objects(job or job_body(job_status())), "demo", "default", options)
 
 
-def test_an_injection_of_somebody_else_is_left_alone():
+def test_an_injection_of_another_creator_is_not_replaced():
     seen = target()
     seen.kube.made["demo-rank-3"] = {"metadata": {"name": "demo-rank-3"}, "spec": {"jobRef": {"name": "demo"}}}
     with pytest.raises(BadInput, match=r"^--rank 3: StragglerInjection 'demo-rank-3' was not made by this command"):
@@ -193,7 +193,7 @@ def test_nodes_are_checked_only_where_all_are_known():
     ],
     ids=["default", "selected", "reference", "inline", "of a newer version", "the same"],
 )
-def test_what_a_policy_replaces_and_how_to_have_it_again(balancing, policy, replaced, undo_command):
+def test_a_policy_change_names_the_old_policy_and_its_undo_command(balancing, policy, replaced, undo_command):
     job = job_body(job_status(balancing={"policy": policy}))
     job["spec"]["balancing"] = balancing
     change = target(job, ("-n team",)).set_policy("mig", None, ())
@@ -207,7 +207,7 @@ def test_a_job_that_has_ended_is_not_changed():
             change(target(job_body(job_status(phase="Succeeded"))))
 
 
-def test_what_no_rank_knew_of_needs_no_waiting():
+def test_removal_of_an_injection_that_no_rank_applied_is_not_awaited():
     seen = target()
     seen.inject(RankSelector((3,)), SlowdownRequest(4.0))
     assert seen.remove_injections(RankSelector()).status(0.0).text == "no rank had applied it yet"
@@ -222,7 +222,7 @@ def test_injections_of_another_job_stay():
     assert list(seen.kube.made) == ["other-rank-3"]
 
 
-def test_an_injection_that_somebody_deletes_meanwhile_is_said():
+def test_an_injection_deleted_meanwhile_is_reported():
     seen = target()
     change = seen.inject(RankSelector((3,)), SlowdownRequest(4.0))
     seen.kube.made.clear()

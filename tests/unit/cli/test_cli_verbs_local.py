@@ -51,7 +51,7 @@ class Run:
         def obey():
             while not stop.wait(0.02):
                 if refuse:
-                    self.tell(control_error=refuse)
+                    self.tell(control_error=refuse, control_error_generation=self.control.generation)
                 else:
                     generation = self.control.generation
                     self.tell(applied_generation=generation, control_generation=generation)
@@ -107,7 +107,7 @@ def test_all_runs_are_listed(run, tmp_path):
     assert [each["name"] for each in json.loads(call("top", "-o", "json"))] == ["demo", "vit"]
 
 
-def test_no_run_is_said(tmp_path, monkeypatch):
+def test_an_empty_list_of_runs_is_shown(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert call("top") == "there is no run below ./runs\n"
 
@@ -121,7 +121,7 @@ def test_following_ends_with_the_run(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("said", "report", "state"),
+    ("reported", "report", "state"),
     [
         ("running", None, "unfinished"),
         ("running", {"state": "stopped"}, "stopped"),
@@ -130,18 +130,18 @@ def test_following_ends_with_the_run(tmp_path, monkeypatch):
         (None, None, "unfinished"),
     ],
 )
-def test_a_run_that_is_over_is_not_said_to_run(tmp_path, said, report, state):
+def test_the_state_of_a_run_that_ended(tmp_path, reported, report, state):
     run = Run(tmp_path)
-    if said is None:
+    if reported is None:
         (tmp_path / "status.json").unlink()
     else:
-        run.tell(state=said)
+        run.tell(state=reported)
     if report is not None:
         write_json(tmp_path / "report.json", report)
     assert json.loads(call("top", str(tmp_path), "-o", "json"))["state"] == state
 
 
-def test_a_run_that_has_told_nothing_yet_is_starting(run):
+def test_a_run_without_a_status_is_starting(run):
     (run.place / "status.json").unlink()
     assert call("top", "demo") == "demo · starting · attempt 1\n"
     with pytest.raises(BadInput, match=r"--rank: 9: the job has ranks 0 \.\. 3"):
@@ -248,7 +248,7 @@ def test_a_run_that_is_over_cannot_be_changed(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["absent", "empty", ""])
-def test_what_holds_no_run_is_said(run, name):
+def test_a_directory_without_a_run_is_refused(run, name):
     (run.place.parent.parent / "empty").mkdir()
     why = "holds no run" if name == "empty" else "there is no such directory"
     with pytest.raises(BadInput) as error:
@@ -265,7 +265,7 @@ def test_what_holds_no_run_is_said(run, name):
         ('{"generation": -1}', "generation: -1 input should be greater than or equal to 0: mend it first"),
     ],
 )
-def test_a_control_document_that_somebody_broke_is_left_alone(run, text, words):
+def test_an_invalid_control_document_is_not_overwritten(run, text, words):
     (run.place / "control.json").write_text(text)
     with pytest.raises(BadInput) as error:
         call("policy", "demo", "--strategy", "MIG")
@@ -298,7 +298,7 @@ def test_columns_computed_for_others_are_shown(run):
     assert "balancing  computes 82 columns for others" in call("describe-ranks", "demo")
 
 
-def test_alive_is_who_holds_the_lock(tmp_path):
+def test_a_run_is_alive_while_its_lock_is_held(tmp_path):
     assert not alive(tmp_path)
     with lock(tmp_path):
         assert alive(tmp_path)

@@ -67,7 +67,7 @@ def test_a_narrow_terminal_keeps_every_number():
     assert shown(of_job(balanced_job()), 80) == NARROW
 
 
-def test_a_pipe_gets_everything_uncut():
+def test_a_pipe_gets_full_names():
     reported = job_status(
         rank(0, node="ip-10-0-7-23.eu-central-1.compute.internal"), balancing=balancing(reason="long " * 99)
     )
@@ -76,7 +76,7 @@ def test_a_pipe_gets_everything_uncut():
     assert text.splitlines()[-1] == f"decision: {'long ' * 99}".rstrip()
 
 
-def test_where_room_is_short_names_give_way():
+def test_in_a_narrow_table_names_are_cut():
     reported = job_status(*(rank(n, node=f"ip-10-0-{n}-23.eu-central-1.compute.internal") for n in range(4)))
     text = shown(of_job(job_body(reported)), 80)
     assert max(map(len, text.splitlines())) <= 80
@@ -87,7 +87,7 @@ def test_where_room_is_short_names_give_way():
     ("width", "text"),
     [(30, "ip-10-0-7-23.example.internal"), (20, "ip-10-0-7-23"), (12, "ip-10-0-7-23"), (8, "…-0-7-23")],
 )
-def test_a_name_is_cut_where_names_are_alike(width, text):
+def test_a_long_host_name_is_cut_to_the_width(width, text):
     assert cut("ip-10-0-7-23.example.internal", width) == text
 
 
@@ -102,18 +102,18 @@ def test_ranks_that_find_no_room_are_counted():
     assert lines[-1] == f"the slowest {len(lines) - 6} of 128 ranks"
 
 
-def test_nothing_is_known_of_a_new_job():
+def test_a_new_job_has_no_values():
     assert shown(of_job(job_body())) == "demo · new · 4 ranks"
 
 
-def test_a_job_that_waits_says_for_what():
+def test_a_waiting_job_shows_what_it_waits_for():
     waiting = job_body({"phase": "Pending", "waitingFor": "Unschedulable"})
     assert shown(of_job(waiting)) == "demo · Pending · waits: Unschedulable · 4 ranks"
 
 
-def test_what_was_refused_what_failed_and_what_is_advised_stand_below():
+def test_problem_failure_and_advice_stand_below_the_table():
     view = JobView(
-        "demo", state="Failed", refused="no", message="broken", advice=(Advice("ReplacementAdvised", "drain"),)
+        "demo", state="Failed", problem="no", message="broken", advice=(Advice("ReplacementAdvised", "drain"),)
     )
     assert shown(view, note="old news").splitlines() == [
         "demo · Failed",
@@ -153,7 +153,7 @@ def test_all_jobs_by_namespace_and_name():
     assert [line.split()[:2] for line in everywhere] == [["namespace", "name"], ["b", "vit"], ["default", "demo"]]
 
 
-def test_no_job_is_said():
+def test_an_empty_list_of_jobs_is_shown():
     assert plain(overview([], 80, False, "there is no job in namespace a", "old news")) == (
         "there is no job in namespace a\nold news"
     )

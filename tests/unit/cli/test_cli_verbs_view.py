@@ -30,7 +30,7 @@ def test_a_job_is_seen_with_its_ranks():
         0.426,
     )
     assert (view.policy, view.strategy, view.generation, view.applied_generation) == ("inline", "SEMI", 3, 3)
-    assert (view.reason, view.refused) == (REASON, "")
+    assert (view.reason, view.problem) == (REASON, "")
     assert view.ranks[2] == RankView(
         rank=2,
         group="fast",
@@ -53,7 +53,7 @@ def test_a_job_is_seen_with_its_ranks():
     assert [each.group for each in view.ranks] == ["fast", "fast", "fast", "slow"]
 
 
-def test_a_job_that_nobody_has_seen_yet_is_seen_all_the_same():
+def test_a_job_without_a_status_has_a_view():
     assert of_job(job_body()) == JobView("demo", "default", rank_count=4)
     assert of_job({"metadata": {"name": "demo"}}) == JobView("demo")
 
@@ -63,13 +63,13 @@ def test_fields_of_a_newer_operator_are_left_out():
     assert view.ranks == (RankView(9),)
 
 
-def test_a_problem_is_told_beside_the_decision():
+def test_a_problem_is_shown_beside_the_decision():
     refusal = "spec.balancing.policyRef.name: 'gone': there is no such BalancingPolicy: AUTO without loss"
     view = of_job(job_body(job_status(balancing=balancing(problem=refusal, reason="AUTO: no rank is slower"))))
-    assert (view.reason, view.refused) == ("AUTO: no rank is slower", refusal)
+    assert (view.reason, view.problem) == ("AUTO: no rank is slower", refusal)
 
 
-def test_conditions_that_hold_are_told():
+def test_conditions_that_are_true_are_shown():
     def condition(kind, status, message):
         return {"type": kind, "status": status, "reason": "R", "message": message}
 
@@ -85,7 +85,7 @@ def test_conditions_that_hold_are_told():
     assert (ended.message, ended.ended, ended.running) == ("it broke", True, False)
 
 
-def test_the_slowest_come_first_and_unknown_ones_last():
+def test_the_slowest_ranks_come_first_and_unknown_ones_last():
     reported = job_status(rank(1, slowdown=None), rank(3, slowdown=1.51), rank(2, slowdown=1.5))
     assert [each.rank for each in of_job(job_body(reported)).by_slowdown] == [2, 3, 0, 1]
 
@@ -104,7 +104,7 @@ def test_a_run_is_seen_like_a_job():
     groups = [{"name": "fast", "processesPerPod": 3, "device": EMULATED}, {"name": "slow"}]
     view = of_run(status, groups, "running")
     assert (view.name, view.state, view.rank_count, view.reason) == ("demo", "running", 4, "why")
-    assert (view.refused, view.saved_seconds, view.generation, view.policy) == (
+    assert (view.problem, view.saved_seconds, view.generation, view.policy) == (
         "control.json: is not JSON",
         2.5,
         1,
@@ -132,7 +132,7 @@ def test_places_are_numbered_group_by_group():
     ]
 
 
-def test_json_has_the_names_of_the_api_and_null_for_what_is_not_known():
+def test_json_has_the_names_of_the_api_and_null_for_unknown_values():
     reported = json.loads(json.dumps(as_json(of_job(balanced_job()))))
     assert (reported["name"], reported["appliedGeneration"], reported["message"]) == ("demo", 3, "")
     assert (reported["ranks"][2]["injectedSlowdown"], reported["ranks"][2]["columnsIn"]) == (4.0, None)

@@ -16,7 +16,7 @@ def test_an_absent_or_empty_directory_starts_attempt_1(tmp_path):
     assert next_attempt(look(tmp_path), tmp_path, "demo") == 1
 
 
-def test_nothing_to_resume_is_said(tmp_path):
+def test_resume_without_a_run_is_refused(tmp_path):
     with pytest.raises(BadInput, match="no run to resume: leave --resume out"):
         next_attempt(look(tmp_path), tmp_path, "demo", mode="resume")
 
@@ -33,7 +33,7 @@ def test_another_jobs_run_is_refused_even_with_resume(run_of_demo):
 
 
 @pytest.mark.parametrize(
-    ("report", "said"),
+    ("report", "text"),
     [
         (None, "holds attempt 1 of job 'demo', unfinished: continue it with --resume"),
         ({"state": "failed", "iterations": 7}, "failed at iteration 7: continue it with --resume"),
@@ -41,21 +41,21 @@ def test_another_jobs_run_is_refused_even_with_resume(run_of_demo):
     ],
     ids=["killed", "failed", "succeeded"],
 )
-def test_a_run_of_the_same_job_needs_resume(run_of_demo, report, said):
+def test_a_run_of_the_same_job_needs_resume(run_of_demo, report, text):
     if report is not None:
         write_json(run_of_demo / "report.json", report)
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=text):
         next_attempt(look(run_of_demo), run_of_demo, "demo")
     assert next_attempt(look(run_of_demo), run_of_demo, "demo", mode="resume") == 2
 
 
-def test_a_run_that_came_to_nothing_may_be_started_again(run_of_demo):
+def test_a_run_without_iterations_may_be_started_again(run_of_demo):
     write_json(run_of_demo / "report.json", {"state": "failed", "iterations": 0})
     assert next_attempt(look(run_of_demo), run_of_demo, "demo") == 1
 
 
 @pytest.mark.parametrize("kept", ["history.jsonl", "checkpoints/model.pt"])
-def test_a_run_that_left_something_is_not_started_over(run_of_demo, kept):
+def test_a_failed_run_that_left_files_is_not_started_over(run_of_demo, kept):
     write_json(run_of_demo / "report.json", {"state": "failed", "iterations": 0})
     (run_of_demo / kept).parent.mkdir(exist_ok=True)
     (run_of_demo / kept).write_text("{}\n")
@@ -64,7 +64,7 @@ def test_a_run_that_left_something_is_not_started_over(run_of_demo, kept):
     assert next_attempt(look(run_of_demo), run_of_demo, "demo", mode="resume") == 2
 
 
-def test_a_live_run_keeps_others_out(tmp_path):
+def test_a_live_run_locks_its_directory(tmp_path):
     with lock(tmp_path), pytest.raises(BadInput, match="a run is alive there"):
         lock(tmp_path)
     lock(tmp_path).close()
@@ -76,16 +76,16 @@ def test_an_unwritable_place_is_named(tmp_path):
         lock(tmp_path / "file" / "run")
 
 
-def test_prepare_clears_what_an_older_attempt_reported_but_keeps_its_history(run_of_demo):
+def test_prepare_clears_reports_of_an_older_attempt_but_keeps_its_history(run_of_demo):
     for name in ("status.json", "report.json", "report.png", "history.jsonl"):
         (run_of_demo / name).touch()
     prepare(run_of_demo, "demo", 2, {"generation": 1})
     left = {path.name for path in run_of_demo.iterdir()}
-    assert left == {"run.json", "control.json", "history.jsonl", "logs"}
+    assert left == {"run.json", "control.json", "history.jsonl", "logs", "last_words"}
     assert read_json(run_of_demo / "run.json") == {"job": "demo", "attempt": 2}
 
 
-def test_prepare_keeps_the_groups_for_those_who_look_later(tmp_path):
+def test_prepare_writes_the_worker_groups(tmp_path):
     groups = [{"name": "a", "pods": 2}]
     prepare(tmp_path, "demo", 1, {}, groups)
     assert read_json(tmp_path / "run.json") == {"job": "demo", "attempt": 1, "workerGroups": groups}
@@ -96,14 +96,20 @@ def test_a_half_written_document_is_none(tmp_path):
     assert read_json(tmp_path / "status.json") is None
 
 
-def test_fresh_starts_over_and_discards_what_was_there(run_of_demo):
+def test_fresh_starts_over_and_discards_the_earlier_run(run_of_demo):
     (run_of_demo / "history.jsonl").touch()
     (run_of_demo / "checkpoints").mkdir()
     handle, attempt = claim(run_of_demo, "demo", "fresh")
     handle.close()
     assert attempt == 1
     prepare(run_of_demo, "demo", attempt, {"generation": 1})
-    assert {path.name for path in run_of_demo.iterdir()} == {"run.json", "run.lock", "control.json", "logs"}
+    assert {path.name for path in run_of_demo.iterdir()} == {
+        "run.json",
+        "run.lock",
+        "control.json",
+        "logs",
+        "last_words",
+    }
     with pytest.raises(BadInput, match="holds the run of job 'demo'"):
         claim(run_of_demo, "other", "fresh")
 

@@ -100,14 +100,14 @@ def test_the_second_push_changes_nothing(server):
     assert [server.board(uid)["dashboard"]["version"] for uid in UIDS] == versions
 
 
-def test_boards_arrive_as_they_are(server):
+def test_boards_are_pushed_unchanged(server):
     pushed(server)
     for board in boards():
         stored = server.board(board["uid"])["dashboard"]
         assert [panel["title"] for panel in stored["panels"]] == [panel["title"] for panel in board["panels"]]
 
 
-def test_a_board_of_an_older_version_of_ours_is_updated_where_it_is(server, monkeypatch):
+def test_a_board_of_an_older_version_is_updated_in_its_folder(server, monkeypatch):
     older = [{**board, "title": "Old"} for board in boards()]
     with monkeypatch.context() as patch:
         patch.setattr("heterotp_dashboards.boards.boards", lambda: older)
@@ -143,7 +143,7 @@ def test_boards_move_into_the_folder_that_is_named_and_stay_there(server):
     assert server.board(UIDS[0])["meta"]["folderUid"] == FOLDER
 
 
-def test_a_folder_that_is_not_there_is_an_error_that_says_how(server):
+def test_a_missing_folder_is_an_error_with_advice(server):
     refusal = push(server.url, "--folder", "heterotp nowhere", token=server._token)
     assert isinstance(refusal, Failed)
     assert "--folder: 'heterotp nowhere': no such folder" in str(refusal) and "--create-folder" in str(refusal)
@@ -202,7 +202,7 @@ def test_a_path_before_the_api_is_kept(stub):
     assert lines[0] == f"created {UIDS[0]}: {stub.url}/grafana/d/{UIDS[0]}/{UIDS[0]}"
 
 
-def test_someone_else_saves_between_look_and_write(stub):
+def test_a_board_changed_between_read_and_write_is_kept(stub):
     push(stub.url)
     from heterotp_cli import dashboards_push
     from heterotp_cli.grafana import Grafana
@@ -227,7 +227,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_an_answer_that_is_none_of_grafanas_is_one_line(stub, name):
+def test_an_unknown_answer_is_one_line(stub, name):
     status, body, words = ANSWERS[name]
     stub.state.broken = (status, body)
     refusal = push(stub.url)
@@ -235,7 +235,7 @@ def test_an_answer_that_is_none_of_grafanas_is_one_line(stub, name):
     assert words in str(refusal) and "\n" not in str(refusal)
 
 
-def test_a_token_that_may_only_look(stub):
+def test_a_read_only_token_is_one_line(stub):
     refusal = push(stub.url, token=READ_ONLY)
     assert isinstance(refusal, Failed) and "needs the role Editor" in str(refusal)
 
@@ -250,16 +250,16 @@ def test_old_grafanas_are_refused(stub, version, good):
         assert str(result) == f"{stub.url}/ is Grafana 10.4.19: the boards need 11.0 or newer"
 
 
-def test_nobody_is_there():
+def test_an_unreachable_server_is_one_line():
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound, but nobody listens
+        taken.bind(("127.0.0.1", 0))  # bound, but not listening
         refusal = push(f"http://127.0.0.1:{taken.getsockname()[1]}")
     assert isinstance(refusal, Failed)
     assert str(refusal).endswith("cannot be reached: Connection refused")
 
 
 @pytest.mark.parametrize("url", ["grafana:3000", "ftp://grafana", "http://", "http://h:port", "http://h:99999", ""])
-def test_what_is_no_address_is_refused(url):
+def test_an_invalid_address_is_refused(url):
     refusal = push(url)
     assert isinstance(refusal, BadInput)
     assert str(refusal).startswith(f"--grafana-url: '{url}': must be http")

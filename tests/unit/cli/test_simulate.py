@@ -55,7 +55,7 @@ PRODUCTS = 6 * 80 * 12 * 64**2 * 2 / 4 / 1e9
 COLLECTIVE = 0.0001 + 2 * 3 / 4 * 80 * 64 * 4 / 1e9
 
 
-def test_an_iteration_takes_what_devices_and_links_declare(machine):
+def test_an_iteration_takes_the_declared_times_of_devices_and_links(machine):
     found = prospect(machine, [1.0] * 4)
     assert found.homogeneous == pytest.approx(PRODUCTS + 0.02 + 8 * COLLECTIVE)
     assert found.limit == pytest.approx(found.homogeneous)
@@ -64,7 +64,7 @@ def test_an_iteration_takes_what_devices_and_links_declare(machine):
     )
 
 
-def test_every_strategy_is_held_against_the_limit(machine):
+def test_every_strategy_is_compared_with_the_limit(machine):
     found = prospect(machine, [1.0, 1.0, 4.0, 1.0])
     outcomes = {each.name: each for each in found.outcomes}
     rest = 0.02 + 8 * COLLECTIVE
@@ -312,7 +312,7 @@ def test_the_command_replays_a_fleet(tmp_path):
         (DEVICE, ["--picture", "p.pdf"], "--picture: 'p.pdf': must end in .png"),
     ],
 )
-def test_what_cannot_be_simulated_is_said(tmp_path, device, options, words):
+def test_a_job_that_cannot_be_simulated_is_refused(tmp_path, device, options, words):
     done = run(manifest(tmp_path, device=device), *options)
     assert isinstance(done.exception, BadInput)
     assert str(done.exception).startswith(words)

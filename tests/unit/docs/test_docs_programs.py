@@ -106,12 +106,12 @@ def test_a_path_with_the_clusters_programs_is_not_taken_for_the_machines_own():
 
 def test_settings_of_the_operator_are_told_with_their_defaults():
     text = (DOCS / "operating.md").read_text()
-    told = dict(re.findall(r"^\| `HETEROTP_(\w+)` \| (\S+) \|", text, flags=re.MULTILINE))
+    documented = dict(re.findall(r"^\| `HETEROTP_(\w+)` \| (\S+) \|", text, flags=re.MULTILINE))
     known = {field.name.upper(): field.default for field in fields(Settings)}
-    assert {name: _shown(known[name]) for name in told} == told
+    assert {name: _shown(known[name]) for name in documented} == documented
     by_chart = {"TRAINER_IMAGE", "NAMESPACES", "LEASE_NAME"}
     own = {"IDENTITY", "LEASE_NAMESPACE", "METRICS_HOST"}  # determined by the process
-    assert set(known) - set(told) == by_chart | own
+    assert set(known) - set(documented) == by_chart | own
 
 
 def _shown(default):
@@ -135,8 +135,8 @@ def quoted():
 
 
 def test_messages_of_the_faq_are_those_of_the_code():
-    said = said_by_the_code()
+    strings = said_by_the_code()
     messages = list(quoted())
     assert len(messages) > 60
     parts = [part.strip(" '") for message in messages for part in re.split(r"…x?|: |; ", message)]
-    assert [part for part in parts if len(part) > 3 and part not in said] == []
+    assert [part for part in parts if len(part) > 3 and part not in strings] == []

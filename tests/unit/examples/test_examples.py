@@ -1,4 +1,4 @@
-"""Every manifest in examples/ is valid and says what it shows; those that belong together fit together."""
+"""Every manifest in examples/ is valid and has a description; those that belong together fit together."""
 
 import re
 
@@ -109,7 +109,7 @@ def test_kueue_knows_every_flavor_and_resource_of_the_job(load):
         spec = group.template["spec"]
         assert spec["nodeSelector"] in labels.values()
         assert set(spec["containers"][0]["resources"]["requests"]) == set(queue["coveredResources"])
-    for flavor in queue["flavors"]:  # Kueue wants the resources of each flavor in the order of coveredResources
+    for flavor in queue["flavors"]:  # Kueue requires the resources of each flavor in the order of coveredResources
         assert [resource["name"] for resource in flavor["resources"]] == queue["coveredResources"]
 
 

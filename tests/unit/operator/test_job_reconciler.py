@@ -1,4 +1,4 @@
-"""The reconcile of a job as a whole: what is written, what waits for the ranks, and whom it concerns afterwards."""
+"""The reconcile of a job as a whole: writes, waiting for the ranks, and the objects that are enqueued afterwards."""
 
 import copy
 
@@ -19,7 +19,7 @@ KEY = ("team", "job")
 
 
 class Cluster:
-    """Applies what it is told and answers with it, as an API server would; counts status writes."""
+    """Applies every write and answers with the object, as an API server would; counts status writes."""
 
     def __init__(self, stores):
         self.stores, self.version, self.statuses, self.configmaps, self.touched = stores, 100, [], 0, []
@@ -48,10 +48,10 @@ class Cluster:
 
 class TrainerPoller:
     def __init__(self):
-        self.said, self.forgotten, self.queue = None, [], WorkQueue()
+        self.last_report, self.forgotten, self.queue = None, [], WorkQueue()
 
     def report(self, key):
-        return self.said
+        return self.last_report
 
     def forget(self, key):
         self.forgotten.append(key)
@@ -71,7 +71,7 @@ class Job:
         informers = Informers(self.stores, lambda kind, key: self.enqueued.append((kind, key)))
         self.cluster, self.queue = Cluster(self.stores), WorkQueue(lambda: self.now)
         settled = World(labelled(manifest())).started()
-        settled.trainer = self._heard(1)
+        settled.trainer = self._report(1)
         settled.settle()
         for resource, bodies in (
             (JOBS, [settled.job]),
@@ -82,7 +82,7 @@ class Job:
                 body["metadata"].setdefault("resourceVersion", "1")
                 body["metadata"].setdefault("uid", body["metadata"]["name"])
                 informers.upsert(resource, copy.deepcopy(body))
-        self.poller.said = settled.trainer
+        self.poller.last_report = settled.trainer
         self.reconciler = JobReconciler(
             *(self.stores, informers, self.cluster, self.queue, self.poller, Recorder(), self.metrics),
             Settings(trainer_image="heterotp/trainer:test"),
@@ -90,14 +90,14 @@ class Job:
             lambda: self.now,
         )
 
-    def _heard(self, applied):
+    def _report(self, applied):
         status = TrainerStatus(
             job="job", attempt=1, state="running", started_at=EPOCH, applied_generation=applied, strategy="AUTO"
         )
         return TrainerReport(status, "", EPOCH)
 
     def hear(self, applied):
-        self.poller.said = self._heard(applied)
+        self.poller.last_report = self._report(applied)
 
     async def look(self):
         """Reconcile once; return how many statuses were written."""
@@ -125,7 +125,7 @@ async def job():
     return job
 
 
-async def test_a_policy_is_written_and_told_in_one_status_once_the_ranks_follow(job):
+async def test_one_status_write_shows_a_policy_and_that_the_ranks_follow(job):
     job.stores.policies.upsert(policy("p", strategy="ZERO"))
     assert await job.look() == 0  # the ranks will answer in a moment
     assert (job.cluster.configmaps, job.cluster.touched) == (1, ["job-a-0-1"])
@@ -133,8 +133,8 @@ async def test_a_policy_is_written_and_told_in_one_status_once_the_ranks_follow(
     assert job.poller.queue.promote() is not None  # rank 0 is asked soon
     job.hear(applied=2)
     assert await job.look() == 1
-    said = job.cluster.statuses[-1]["balancing"]
-    assert (said["policy"], said["generation"], said["appliedGeneration"]) == ("p", 2, 2)
+    balancing = job.cluster.statuses[-1]["balancing"]
+    assert (balancing["policy"], balancing["generation"], balancing["appliedGeneration"]) == ("p", 2, 2)
     assert (
         job.metrics.registry.get_sample_value(
             "heterotp_operator_policy_published_total", {"namespace": "team", "strategy": "ZERO"}
@@ -143,11 +143,11 @@ async def test_a_policy_is_written_and_told_in_one_status_once_the_ranks_follow(
     )
 
 
-async def test_a_message_in_other_words_is_written_after_30_seconds(job):
-    status = job.poller.said.status.model_copy(update={"reason": "no rank is slower"})
-    job.poller.said = TrainerReport(status, "", EPOCH)
+async def test_a_change_of_a_message_is_written_after_30_seconds(job):
+    status = job.poller.last_report.status.model_copy(update={"reason": "no rank is slower"})
+    job.poller.last_report = TrainerReport(status, "", EPOCH)
     assert await job.look() == 1
-    job.poller.said = TrainerReport(status.model_copy(update={"reason": "no rank is much slower"}), "", EPOCH)
+    job.poller.last_report = TrainerReport(status.model_copy(update={"reason": "no rank is much slower"}), "", EPOCH)
     while job.queue.take():  # its own write
         job.queue.done(KEY)
     assert await job.look() == 0
@@ -175,17 +175,17 @@ async def test_ranks_that_do_not_answer_are_not_waited_for_long(job):
     assert await job.look() == 0  # the next change has its own moment
 
 
-async def test_its_policies_and_injections_are_looked_at_after_it(job):
+async def test_policies_and_injections_of_a_job_are_enqueued_after_it(job):
     job.stores.policies.upsert(policy("p"))
     job.stores.injections.upsert(injection("i"))
     await job.look()
     assert {(POLICIES, ("team", "p")), (INJECTIONS, ("team", "i"))} <= set(job.enqueued)
 
 
-async def test_whom_a_label_leaves_hears_of_it_though_an_answer_shows_it_first(job):
+async def test_a_policy_that_a_label_change_leaves_is_enqueued(job):
     job.stores.policies.upsert(policy("p"))
     await job.look()
-    job.cluster.labels = {"a": "c"}  # somebody relabels the job while its status is written
+    job.cluster.labels = {"a": "c"}  # the job's labels change while its status is written
     job.hear(applied=2)
     assert await job.look() == 1
     assert job.stores.jobs.get(KEY)["metadata"]["labels"] == {"a": "c"}

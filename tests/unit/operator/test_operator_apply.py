@@ -126,7 +126,7 @@ async def test_actions_run_in_their_order(applier, client):
     ]
 
 
-async def test_answers_are_seen_by_the_next_look_at_once(applier, stores):
+async def test_answers_are_in_the_store_at_once(applier, stores):
     await applier.run((CreatePod(child("Pod", "p")), CreateService(child("Service", "s"))))
     assert [pod["metadata"]["name"] for pod in stores.pods.of_job(("ns", "j"))] == ["p"]
     assert stores.services.get(("ns", "s")) is not None
@@ -142,7 +142,7 @@ async def test_the_attempt_is_bumped_by_its_own_manager_and_only_over_the_versio
     assert stores.jobs.get(("ns", "j"))["status"]["attempt"] == 2
 
 
-async def test_a_stale_bump_stops_everything_after_it(applier, client):
+async def test_a_stale_attempt_write_stops_all_later_actions(applier, client):
     client.errors["apply", "j"] = Conflict(409, "Conflict", "stale")
     with pytest.raises(Conflict):
         await applier.run((BumpAttempt(2, 1, "9"), DeletePod("p", "u"), CreatePod(child("Pod", "q"))))
@@ -156,7 +156,7 @@ async def test_status_never_contains_the_counters_and_names_the_uid(applier, cli
     assert body["metadata"] == {"name": "j", "namespace": "ns", "uid": "job-uid"}
 
 
-async def test_the_status_of_a_job_that_is_gone_is_nobodys_business(applier, client, stores):
+async def test_a_status_write_for_a_deleted_job_is_no_error(applier, client, stores):
     client.errors["apply", "j"] = NotFound(404, "NotFound", "j")
     await applier.write_status({"phase": "Running"})
     assert len(client.calls) == 1 and not applier.changed
@@ -211,21 +211,21 @@ async def test_a_refused_child_is_remembered_by_kind(applier, client, action, er
     ],
     ids=["namespace gone", "stale", "no right to delete"],
 )
-async def test_what_is_no_refusal_of_a_child_is_an_error(applier, client, action, verb, error):
+async def test_another_error_than_a_refusal_is_raised(applier, client, action, verb, error):
     client.errors[verb, "s"] = error
     with pytest.raises(type(error)):
         await applier.run((action,))
     assert applier.refusals == {}
 
 
-async def test_an_error_leaves_what_was_done(applier, client, stores):
+async def test_an_error_keeps_the_actions_before_it(applier, client, stores):
     client.errors["create", "q"] = ApiError(500, "InternalError", "no")
     with pytest.raises(ApiError):
         await applier.run((CreatePod(child("Pod", "p")), CreatePod(child("Pod", "q"))))
     assert stores.pods.get(("ns", "p")) is not None
 
 
-async def test_a_known_child_is_applied_over_its_uid_and_a_foreign_one_never(applier, client, stores):
+async def test_a_known_child_is_applied_by_its_uid_and_a_foreign_one_never(applier, client, stores):
     stores.configmaps.upsert(client._stored(child("ConfigMap", "c")))
     await applier.run((ApplyConfigMap(child("ConfigMap", "c")),))
     verb, _, manager, _, body = client.calls[0]
@@ -250,7 +250,7 @@ async def test_a_terminating_pod_stays_known_until_its_event(applier, client, st
     assert stores.pods.get(("ns", "p"))["metadata"]["deletionTimestamp"]
 
 
-async def test_the_answer_to_a_delete_does_not_bring_back_what_its_event_took_away(applier, client, stores):
+async def test_the_answer_to_a_delete_does_not_restore_a_dropped_object(applier, client, stores):
     pod = {**child("Pod", "p"), "metadata": child("Pod", "p")["metadata"] | {"uid": "u"}}
     stores.pods.upsert(pod)
     client.terminating = True
@@ -259,14 +259,14 @@ async def test_the_answer_to_a_delete_does_not_bring_back_what_its_event_took_aw
     assert stores.pods.get(("ns", "p")) is None
 
 
-async def test_a_pod_is_touched_only_as_it_was_seen(applier, client, stores):
+async def test_a_pod_is_patched_only_at_the_seen_version(applier, client, stores):
     await applier.run((TouchPod("p", "u", 7),))
     annotations = {names.ANNOTATION_CONTROL: "7"}
     assert client.calls == [("merge", "p", PODS, {"metadata": {"uid": "u", "annotations": annotations}})]
     assert stores.pods.get(("ns", "p"))["metadata"]["annotations"] == annotations
 
 
-async def test_a_service_is_written_whole_and_keeps_what_is_not_ours(applier, client, stores):
+async def test_a_service_is_applied_whole_and_keeps_fields_of_others(applier, client, stores):
     live = client._stored(child("Service", "s"))
     live["metadata"]["labels"] = {"theirs": "1", names.LABEL_JOB: "wrong"}
     live["metadata"]["annotations"] = {"mesh": "on"}
@@ -279,12 +279,12 @@ async def test_a_service_is_written_whole_and_keeps_what_is_not_ours(applier, cl
     assert body["metadata"]["resourceVersion"] == live["metadata"]["resourceVersion"]
 
 
-async def test_a_podgroup_is_made_and_remembered(applier, stores):
+async def test_a_podgroup_is_created_and_stored(applier, stores):
     body = {**child("PodGroup", "j"), "apiVersion": PODGROUPS["volcano"].api_version}
     await applier.run((ApplyPodGroup(body),))
     assert stores.podgroups.get(("ns", "j")) is not None
 
 
-async def test_a_job_is_deleted_only_as_it_was_seen(applier, client):
+async def test_a_job_is_deleted_only_at_the_seen_version(applier, client):
     await applier.run((DeleteJob(uid="job-uid", resource_version="10"),))
     assert client.calls == [("delete", "j", JOBS, "job-uid", "10", None)]

@@ -23,7 +23,7 @@ from kubernetes.aio import client
 
 
 class Server:
-    """Remembers requests and answers what the test wants next: (code, body)."""
+    """Remembers requests and answers what the test has queued: (code, body)."""
 
     def __init__(self):
         self.requests, self.answers = [], []
@@ -99,26 +99,26 @@ async def test_lists_come_in_pages(cluster, server):
     ]
 
 
-async def test_create_of_what_we_made_before_is_success(cluster, server):
+async def test_create_over_an_own_object_is_success(cluster, server):
     server.answers = [CONFLICT, (200, pod())]
     assert await cluster.create_owned(pod()) == pod()
     assert [request[0] for request in server.requests] == ["POST", "GET"]
 
 
-async def test_create_over_somebody_elses_object_is_a_conflict(cluster, server):
+async def test_create_over_a_foreign_object_is_a_conflict(cluster, server):
     server.answers = [CONFLICT, (200, pod(uid="another", owner="other"))]
     with pytest.raises(NameTaken, match="already exists and is not owned by this job"):
         await cluster.create_owned(pod())
 
 
-async def test_create_over_what_an_earlier_job_of_the_name_left_is_tried_again(cluster, server):
+async def test_create_over_an_object_of_an_earlier_job_of_the_name_is_tried_again(cluster, server):
     server.answers = [CONFLICT, (200, pod(uid="another"))]
     with pytest.raises(Conflict) as raised:
         await cluster.create_owned(pod())
     assert not isinstance(raised.value, NameTaken)
 
 
-async def test_a_dry_run_says_so(cluster, server):
+async def test_a_dry_run_sets_its_parameter(cluster, server):
     await cluster.create(pod(), dry_run=True)
     assert server.requests[0][2]["dryRun"] == "All"
 
@@ -141,7 +141,7 @@ async def test_delete_names_the_uid_and_the_grace(cluster, server):
 
 
 @pytest.mark.parametrize("code", [404, 409])
-async def test_what_is_gone_or_replaced_counts_as_deleted(cluster, server, code):
+async def test_a_missing_or_replaced_object_counts_as_deleted(cluster, server, code):
     server.answers = [(code, {})]
     assert await cluster.delete(PODS, "ns", "p", "uid-1") is None
 
@@ -166,7 +166,7 @@ async def test_errors_carry_the_servers_message_and_are_counted(cluster, server,
     assert metrics.registry.get_sample_value("heterotp_operator_api_requests_total", labels) == 1
 
 
-async def test_no_answer_is_code_0(metrics):
+async def test_a_request_without_an_answer_has_code_0(metrics):
     configuration = client.Configuration(host="http://127.0.0.1:1")
     cluster = await connect(configuration, metrics, rate=1000.0, timeout=2.0)
     with pytest.raises(ApiError) as error:
@@ -187,7 +187,7 @@ def test_the_rate_limit_lets_a_burst_through_and_then_spaces_calls():
     assert limit.delay() == 0
 
 
-def test_objects_without_controller_are_nobodys():
+def test_objects_without_a_controller_have_no_owner():
     assert same_controller(pod(), pod())
     assert not same_controller({"metadata": {}}, pod())
     assert not same_controller({"metadata": {}}, {"metadata": {}})

@@ -54,7 +54,7 @@ def recorder(client, clock):
     return Recorder(client, "me", lambda: clock[0], lambda: datetime.fromtimestamp(clock[0], UTC))
 
 
-async def test_the_first_is_created_and_the_next_count_it_up(recorder, client):
+async def test_the_first_event_is_created_and_the_next_raise_its_count(recorder, client):
     for _ in range(3):
         await recorder.record(JOB, Event())
     assert len(client.created) == 1
@@ -78,7 +78,7 @@ async def test_an_expired_event_is_created_again(recorder, client, clock):
     assert [body["count"] for body in client.created] == [1, 1]
 
 
-async def test_an_object_that_floods_is_cut_off_and_later_heard_again(recorder, client, clock):
+async def test_events_of_an_object_are_limited_for_a_while(recorder, client, clock):
     for number in range(100):
         await recorder.record(JOB, Event(message=str(number)))
     assert len(client.created) == BURST
@@ -96,7 +96,7 @@ async def test_a_flood_of_one_object_does_not_silence_another(recorder, client):
     assert client.created[-1]["involvedObject"]["uid"] == "v"
 
 
-async def test_a_failed_write_disturbs_nobody_and_is_not_counted(recorder, client):
+async def test_a_failed_event_write_raises_nothing_and_is_not_counted(recorder, client):
     client.error = ApiError(500, "InternalError", "no")
     await recorder.record(JOB, Event())
     client.error = None

@@ -34,7 +34,7 @@ def metrics():
 @pytest.fixture
 def registry(stores, enqueued, relisted, metrics):
     async def login():
-        raise AssertionError("nobody logs in here")
+        raise AssertionError("this test must not log in")
 
     return build_registry(
         Informers(stores, lambda kind, key: enqueued.append((kind, key))), metrics, login, lambda: relisted.append(1)
@@ -95,7 +95,7 @@ async def test_a_job_enqueues_itself_and_its_deletion_too(registry, enqueued, st
     assert len(stores.jobs) == 0
 
 
-async def test_only_listed_objects_report_a_relist(registry, relisted):
+async def test_only_objects_of_a_list_report_a_relist(registry, relisted):
     await send(registry, JOBS, "ADDED", body("j"))
     assert relisted == []
     await send(registry, JOBS, None, body("k"))
@@ -110,7 +110,7 @@ async def test_events_are_counted_by_resource_and_type(registry, metrics):
         assert metrics.registry.get_sample_value("heterotp_operator_watch_events_total", labels) == 1
 
 
-def test_settings_make_kopf_a_quiet_informer():
+def test_settings_of_kopf_write_nothing_to_objects():
     settings = kopf_settings(Settings())
     assert settings.posting.enabled is False
     assert settings.peering.standalone

@@ -1,4 +1,4 @@
-"""What is enqueued when something happens: whom a policy or an injection concerns, now and before."""
+"""What is enqueued when something happens: the jobs that a policy or an injection selects, now and before."""
 
 import pytest
 from heterotp_operator.cluster import INJECTIONS, JOBS, PODS, POLICIES
@@ -47,7 +47,7 @@ def jobs(*names):
 P, I = ("balancingpolicies", "p"), ("stragglerinjections", "i")  # noqa: E741
 
 
-def test_a_policy_concerns_the_jobs_that_it_selects_now_and_those_that_it_did_before(world):
+def test_a_policy_enqueues_jobs_that_it_selects_now_or_selected_before(world):
     body = policy("p")
     assert world.after("upsert", POLICIES, body) == {P, *jobs("one", "two")}
     body = edited(body, selector={"matchLabels": {"a": "c"}})
@@ -55,17 +55,17 @@ def test_a_policy_concerns_the_jobs_that_it_selects_now_and_those_that_it_did_be
     assert world.after("drop", POLICIES, newer(body)) == {P, *jobs("other")}
 
 
-def test_a_policy_concerns_its_rivals(world):
+def test_a_policy_enqueues_other_policies_of_its_jobs(world):
     world.after("upsert", POLICIES, policy("rival"))
     assert ("balancingpolicies", "rival") in world.after("upsert", POLICIES, policy("p"))
 
 
-def test_a_policy_concerns_the_jobs_that_name_it(world):
+def test_a_policy_enqueues_the_jobs_that_name_it(world):
     world.after("upsert", JOBS, labelled(manifest("named", balancing={"policyRef": {"name": "p"}}), a="x"))
     assert world.after("upsert", POLICIES, policy("p", selector={"matchLabels": {"no": "body"}})) == {P, *jobs("named")}
 
 
-def test_an_injection_concerns_the_job_that_it_names_or_selects(world):
+def test_an_injection_enqueues_the_jobs_that_it_names_or_selects(world):
     body = injection(jobRef={"name": "two"})
     assert world.after("upsert", INJECTIONS, body) == {I, *jobs("two")}
     body = edited(body, slowdown=3.0)
@@ -79,16 +79,16 @@ def test_an_injection_concerns_the_job_that_it_names_or_selects(world):
 @pytest.mark.parametrize(
     ("resource", "body"), [(POLICIES, policy("p")), (INJECTIONS, injection(jobRef={"name": "one"}))], ids=["p", "i"]
 )
-def test_a_status_of_its_own_concerns_no_job(world, resource, body):
+def test_a_status_change_of_a_policy_or_injection_enqueues_no_job(world, resource, body):
     world.after("upsert", resource, body)
-    told = {**newer(body), "status": {"phase": "Injecting"}}
-    assert {kind for kind, _ in world.after("upsert", resource, told)} == {resource.plural}
+    reported = {**newer(body), "status": {"phase": "Injecting"}}
+    assert {kind for kind, _ in world.after("upsert", resource, reported)} == {resource.plural}
 
 
 @pytest.mark.parametrize(
     ("resource", "body"), [(POLICIES, policy("p")), (INJECTIONS, injection(jobRef={"name": "one"}))], ids=["p", "i"]
 )
-def test_one_on_its_way_out_concerns_jobs_at_once(world, resource, body):
+def test_a_policy_or_injection_being_deleted_enqueues_jobs(world, resource, body):
     world.after("upsert", resource, body)
     leaving = newer(body, deletionTimestamp="2026-01-01T00:00:00Z")
     assert jobs("one") <= world.after("upsert", resource, leaving)
@@ -100,13 +100,13 @@ def test_the_same_name_again_is_another_policy(world):
     assert world.after("upsert", POLICIES, again) == {P, *jobs("one", "two")}
 
 
-def test_a_spec_that_is_no_spec_breaks_nothing(world):
+def test_a_malformed_spec_raises_nothing(world):
     broken = policy("p")
     broken["spec"] = {"selector": 7}
     assert world.after("upsert", POLICIES, broken) == {P}
 
 
-def test_a_job_concerns_its_policies_and_injections_also_those_that_it_leaves(world):
+def test_a_job_enqueues_its_policies_and_injections_of_now_and_before(world):
     world.after("upsert", POLICIES, policy("p"))
     world.after("upsert", POLICIES, policy("stranger", selector={"matchLabels": {"x": "y"}}))
     world.after("upsert", INJECTIONS, injection(jobRef={"name": "one"}))
@@ -116,7 +116,7 @@ def test_a_job_concerns_its_policies_and_injections_also_those_that_it_leaves(wo
     assert world.after("drop", JOBS, newer(labelled(manifest("two")))) == {P, *jobs("two")}
 
 
-def test_other_namespaces_are_not_concerned(world):
+def test_objects_of_other_namespaces_are_not_enqueued(world):
     elsewhere = policy("p", namespace="elsewhere")
     assert world.after("upsert", POLICIES, elsewhere) == {P}
 
@@ -127,13 +127,13 @@ def test_a_deletion_known_by_name_alone_is_taken(world):
     assert world.after("drop", JOBS, gone) == {P, *jobs("one")}
 
 
-def test_a_pod_concerns_its_job_alone(world):
+def test_a_pod_enqueues_its_job_only(world):
     pod = {"metadata": {"name": "x", "namespace": "team", "uid": "x", "resourceVersion": "1",
                         "labels": {"heterotp.io/job": "one"}}, "spec": {}, "status": {}}  # fmt: skip
     assert world.after("upsert", PODS, pod) == jobs("one")
 
 
-def test_dependents_of_a_job_are_told_once_each(world):
+def test_dependents_of_a_job_are_enqueued_once_each(world):
     for each in (policy("p"), injection(jobRef={"name": "one"})):
         world.after("upsert", POLICIES if each["kind"] == "BalancingPolicy" else INJECTIONS, each)
     world.seen.clear()

@@ -111,13 +111,13 @@ async def test_release_leaves_the_lease_of_another_alone(world):
     assert world.holder == "b"
 
 
-async def test_a_process_with_the_same_identity_has_it_at_once(world):
+async def test_a_process_with_the_same_identity_holds_the_lease_at_once(world):
     await world.gate("pod-0").acquire()
     await world.gate("pod-0").acquire()
     assert world.now == 0
 
 
-async def test_who_cannot_renew_for_10_s_leaves_before_a_standby_may_take_over(world):
+async def test_a_holder_that_cannot_renew_for_10_s_exits_before_a_takeover(world):
     holder = world.gate("a")
     await holder.acquire()
     world.down = True
@@ -142,7 +142,7 @@ async def test_a_short_outage_is_survived(world):
         await keeping
 
 
-async def test_who_wakes_up_and_finds_another_holder_leaves_at_once(world):
+async def test_a_holder_that_finds_another_holder_exits_at_once(world):
     holder = world.gate("a")
     await holder.acquire()
     await world.gate("b").acquire()

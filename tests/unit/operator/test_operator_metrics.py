@@ -27,7 +27,7 @@ def job(**status):
 NEW_YEAR = 1767225600.0
 
 
-def test_the_process_is_measured_and_nothing_is_exported_that_nobody_reads(metrics):
+def test_process_metrics_are_exported_and_unused_ones_are_not(metrics):
     metrics.observe_job(KEY, SPEC, {"phase": "Starting"})
     text = generate_latest(metrics.registry).decode()
     assert "process_resident_memory_bytes" in text and "process_cpu_seconds_total" in text
@@ -44,7 +44,7 @@ def test_a_job_shows_exactly_one_phase(metrics):
     assert value(metrics, "stragglers", namespace="ns", heterotpjob="j") == 1
 
 
-def test_the_first_end_restart_and_document_of_a_namespace_are_an_increase(metrics):
+def test_counters_of_a_namespace_start_at_0(metrics):
     counters = {
         "policy_published_total": {"strategy": "RESHARD"},
         "jobs_finished_total": {"result": "Succeeded"},
@@ -59,7 +59,7 @@ def test_the_first_end_restart_and_document_of_a_namespace_are_an_increase(metri
     assert value(metrics, "policy_published_total", namespace="ns", strategy="RESHARD") == 1
 
 
-def test_facts_that_change_leave_no_old_series(metrics):
+def test_changed_facts_leave_no_old_series(metrics):
     metrics.observe_job(KEY, SPEC, {"phase": "Running"})
     metrics.observe_job(KEY, SPEC, {"phase": "Running", "balancing": {"strategy": "AUTO"}})
     labels = {"namespace": "ns", "heterotpjob": "j", "ranks": "8"}
@@ -87,7 +87,7 @@ def test_a_job_that_is_gone_leaves_no_series(metrics):
     assert left == []
 
 
-def test_an_end_a_restart_and_a_start_count_once(metrics):
+def test_ends_restarts_and_starts_count_once(metrics):
     running = {"phase": "Running", "startTime": "2026-01-01T00:00:10Z", "attempt": 1, "restarts": 0}
     metrics.observe_transition(job(phase="Starting", attempt=1), running, NEW_YEAR + 30)
     metrics.observe_transition(job(**running), running, NEW_YEAR + 40)
@@ -127,7 +127,7 @@ def test_a_queue_reports_itself(metrics):
 
 
 @pytest.mark.parametrize(
-    ("watches", "oldest", "says"),
+    ("watches", "oldest", "problem"),
     [
         ({}, 0, ""),
         ({"pods": 700}, 299, ""),
@@ -135,5 +135,5 @@ def test_a_queue_reports_itself(metrics):
         ({}, 301, "a worker is stuck for 301 s"),
     ],
 )
-def test_health(watches, oldest, says):
-    assert unhealthy(watches, oldest, 1000) == says
+def test_health(watches, oldest, problem):
+    assert unhealthy(watches, oldest, 1000) == problem

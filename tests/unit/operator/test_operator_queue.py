@@ -36,14 +36,14 @@ def test_a_key_added_many_times_is_taken_once(queue):
     assert queue.take() is None
 
 
-def test_keys_come_in_the_order_they_were_added(queue):
+def test_keys_are_taken_in_the_order_they_were_added(queue):
     queue.add(B)
     queue.add(A)
     queue.add(B)
     assert [queue.take(), queue.take(), queue.take()] == [B, A, None]
 
 
-def test_a_key_in_work_is_given_to_nobody_else_and_redone_once_afterwards(queue):
+def test_a_key_in_work_is_held_back_and_taken_once_more_afterwards(queue):
     queue.add(A)
     assert queue.take() == A
     queue.add(A)
@@ -55,7 +55,7 @@ def test_a_key_in_work_is_given_to_nobody_else_and_redone_once_afterwards(queue)
     assert queue.take() is None
 
 
-def test_of_several_delays_the_earliest_counts(queue, clock):
+def test_the_earliest_of_several_delays_counts(queue, clock):
     queue.add_after(A, 30)
     queue.add_after(A, 10)
     queue.add_after(A, 20)
@@ -69,7 +69,7 @@ def test_of_several_delays_the_earliest_counts(queue, clock):
     assert queue.take() is None, "the later timers were overtaken"
 
 
-def test_no_delay_is_at_once(queue):
+def test_a_delay_of_0_is_due_at_once(queue):
     queue.add_after(A, 0)
     assert queue.take() == A
 
@@ -91,7 +91,7 @@ def test_a_discarded_key_has_no_timer_left(queue, clock):
     assert queue.take() is None
 
 
-def test_it_tells_how_long_the_oldest_work_takes(queue, clock):
+def test_the_queue_reports_the_age_of_the_oldest_work(queue, clock):
     queue.add(A)
     queue.take()
     clock.now += 7

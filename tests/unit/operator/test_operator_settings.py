@@ -32,7 +32,7 @@ def test_two_processes_have_two_identities():
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "says"),
+    ("variable", "value", "text"),
     [
         ("HETEROTP_WORKERS", "many", "HETEROTP_WORKERS: 'many' is not a whole number"),
         ("HETEROTP_POLL_SECONDS", "x", "HETEROTP_POLL_SECONDS: 'x' is not a number"),
@@ -41,7 +41,7 @@ def test_two_processes_have_two_identities():
         ("HETEROTP_LEASE_SECONDS", "5", "does not hold: 2.0, 10.0, 5.0"),
     ],
 )
-def test_bad_values_are_refused_by_name(variable, value, says):
+def test_bad_values_are_refused_by_name(variable, value, text):
     with pytest.raises(ValueError, match=r"HETEROTP_") as error:
         from_environment({variable: value})
-    assert says in str(error.value)
+    assert text in str(error.value)

@@ -35,15 +35,15 @@ def test_a_new_object_of_the_same_name_replaces_the_old_one(store):
     assert store.get(("ns", "p"))["metadata"]["uid"] == "new"
 
 
-def test_a_deleted_object_does_not_come_back_from_a_stale_list(store):
+def test_a_stale_list_does_not_restore_a_deleted_object(store):
     store.upsert(pod(version=1))
     assert store.drop(pod(version=2))
     assert not store.upsert(pod(version=1))
     assert store.get(("ns", "p")) is None
-    assert not store.drop(pod(version=2)), "dropping twice tells nothing new"
+    assert not store.drop(pod(version=2)), "a second drop changes nothing"
 
 
-def test_an_object_that_had_lost_its_label_comes_back_with_a_newer_version(store):
+def test_an_object_that_gets_its_label_back_is_stored_again(store):
     store.upsert(pod(version=4))
     store.drop(pod(version=6))
     assert not store.upsert(pod(version=5))
@@ -82,7 +82,7 @@ def test_clear_is_not_a_deletion(store):
     assert store.upsert(pod())
 
 
-def test_a_pod_record_keeps_what_the_plan_reads_and_no_more():
+def test_a_pod_record_keeps_only_fields_that_decisions_read():
     body = pod()
     body["metadata"] |= {"managedFields": [1], "annotations": {"a": "b"}, "generateName": "x"}
     body["spec"] = {"nodeName": "n", "containers": [{"name": "trainer"}], "schedulingGates": [{"name": "g"}]}
@@ -131,7 +131,7 @@ def test_equal_strings_are_shared():
     assert first["status"]["phase"] is second["status"]["phase"]
 
 
-def test_stores_are_apart():
+def test_stores_of_two_kinds_are_independent():
     stores = Stores()
     stores.pods.upsert(pod())
     assert (len(stores.pods), len(stores.services), list(stores.pods)) == (1, 0, [("ns", "p")])

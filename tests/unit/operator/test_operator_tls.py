@@ -23,7 +23,7 @@ class Serving:
     async def handshake(self, authority, name=HOST, newest=None):
         """Return the CN of the certificate that a client meets, and the protocol; the client asks for /readyz."""
         context = ssl.create_default_context(cafile=authority)
-        if name is None:  # as the kubelet does: by address, and whoever answers
+        if name is None:  # as the kubelet does: by address, without checking the certificate
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         context.maximum_version = newest or ssl.TLSVersion.MAXIMUM_SUPPORTED
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=context, server_hostname=name or "")
@@ -45,23 +45,23 @@ async def serving(tmp_path, unused_tcp_port):
     await serving.server.stop()
 
 
-async def test_whoever_trusts_the_authority_is_served(serving):
+async def test_a_client_that_trusts_the_authority_is_served(serving):
     assert await serving.handshake(serving.directory / "ca.crt") == ("first", "TLSv1.3")
 
 
-async def test_a_client_that_names_nobody_is_served(serving):
+async def test_a_client_without_a_server_name_is_served(serving):
     _, protocol = await serving.handshake(None, name=None)
     assert protocol == "TLSv1.3"
 
 
-async def test_others_than_the_owner_of_the_key_are_not_believed(serving, tmp_path):
+async def test_a_client_refuses_a_server_with_another_key(serving, tmp_path):
     with pytest.raises(ssl.SSLCertVerificationError):
         await serving.handshake(made(tmp_path / "other") / "ca.crt")
     with pytest.raises(ssl.SSLCertVerificationError):
         await serving.handshake(serving.directory / "ca.crt", name="elsewhere.svc")
 
 
-async def test_nothing_older_than_tls_1_2_is_spoken(serving):
+async def test_versions_before_tls_1_2_are_refused(serving):
     authority = serving.directory / "ca.crt"
     assert await serving.handshake(authority, newest=ssl.TLSVersion.TLSv1_2) == ("first", "TLSv1.2")
     assert Certificate(serving.directory).context.minimum_version == ssl.TLSVersion.TLSv1_2
@@ -74,19 +74,19 @@ async def test_plain_http_is_not_answered(serving):
     writer.close()
 
 
-async def test_a_renewed_pair_is_served_without_a_restart(serving):
+async def test_a_renewed_certificate_is_used_without_a_restart(serving):
     for name in ("second", "third"):
         made(serving.directory, name)
         assert (await serving.handshake(serving.directory / "ca.crt"))[0] == name
 
 
-async def test_the_old_pair_stays_while_the_new_one_is_broken(serving, tmp_path, caplog):
+async def test_the_old_certificate_is_used_while_the_new_one_is_invalid(serving, tmp_path, caplog):
     authority = tmp_path / "first.crt"
     authority.write_bytes((serving.directory / "ca.crt").read_bytes())
     (serving.directory / "tls.key").write_bytes((made(tmp_path / "other") / "tls.key").read_bytes())
     for _ in range(2):
         assert (await serving.handshake(authority))[0] == "first"
-    (logged,) = [record for record in caplog.records if record.name == "heterotp_operator.certificate"]  # told once
+    (logged,) = [record for record in caplog.records if record.name == "heterotp_operator.certificate"]  # logged once
     assert logged.levelname == "ERROR"
     assert "the old certificate stays: " in logged.message and str(serving.directory / "tls.key") in logged.message
     (serving.directory / "tls.crt").unlink()
@@ -96,7 +96,7 @@ async def test_the_old_pair_stays_while_the_new_one_is_broken(serving, tmp_path,
     assert (await serving.handshake(serving.directory / "ca.crt"))[0] == "second"
 
 
-async def test_the_link_by_which_the_kubelet_renews_is_followed(tmp_path, unused_tcp_port):
+async def test_a_swapped_link_of_the_kubelet_is_followed(tmp_path, unused_tcp_port):
     made(tmp_path / "old", "old"), made(tmp_path / "new", "new")
     os.symlink("old", tmp_path / "..data")
     mounted = tmp_path / "mounted"
@@ -129,14 +129,14 @@ def strange_key(directory):
     ],
     ids=["no certificate", "no key", "a certificate that is none", "an empty key", "another's key"],
 )
-def test_a_bad_pair_at_the_start_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, spoil, file):
+def test_an_invalid_certificate_at_the_start_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, spoil, file):
     spoil(made(tmp_path))
     monkeypatch.setenv("HETEROTP_METRICS_TLS_DIRECTORY", str(tmp_path))
     assert program.main() == 2
-    said = capsys.readouterr().err
-    assert said.startswith("heterotp-operator: HETEROTP_METRICS_TLS_DIRECTORY: ")
-    assert str(tmp_path / file) in said and said.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith("heterotp-operator: HETEROTP_METRICS_TLS_DIRECTORY: ")
+    assert str(tmp_path / file) in printed and printed.count("\n") == 1
 
 
-def test_without_a_directory_it_is_plain_http():
+def test_without_a_directory_the_server_uses_plain_http():
     assert program.tls_context(from_environment({})) is None

@@ -54,12 +54,12 @@ def world():
     return World()
 
 
-async def test_a_key_that_is_done_rests(world):
+async def test_a_key_without_a_delay_is_not_taken_again(world):
     assert await world.turn() == "success"
     assert not world.ready_after(1e6)
 
 
-async def test_a_key_comes_back_when_it_asked_to(world):
+async def test_a_key_is_taken_again_after_its_delay(world):
     assert await world.turn(5.0) == "requeued"
     assert not world.ready_after(4.9)
     assert world.ready_after(0.2)
@@ -70,7 +70,7 @@ async def test_a_key_comes_back_when_it_asked_to(world):
     [(Conflict(409, "", ""), "conflict"), (ApiError(500, "", ""), "error"), (ZeroDivisionError(), "error")],
     ids=["conflict", "api", "a bug"],
 )
-async def test_what_fails_is_tried_again_ever_later_until_it_succeeds(world, error, result):
+async def test_a_failed_key_is_retried_with_back_off_until_it_succeeds(world, error, result):
     waits = []
     for _ in range(4):
         assert await world.turn(error) == result

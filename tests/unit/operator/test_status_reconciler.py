@@ -79,7 +79,7 @@ async def test_the_status_is_applied_by_its_own_manager_and_remembered(world):
     assert await world.writes() == 0
 
 
-async def test_facts_are_written_at_once_and_seconds_seldom(world):
+async def test_facts_are_written_at_once_and_numbers_later(world):
     await world.writes()
     world.wanted = {"savedSeconds": 1.01, "appliedJobs": 1}
     assert await world.writes() == 0
@@ -89,7 +89,7 @@ async def test_facts_are_written_at_once_and_seconds_seldom(world):
     assert await world.writes() == 1
 
 
-async def test_what_is_not_written_now_is_looked_at_again(world):
+async def test_a_delayed_status_is_enqueued_again(world):
     assert await world.reconciler.reconcile(KEY) is None
     world.wanted = {"savedSeconds": 1.01, "appliedJobs": 1}
     world.now += 10
@@ -116,7 +116,7 @@ async def test_an_edit_that_an_answer_shows_first_is_not_lost(world):
     assert (POLICIES, KEY) in world.enqueued
 
 
-async def test_what_is_gone_is_left_alone(world):
+async def test_a_deleted_object_gets_no_status(world):
     world.cluster.error = NotFound(404, "", "")
     assert await world.writes() == 1
     world.stores.policies.drop(policy("p"))
@@ -142,7 +142,7 @@ def decisions():
     return stores, StatusDecisions(stores, poller, Settings(), PublishedControls())
 
 
-def test_a_policy_sees_the_jobs_and_policies_of_its_namespace():
+def test_a_policy_reads_the_jobs_and_policies_of_its_namespace():
     stores, seen = decisions()
     for each in (policy("p"), policy("q", 1, strategy="MIG")):
         stores.policies.upsert(each)
@@ -156,7 +156,7 @@ def test_a_policy_sees_the_jobs_and_policies_of_its_namespace():
     assert [c["type"] for c in rival["conditions"] if c["status"] == "True"] == ["Accepted", "Conflict"]
 
 
-def test_an_injection_sees_the_jobs_that_it_is_meant_for():
+def test_an_injection_reads_its_target_jobs():
     stores, seen = decisions()
     body = injection("i", jobRef={"name": "one"}, targets={"ranks": [9]})
     stores.injections.upsert(body)

@@ -72,7 +72,7 @@ ROW = {"rank": 1, "reason": "NotInForce", "message": "not yet in force"}
     ],
     ids=["wording", "no text any more", "status", "reason"],
 )
-def test_of_a_condition_status_and_reason_are_facts_and_the_wording_is_not(change, expected):
+def test_status_and_reason_of_a_condition_are_facts_and_its_message_is_not(change, expected):
     old, new = (changed(conditions=[SLOW | each]) for each in ({}, change))
     assert due(old, new, 0) is expected
     assert due(old, new, 30)
@@ -83,7 +83,7 @@ def test_of_a_condition_status_and_reason_are_facts_and_the_wording_is_not(chang
     [({"message": "4.0x"}, False), ({"reason": "Paused"}, True), ({"message": None}, True)],
     ids=["wording", "reason", "no text any more"],
 )
-def test_of_a_rank_the_reason_is_a_fact_and_the_wording_is_not(change, expected):
+def test_the_reason_of_a_rank_is_a_fact_and_its_message_is_not(change, expected):
     assert due(changed(ranks=[ROW]), changed(ranks=[ROW | change]), 0) is expected
 
 
@@ -96,12 +96,12 @@ def test_of_a_rank_the_reason_is_a_fact_and_the_wording_is_not(change, expected)
     ],
     ids=["wording", "decision", "problem"],
 )
-def test_of_balancing_the_decisions_number_is_a_fact_and_its_sentence_is_not(change, expected):
+def test_the_decision_id_of_balancing_is_a_fact_and_its_reason_is_not(change, expected):
     balancing = {"strategy": "AUTO", "decisionId": 4, "reason": "a decision"}
     assert due(changed(balancing=balancing), changed(balancing=balancing | change), 0) is expected
 
 
-def test_what_is_not_due_now_is_due_after_30_seconds_in_all():
+def test_a_change_that_is_not_due_is_due_30_seconds_after_the_last_write():
     new = changed(conditions=[{"type": "Running", "status": "True", "message": "x"}])
     assert due_later(BASE, BASE, 10.0) is None
     assert due_later(BASE, new, 10.0) == 20.0
@@ -118,11 +118,11 @@ def test_saved_seconds_are_a_number():
     [
         ({"generation": 3, "appliedGeneration": 2, "strategy": "ZERO"}, True),
         ({"generation": 3, "appliedGeneration": 3, "strategy": "ZERO"}, False),
-        ({"generation": 3, "strategy": "ZERO"}, False),  # no rank was heard yet
+        ({"generation": 3, "strategy": "ZERO"}, False),  # no rank has reported yet
     ],
-    ids=["behind", "followed", "nobody there"],
+    ids=["behind", "followed", "no report"],
 )
-def test_what_ranks_are_being_told_can_wait_for_their_answer(wanted, expected):
+def test_a_status_write_waits_for_ranks_that_apply_a_document(wanted, expected):
     old = changed(balancing={"generation": 2, "appliedGeneration": 2, "strategy": "AUTO"})
     assert awaits_ranks(old, changed(balancing=wanted)) is expected
     assert not awaits_ranks(old, changed(balancing=wanted, waitingFor="Policy"))

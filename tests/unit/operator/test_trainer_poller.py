@@ -1,4 +1,4 @@
-"""Polling rank 0: whom to ask, what an answer is worth, and when a job is looked at again."""
+"""Polling rank 0: its address, its answers, and when a job is enqueued."""
 
 import asyncio
 import json
@@ -49,12 +49,12 @@ def pod(rank="0", attempt="2", phase="Running", address="10.0.0.1", uid="p"):
     ],
     ids=["v4", "v6", "none of these", "no pod"],
 )
-def test_who_is_asked(pods, url):
+def test_the_target_of_a_poll_is_the_running_pod_of_rank_0(pods, url):
     found = target(job(), pods)
     assert (found and found.url) == url
 
 
-def test_the_port_is_the_jobs_and_a_job_that_is_gone_is_not_asked():
+def test_the_port_is_the_jobs_and_a_deleted_job_has_no_target():
     assert target(job(metrics={"port": 9500}), [pod()]).url == "http://10.0.0.1:9500/status"
     assert target(None, [pod()]) is None
 
@@ -91,31 +91,39 @@ async def hang():
 
 
 @pytest.mark.parametrize(
-    ("answer", "error"),
+    ("answer", "failure", "error"),
     [
-        (lambda: web.Response(status=503), "HTTP 503"),
-        (lambda: web.Response(text="nothing"), "malformed status document: "),
-        (lambda: web.Response(text=DOCUMENT.replace("7,", '"x",')), "malformed status document: iteration: "),
-        (lambda: web.Response(text=DOCUMENT.replace("1,", "99,")), "malformed status document: schemaVersion: "),
-        (hang, "TimeoutError"),
+        (lambda: web.Response(status=503), "HttpError", "HTTP 503"),
+        (lambda: web.Response(text="nothing"), "Malformed", "malformed status document: "),
+        (
+            lambda: web.Response(text=DOCUMENT.replace("7,", '"x",')),
+            "Malformed",
+            "malformed status document: iteration: ",
+        ),
+        (
+            lambda: web.Response(text=DOCUMENT.replace("1,", "99,")),
+            "Malformed",
+            "malformed status document: schemaVersion: ",
+        ),
+        (hang, "NoConnection", "TimeoutError"),
     ],
     ids=["503", "no json", "bad field", "version", "silence"],
 )
-async def test_a_bad_answer_is_a_reason(rank0, answer, error):
+async def test_a_bad_answer_is_a_kind_of_failure_and_a_reason(rank0, answer, failure, error):
     rank0.answer = answer
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=0.2)) as http:
-        status, why = await ask(http, rank0.url)
-    assert status is None
-    assert why.startswith(error), why
+        found = await ask(http, rank0.url)
+    assert (found.status, found.failure) == (None, failure)
+    assert found.error.startswith(error), found.error
 
 
 async def test_a_good_answer_is_the_document(rank0):
     async with aiohttp.ClientSession() as http:
-        status, why = await ask(http, rank0.url)
-    assert (status.iteration, status.attempt, why) == (7, 2, "")
+        found = await ask(http, rank0.url)
+    assert (found.status.iteration, found.status.attempt, found.failure, found.error) == (7, 2, "", "")
 
 
-async def test_a_document_that_comes_in_pieces_is_put_together(rank0):
+async def test_a_document_in_several_chunks_is_read_completely(rank0):
     async def slowly():
         response = web.StreamResponse()
         await response.prepare(rank0.request)
@@ -126,24 +134,25 @@ async def test_a_document_that_comes_in_pieces_is_put_together(rank0):
 
     rank0.answer = slowly
     async with aiohttp.ClientSession() as http:
-        status, why = await ask(http, rank0.url)
-    assert (status and status.iteration, why) == (7, "")
+        found = await ask(http, rank0.url)
+    assert (found.status and found.status.iteration, found.error) == (7, "")
 
 
 async def test_an_endless_document_is_cut_off(rank0, monkeypatch):
     monkeypatch.setattr("heterotp_operator.trainer_poller.MAX_DOCUMENT_BYTES", 50)
     async with aiohttp.ClientSession() as http:
-        status, why = await ask(http, rank0.url)
-    assert (status, why) == (None, "status document of more than 50 bytes")
+        found = await ask(http, rank0.url)
+    assert (found.status, found.failure) == (None, "TooLong")
+    assert found.error == "status document of more than 50 bytes"
 
 
-async def test_nobody_there_is_a_reason():
+async def test_a_refused_connection_is_a_failure():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: refused
         async with aiohttp.ClientSession() as http:
-            status, why = await ask(http, f"http://127.0.0.1:{taken.getsockname()[1]}/status")
-    assert status is None
-    assert why.startswith("ClientConnectorError")
+            found = await ask(http, f"http://127.0.0.1:{taken.getsockname()[1]}/status")
+    assert (found.status, found.failure) == (None, "NoConnection")
+    assert found.error.startswith("ClientConnectorError")
 
 
 @pytest.fixture
@@ -170,7 +179,7 @@ async def asked(rank0, more=2):
             await asyncio.sleep(0.005)
 
 
-async def test_only_news_wakes_the_job_and_the_lease_is_renewed(rank0, polled):
+async def test_only_a_changed_answer_enqueues_the_job_and_every_poll_renews_the_lease(rank0, polled):
     poller, _, changed, _ = polled
     assert await asyncio.wait_for(changed.get(), 10) == KEY
     await asked(rank0, 3)
@@ -182,18 +191,29 @@ async def test_only_news_wakes_the_job_and_the_lease_is_renewed(rank0, polled):
     assert poller.report(KEY).status.iteration == 8
 
 
-async def test_silence_counts_from_its_beginning_whatever_its_words(rank0, polled):
+async def test_failures_of_every_kind_count_from_the_first_one(rank0, polled):
     poller, _, changed, clock = polled
     await asyncio.wait_for(changed.get(), 10)
-    for code, at in ((500, 200.0), (503, 300.0)):
+    for answer, failure, at in (({"status": 500}, "HttpError", 200.0), ({"text": "nothing"}, "Malformed", 300.0)):
         clock[0] = at
-        rank0.answer = lambda code=code: web.Response(status=code)
+        rank0.answer = lambda answer=answer: web.Response(**answer)
         await asyncio.wait_for(changed.get(), 10)
         report = poller.report(KEY)
-        assert (report.status, report.error, report.since) == (None, f"HTTP {code}", 200.0)
+        assert (report.status, report.failure, report.since) == (None, failure, 200.0)
 
 
-async def test_what_an_earlier_pod_said_does_not_count(rank0, polled):
+async def test_another_text_of_the_same_failure_is_kept_without_enqueueing_the_job(rank0, polled):
+    poller, _, changed, _ = polled
+    rank0.answer = lambda: web.Response(status=500)
+    while poller.report(KEY) is None or poller.report(KEY).failure != "HttpError":
+        await asyncio.wait_for(changed.get(), 10)
+    rank0.answer = lambda: web.Response(status=503)
+    await asked(rank0, 3)
+    assert poller.report(KEY).error == "HTTP 503"
+    assert changed.empty()
+
+
+async def test_reports_of_an_earlier_pod_are_dropped(rank0, polled):
     poller, stores, changed, _ = polled
     await asyncio.wait_for(changed.get(), 10)
     stores.pods.drop(pod())
@@ -221,7 +241,7 @@ def control(generation):
     ],
     ids=str,
 )
-async def test_ranks_that_are_behind_are_asked_often(rank0, generation, answer, often):
+async def test_ranks_that_are_behind_are_polled_often(rank0, generation, answer, often):
     stores = Stores()
     stores.jobs.upsert(job(metrics={"port": rank0.port}))
     published = PublishedControls()

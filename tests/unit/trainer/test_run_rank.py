@@ -20,5 +20,5 @@ def test_exit_code_of_an_error(error, code):
     assert found is not None and found[1] == code
 
 
-def test_a_rank_that_finds_no_name_is_a_victim():
+def test_a_rank_that_cannot_resolve_the_name_is_a_victim():
     assert {EXIT_NAME_UNRESOLVED, EXIT_PEER_LOST} == VICTIM_EXITS

@@ -59,12 +59,12 @@ CALLS = {
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_what_needs_a_model_names_the_call_that_is_missing(session, call):
+def test_a_call_without_a_model_names_the_missing_call(session, call):
     with pytest.raises(ValueError, match=r"^session: call session\.watch\(model, optimizer\) first"):
         call(session)
 
 
-def test_what_needs_shares_names_the_call_that_is_missing(session):
+def test_a_call_without_shares_names_the_missing_call(session):
     with pytest.raises(ValueError, match=r"^session: call session\.shard\("):
         session.watch(nn.Linear(2, 2), None)
     session.evaluated(1.0, 0.5, epoch=1)  # shows nothing yet

@@ -19,10 +19,13 @@ POLL_SECONDS = 0.25  # an edit must be in force within a second
 
 
 class ControlError(ValueError):
-    """A document that cannot be used; `reason` is one word, the value of a metric's label."""
+    """A document that cannot be used.
 
-    def __init__(self, reason: str, message: str) -> None:
-        self.reason = reason
+    reason: one word, the value of a metric's label. generation: of the document; None where it names none.
+    """
+
+    def __init__(self, reason: str, message: str, generation: int | None = None) -> None:
+        self.reason, self.generation = reason, generation
         super().__init__(message)
 
 
@@ -34,27 +37,29 @@ def parse_document(text: str) -> ControlDocument:
         raise ControlError("malformed", f"{CONTROL_FILE}: is not JSON: {error}") from None
     if not isinstance(body, dict):
         raise ControlError("malformed", f"{CONTROL_FILE}: must be an object, not {type(body).__name__}")
+    generation = body.get("generation")
+    generation = generation if type(generation) is int else None
     version = body.get("schemaVersion", SCHEMA_VERSION)
     if not isinstance(version, int) or version > SCHEMA_VERSION:
         message = f"{CONTROL_FILE}: schemaVersion: {version!r} is newer than {SCHEMA_VERSION}; upgrade the trainer"
-        raise ControlError("newer", message)
+        raise ControlError("newer", message, generation)
     try:
         return ControlDocument.model_validate(body)
     except ValidationError as error:
         field, value, message = first_error(error)
         shown = "" if value is None else f" {value!r}"
-        raise ControlError("invalid", f"{CONTROL_FILE}: {field}:{shown} {message}") from None
+        raise ControlError("invalid", f"{CONTROL_FILE}: {field}:{shown} {message}", generation) from None
 
 
 def check_ranks(document: ControlDocument, ranks: int) -> None:
     """Raise ControlError naming the field where a document names a rank that a gang of `ranks` ranks lacks."""
     problem = policy_problem(document.balancing, ranks)
     if problem is not None:
-        raise ControlError("invalid", f"{CONTROL_FILE}: balancing.{problem}")
+        raise ControlError("invalid", f"{CONTROL_FILE}: balancing.{problem}", document.generation)
     for number, injection in enumerate(document.injections):
         wrong = beyond(injection.ranks, ranks)
         if wrong is not None:
-            raise ControlError("invalid", f"{CONTROL_FILE}: injections[{number}].ranks: {wrong}")
+            raise ControlError("invalid", f"{CONTROL_FILE}: injections[{number}].ranks: {wrong}", document.generation)
 
 
 class ControlFile:
@@ -67,7 +72,7 @@ class ControlFile:
         self._on_error = on_error
         self._seen: tuple[int, int, int] | None = None
         self.document: ControlDocument | None = None
-        self.error = ""
+        self.error: ControlError | None = None
 
     def check(self) -> None:
         """Read the file if it changed; links are followed: a mounted ConfigMap changes by a swapped symbolic link."""
@@ -89,12 +94,12 @@ class ControlFile:
             known = self.document.generation if self.document else -1
             if document.generation < known:
                 message = f"{CONTROL_FILE}: generation: {document.generation} is older than {known}, which is in force"
-                raise ControlError("older", message)
+                raise ControlError("older", message, document.generation)
         except ControlError as error:
-            self.error = str(error)
+            self.error = error.with_traceback(None)
             self._on_error(error)
             return
-        self.document, self.error = document, ""
+        self.document, self.error = document, None
 
     def watch(self, stop: threading.Event) -> None:
         """Check the file every POLL_SECONDS until `stop` is set."""
@@ -145,9 +150,9 @@ class ControlChannel:
         return document.generation if document is not None else 0
 
     @property
-    def error(self) -> str:
-        """Why the newest file was refused; empty where it was not."""
-        return self._file.error if self._file is not None else ""
+    def error(self) -> ControlError | None:
+        """Why the newest file was refused; None where it was not."""
+        return self._file.error if self._file is not None else None
 
     def lease_is_over(self) -> bool:
         """Return whether the lease of the document in force has run out; False where it has none."""

@@ -28,7 +28,7 @@ def batches_per_epoch(dataset: Dataset, batch_size: int) -> int:
     count = len(dataset.train_labels) // batch_size
     if count == 0:
         available = len(dataset.train_labels)
-        raise ValueError(f"training.batchSize: {batch_size}: {dataset.name} has only {available} training images")
+        raise ValueError(f"spec.training.batchSize: {batch_size}: {dataset.name} has only {available} training images")
     return count
 
 

@@ -18,7 +18,7 @@ PIXELS = 3 * 32 * 32
 RECORD = 1 + PIXELS
 TRAIN = tuple(f"data_batch_{n}" for n in range(1, 6))
 TEST = "test_batch"
-FIELD = "training.data.path"
+FIELD = "spec.training.data.path"
 
 
 def _allowed_globals() -> dict[tuple[str, str], Any]:

@@ -184,4 +184,4 @@ def open_device(spec: DeviceSpec, local_rank: int, precision: str, rank: int) ->
 def check_precision(device: Device, precision: str, rank: int) -> None:
     """Raise ValueError naming rank and device where the device lacks the precision."""
     if not device.supports(precision):
-        raise ValueError(f"training.precision {precision}: rank {rank} on {device.name} has none; use fp32")
+        raise ValueError(f"spec.training.precision {precision}: rank {rank} on {device.name} has none; use fp32")

@@ -1,7 +1,8 @@
 """The per-pod launcher: `python -m heterotp_trainer.launch [-- COMMAND ...]`.
 
-Starts this pod's ranks (the built-in trainer, or the command given), each with torchrun's variables, passes
-signals on, marks every line of output with its rank, and ends with the exit code of the root cause. No torch.
+Starts this pod's ranks (the built-in trainer, or the given command), each with torchrun's variables, forwards
+signals to them, prefixes every line of output with its rank, and ends with the exit code of the root cause. It does not
+import torch.
 """
 
 import ctypes
@@ -16,15 +17,15 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
-from heterotp_api.names import EXIT_BAD_INPUT, EXIT_STOPPED, VICTIM_EXITS, Env
+from heterotp_api.names import EXIT_BAD_INPUT, EXIT_STOPPED, RANK_LINE_PREFIX, VICTIM_EXITS, Env
 
-PEER_GRACE_SECONDS = 10.0  # how long the others may take to notice that a rank died
+PEER_GRACE_SECONDS = 10.0  # time in which the other ranks detect that a rank died
 KILL_GRACE_SECONDS = 5.0
 POLL_SECONDS = 0.05
 PR_SET_PDEATHSIG = 1
-# glibc: keep freed memory. Every iteration needs the same again, and zeroed pages cost as much as copying columns.
+# glibc keeps freed memory: every iteration allocates the same sizes, and zeroed pages cost as much as copying columns
 ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**33)}
-BUILT_IN = [sys.executable, "-P", "-m", "heterotp_trainer"]  # -P: not from the current directory
+BUILT_IN = [sys.executable, "-P", "-m", "heterotp_trainer"]  # -P: imports nothing from the current directory
 
 
 def rank_environments(environ: Mapping[str, str]) -> list[dict[str, str]]:
@@ -33,7 +34,7 @@ def rank_environments(environ: Mapping[str, str]) -> list[dict[str, str]]:
     threads = max(1, len(os.sched_getaffinity(0)) // max(1, count))
     return [
         {
-            "OMP_NUM_THREADS": str(threads),  # else every rank takes all cores
+            "OMP_NUM_THREADS": str(threads),  # the default is all cores for every rank
             **ALLOCATOR,
             **environ,
             Env.RANK: str(first + local),
@@ -54,9 +55,9 @@ def _whole(environ: Mapping[str, str], name: str, default: int) -> int:
 
 
 def root_cause(ends: Sequence[tuple[str, int]]) -> tuple[str, int]:
-    """Return rank and exit code that explain a pod's end, of those in the order in which the ranks ended.
+    """Return rank and exit code of the root cause of a pod's end; ends: in the order in which the ranks ended.
 
-    A signal's -N becomes 128 + N. Victims of a lost peer explain nothing unless there is nothing else.
+    The code -N of a signal becomes 128 + N. A victim of a lost peer is the root cause only without another failure.
     """
     bad = [(rank, 128 - code if code < 0 else code) for rank, code in ends if code]
     return next((end for end in bad if end[1] not in VICTIM_EXITS), bad[0] if bad else ("", 0))
@@ -74,6 +75,7 @@ class Launcher:
         self._children: list[subprocess.Popen[str]] = []
         self._ranks = [environment[Env.RANK] for environment in environments]
         self._last_lines: dict[str, str] = {}
+        self._ended_at: dict[str, float] = {}  # unix seconds
         self._readers: list[threading.Thread] = []
         path = environments[0].get(Env.LAST_WORDS) if environments else None
         self._last_words = Path(path) if path else None
@@ -94,20 +96,21 @@ class Launcher:
             self._readers.append(reader)
 
     def signal(self, number: int, frame: FrameType | None = None) -> None:
-        """Pass a signal on to all ranks."""
+        """Forward a signal to all ranks that run."""
         self._stopping = True
         for child in self._children:
             if child.poll() is None:
                 child.send_signal(number)
 
     def wait(self) -> int:
-        """Return the exit code once all ranks have ended; a failed one gives the others a grace, then ends them."""
+        """Return the exit code when all ranks have ended; after a failure the other ranks are ended after a grace."""
         ends: list[tuple[str, int]] = []
         running = set(range(len(self._children)))
         deadline: float | None = None
         while running:
             ended = [index for index in running if self._children[index].poll() is not None]
             ends += [(self._ranks[index], self._children[index].returncode) for index in ended]
+            self._ended_at |= {self._ranks[index]: time.time() for index in ended}
             running -= set(ended)
             if deadline is None and any(code for _, code in ends) and not self._stopping:
                 deadline = time.monotonic() + PEER_GRACE_SECONDS
@@ -118,22 +121,22 @@ class Launcher:
             reader.join(timeout=KILL_GRACE_SECONDS)
         rank, code = root_cause(ends)
         if code:
-            words = f"rank {rank} ended with exit code {code}: {self._last_lines.get(rank, 'it wrote no output')}"
-            print(f"heterotp launcher: {words}", file=sys.stderr)
+            last_line = self._last_lines.get(rank, "it wrote no output")
+            print(f"heterotp launcher: rank {rank} ended with exit code {code}: {last_line}", file=sys.stderr)
             self._leave_failure(rank, code)
         return code
 
     def _leave_failure(self, rank: str, code: int) -> None:
-        """Add a RankFailure to the pod's last words, which the operator reads."""
+        """Add a RankFailure to the file of last words, which the operator and `heterotp run` read."""
         if self._last_words is None or code == EXIT_STOPPED:
             return
         from heterotp_api.last_words import rank_failure_line, with_failure  # pydantic: not at every start
 
-        line = rank_failure_line(int(rank), code, self._last_lines.get(rank, ""))
+        line = rank_failure_line(int(rank), code, self._last_lines.get(rank, ""), self._ended_at[rank])
         try:
             left = self._last_words.read_text("utf-8", "replace") if self._last_words.exists() else ""
             self._last_words.write_text(with_failure(left, line), encoding="utf-8")
-        except OSError as error:  # the exit code says most of it
+        except OSError as error:  # the exit code still reports the failure
             print(f"heterotp launcher: {self._last_words}: {error}", file=sys.stderr)
 
     def _end(self, children: Sequence["subprocess.Popen[str]"]) -> None:
@@ -147,8 +150,9 @@ class Launcher:
                 child.kill()
 
     def _forward(self, stream: IO[str], rank: str) -> None:
+        prefix = RANK_LINE_PREFIX.format(rank)
         for line in stream:
-            sys.stdout.write(f"[rank {rank}] {line}")
+            sys.stdout.write(prefix + line)
             sys.stdout.flush()
             if line.strip():
                 self._last_lines[rank] = line.strip()

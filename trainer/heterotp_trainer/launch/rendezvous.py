@@ -96,7 +96,7 @@ def _open_store(environment: RankEnvironment, timeout: timedelta) -> TCPStore:
     except RuntimeError as error:
         cause = str(error).partition("\n")[0]
         if environment.rank == 0:
-            raise ValueError(f"rendezvous.port: {port}: rank 0 cannot listen on it: {cause}") from error
+            raise ValueError(f"spec.rendezvous.port: {port}: rank 0 cannot listen on it: {cause}") from error
         limit = timeout.total_seconds()
         raise PeerLostError(f"rank 0 is not at {address}:{port}, waited up to {limit:.0f} s: {cause}") from error
 

@@ -35,7 +35,7 @@ class Piece:
 
 
 class Cause(Enum):
-    """Why a plan is as it is; `WorkPlan.reason` says it in a sentence."""
+    """Why a plan is as it is; `WorkPlan.reason` is the sentence for people."""
 
     NOT_MEASURED = "notMeasured"  # no window of measurements is full yet
     SINGLE_RANK = "singleRank"  # a job of one rank balances nothing

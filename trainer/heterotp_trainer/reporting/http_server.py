@@ -37,7 +37,7 @@ class StatusServer:
         self._thread.start()
         self._started.wait(START_SECONDS)
         if self._error is not None:
-            raise ValueError(f"metrics.port: {self._port}: cannot listen: {self._error.strerror}; choose another")
+            raise ValueError(f"spec.metrics.port: {self._port}: cannot listen: {self._error.strerror}; choose another")
 
     def stop(self) -> None:
         """Stop listening; do nothing where listening had failed."""

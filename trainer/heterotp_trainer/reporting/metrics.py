@@ -67,7 +67,7 @@ RANK_METRICS = (
         "Generation of the control document in force.",
         level="basic",
     ),
-    RankMetric("pruned", Gauge, "heterotp_pruned_ratio", "Share of the rank's columns that nobody computes."),
+    RankMetric("pruned", Gauge, "heterotp_pruned_ratio", "Share of the rank's columns that no rank computes."),
     RankMetric("migrated", Gauge, "heterotp_migrated_ratio", "Share of the rank's columns that others compute."),
     RankMetric("columns", Gauge, "heterotp_migrated_columns", "Columns per iteration that migrate.", ("direction",)),
     RankMetric("bytes", Counter, "heterotp_migrated_bytes_total", "Bytes moved by migration.", ("direction",)),

@@ -28,7 +28,7 @@ class NullReporter:
         loss: Tensor | None,
         samples: int,
         epoch: int,
-        control_error: str,
+        control_error: ControlError | None,
     ) -> None:
         """Show the end of an iteration: this rank's report, and all ranks' reports of the iteration before."""
 

@@ -90,7 +90,7 @@ class Reporter(NullReporter):
         loss: Tensor | None,
         samples: int,
         epoch: int,
-        control_error: str,
+        control_error: ControlError | None,
     ) -> None:
         """See NullReporter.iteration; a loss is read one iteration later, so that the host never waits for a device."""
         self.metrics.iteration(own.seconds, self._work(own), time.time())
@@ -104,7 +104,8 @@ class Reporter(NullReporter):
             epoch=epoch,
             loss=self._read_loss(),
             control_generation=own.generation,
-            control_error=control_error,
+            control_error=str(control_error or ""),
+            control_error_generation=control_error.generation if control_error is not None else None,
         )
         self._take(previous)
         self._loss = loss.detach() if loss is not None else None

@@ -40,7 +40,9 @@ class Trainer:
         self.optimizer = adamw(self.model.parameters(), training)
         self.per_epoch = len(self.data.train_labels) // training.batch_size
         if self.per_epoch == 0:
-            raise ValueError(f"training.batchSize: {training.batch_size} is more than the data set's training images")
+            raise ValueError(
+                f"spec.training.batchSize: {training.batch_size} is more than the data set's training images"
+            )
         self.total = training.iterations or (training.epochs or 1) * self.per_epoch
 
     def run(self) -> bool:

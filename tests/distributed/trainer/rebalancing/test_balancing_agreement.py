@@ -42,22 +42,22 @@ def test_ranks_that_move_columns_otherwise_do_not_hang_for_ever(launch, what):
 
 
 def holds(run):
-    """Return per rank what it said that holds, and from which iteration on."""
+    """Return per rank the plans and injections that it printed, and from which iteration on they hold."""
     lines = [
         line.partition("] HOLDS ")[2] for line in run.text().splitlines()
     ]  # not a last line that the launcher quotes
-    said = [json.loads(line) for line in lines if line]
-    return [[each for each in said if each["rank"] == rank] for rank in range(RANKS)]
+    printed = [json.loads(line) for line in lines if line]
+    return [[each for each in printed if each["rank"] == rank] for rank in range(RANKS)]
 
 
 def test_policies_and_injections_act_without_telemetry(launch):
     """Status, history and report are switched off; times are measured all the same, and so a straggler is found."""
     tell(launch.workdir, 1, "ZERO", injections=[CHI4], window=2)
-    run = launch(body(iterations=60), command=sabotaged("says what holds, without telemetry"))
+    run = launch(body(iterations=60), command=sabotaged("prints what holds, without telemetry"))
     assert run.wait() == 0, run.text()
     held = holds(run)
-    assert [any(each["chi"] == 4 for each in said) for said in held] == [False, False, True]
-    assert all(said[-1]["plan"] > 1 for said in held), run.text()  # 1: the policy came, 2: rank 2 is a straggler
+    assert [any(each["chi"] == 4 for each in printed) for printed in held] == [False, False, True]
+    assert all(printed[-1]["plan"] > 1 for printed in held), run.text()  # 1: the policy came, 2: rank 2 is a straggler
     assert not [name for name in ("status.json", "history.jsonl", "report.json") if (run.workdir / name).exists()]
 
 
@@ -67,7 +67,7 @@ BY_NUMBER = {"uid": "by number", "ranks": [2], "slowdown": 1.25, "start": {"iter
 
 
 def test_documents_plans_and_injections_hold_from_the_same_iteration_on_every_rank(launch):
-    run = launch(body(iterations=LONG), command=sabotaged("says what holds"))
+    run = launch(body(iterations=LONG), command=sabotaged("prints what holds"))
 
     def until(what, holds):
         run.until(what, lambda: holds(run.read("status.json") or {"appliedGeneration": 0, "ranks": []}))
@@ -91,13 +91,15 @@ def test_documents_plans_and_injections_hold_from_the_same_iteration_on_every_ra
     assert [*dict.fromkeys(each["generation"] for each in common[0])] == [0, 1, 2, 3]
     assert len({each["plan"] for each in common[0]}) > 3
     history = {line["iteration"]: (line["generation"], line["decisionId"]) for line in run.history()}
-    told = [each for each in common[0] if each["iteration"] in history]
-    assert [history[each["iteration"]] for each in told] == [(each["generation"], each["plan"]) for each in told]
-    assert len(told) >= len(common[0]) - 1  # what holds after the last iteration held in none
+    recorded = [each for each in common[0] if each["iteration"] in history]
+    assert [history[each["iteration"]] for each in recorded] == [
+        (each["generation"], each["plan"]) for each in recorded
+    ]
+    assert len(recorded) >= len(common[0]) - 1  # what holds after the last iteration held in none
 
 
 def test_without_polls_a_lease_ends_injections_at_the_same_iteration_on_every_rank(launch):
-    run = launch(body(iterations=LONG), command=sabotaged("says what holds"))
+    run = launch(body(iterations=LONG), command=sabotaged("prints what holds"))
     run.reach(3)
     tell(run.workdir, 1, "ZERO", [CHI4], lease=2, zero={"fixedRatio": 0.5, "ranks": [0]})
     status = lambda: run.read("status.json") or {}  # noqa: E731

@@ -13,7 +13,7 @@ def status(run):
     return run.read("status.json") or {}
 
 
-def relieved(run):
+def reduced(run):
     return [(rank["prunedRatio"] > 0, rank["migratedRatio"] > 0) for rank in status(run).get("ranks", ())]
 
 
@@ -39,7 +39,7 @@ def test_a_policy_and_an_injection_that_come_and_go_in_a_running_job(launch, str
     run = launch(body(iterations=LONG))
     run.reach(5)
     tell(run.workdir, 1, strategy, [CHI4], **policy)
-    run.until(f"{strategy} relieves rank 2", lambda: relieved(run)[2:] == [wanted])
+    run.until(f"{strategy} relieves rank 2", lambda: reduced(run)[2:] == [wanted])
     found = status(run)
     assert found["strategy"] == strategy
     assert [rank["straggler"] for rank in found["ranks"]] == [False, False, True]
@@ -50,7 +50,7 @@ def test_a_policy_and_an_injection_that_come_and_go_in_a_running_job(launch, str
     assert ["heterotp_injected_slowdown_ratio{" in metrics(run, rank) for rank in (0, 2)] == [False, True]
     tell(run.workdir, 2, strategy, **policy)
     run.until("the injection is gone", lambda: "no rank is slower" in status(run).get("reason", ""))
-    assert relieved(run) == [(False, False)] * 3
+    assert reduced(run) == [(False, False)] * 3
     tell(run.workdir, 3)
     run.until("the policy is gone", lambda: status(run)["strategy"] == "None")
     signalled = run.ranks()[1]

@@ -1,4 +1,4 @@
-"""What senders choose and what receivers are told of it, over real gloo gangs: many linears of several classes."""
+"""What senders choose and what receivers get from it, over real gloo gangs: many linears of several classes."""
 
 import pytest
 
@@ -31,15 +31,15 @@ def test_every_case_is_looked_at(gang, ranks, cases):
 
 @pytest.mark.parametrize(("ranks", "case"), CASES)
 def test_every_rank_is_told_the_columns_of_x_that_the_sender_chose_for_that_linear(gang, ranks, case):
-    told = 0
+    received = 0
     for name, held in held_by_all(gang, ranks, case).items():
         for rank, mine in enumerate(held):
             for migration in mine["migrations"]:
                 sender = migration["sender"]
                 chosen = held[sender]["given"] if mine["parallel"] == "column" else None
                 assert migration["ids"] == chosen, f"{name}: rank {rank} of rank {sender}"
-                told += chosen is not None
-    assert bool(told) == (case != "rows only")
+                received += chosen is not None
+    assert bool(received) == (case != "rows only")
 
 
 @pytest.mark.parametrize(("ranks", "case"), CASES)
@@ -68,7 +68,7 @@ def test_all_ranks_know_of_the_same_pieces_and_they_are_all_columns_given(gang, 
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_no_two_linears_of_a_class_give_away_the_same_columns(gang, ranks):
-    """Else what is told for one linear in place of another would look right above."""
+    """Without this, data of one linear in place of another's would pass the test above."""
     held = held_by_all(gang, ranks, "one")
     for part in ("a{}.qkv", "m{}.fc1"):
         assert len({tuple(held[part.format(i)][0]["given"]) for i in range(DEPTH)}) == DEPTH

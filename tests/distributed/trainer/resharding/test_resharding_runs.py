@@ -42,7 +42,7 @@ def losses(run):
 
 def test_units_leave_a_slow_rank_at_one_iteration_and_return(launch):
     tell(launch.workdir, 1, "AUTO", [CHI4])
-    run = launch(body(iterations=LONG), command=sabotaged("says what holds"))
+    run = launch(body(iterations=LONG), command=sabotaged("prints what holds"))
     status = moved(run)
     run.until("shares and times of now are shown", lambda: owned(status_of(run))[2][1] < UNITS // RANKS)
     status = run.until("times of the new shares", lambda: told_of_new_shares(status_of(run)))
@@ -52,8 +52,8 @@ def test_units_leave_a_slow_rank_at_one_iteration_and_return(launch):
     slow = status["ranks"][2]
     assert 3 < slow["slowdown"] < 6 and not slow["straggler"]  # a busy machine blurs sleeps
     assert "x slower than expected: " in status["reason"]
-    told = TrainerStatus.model_validate_json(json.dumps(status))
-    words = explain(of_run(told, (), "running"), 0.0, "heterotp policy run")
+    parsed = TrainerStatus.model_validate_json(json.dumps(status))
+    words = explain(of_run(parsed, (), "running"), 0.0, "heterotp policy run")
     assert "Rank 2, " in words and "has moved units. Without it an iteration would take" in words
     tell(launch.workdir, 2, "AUTO")
     status = moved(run, 2)
@@ -61,8 +61,8 @@ def test_units_leave_a_slow_rank_at_one_iteration_and_return(launch):
     run.until("its units are back", lambda: owned(status_of(run))[2][1] > 0.75 * UNITS / RANKS)
     os.kill(run.ranks()[1], signal.SIGTERM)
     assert run.wait() == EXIT_STOPPED, run.text()
-    said = [json.loads(line) for line in (line.partition("] HOLDS ")[2] for line in run.text().splitlines()) if line]
-    plans = [[(each["iteration"], each["hash"]) for each in said if each["rank"] == rank] for rank in range(RANKS)]
+    printed = [json.loads(line) for line in (line.partition("] HOLDS ")[2] for line in run.text().splitlines()) if line]
+    plans = [[(each["iteration"], each["hash"]) for each in printed if each["rank"] == rank] for rank in range(RANKS)]
     assert len({hash_ for _, hash_ in plans[0]}) > 4
     assert all(a == b == c for a, b, c in zip(*plans, strict=False))  # the last change may not have come to all
 
@@ -102,9 +102,9 @@ def test_training_goes_on_from_a_checkpoint_of_other_shares(launch, undisturbed)
 def test_without_memory_on_one_rank_nothing_moves_anywhere(launch):
     tell(launch.workdir, 1, "AUTO", [CHI4])
     run = launch(body(iterations=LONG), command=sabotaged("no memory"))
-    said = lambda: status_of(run).get("reason", "")  # noqa: E731
+    reason = lambda: status_of(run).get("reason", "")  # noqa: E731
     words = f"; rank {RANKS - 1} lacked memory for it: units stay where they are"
-    run.until("it is said", lambda: said().endswith(words))
+    run.until("the reason is in the status", lambda: reason().endswith(words))
     run.reach(status_of(run)["iteration"] + 20)
     assert status_of(run)["moves"] == 0
     assert owned(status_of(run)) == [(HEADS // RANKS, UNITS // RANKS)] * RANKS

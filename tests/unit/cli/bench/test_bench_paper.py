@@ -67,7 +67,7 @@ def test_a_figure_alone_needs_the_baseline_and_its_own(figure):
     assert any(step.name == "baseline" for step in steps)
 
 
-def test_a_run_goes_on_without_what_is_measured(tmp_path):
+def test_a_resumed_bench_skips_measured_trials(tmp_path):
     store = Store(tmp_path)
     run = gang_runs(QUICK, ["table1"])[0]
     store.add(time_key(run, run.steps[0]), steady=1.0)
@@ -100,13 +100,13 @@ def test_ratios_follow_from_the_decisions():
     slow = {"prunedShares": [none, none, mixed, *[none] * 5]}
     times = {f"time/vit-1b/{name}": slow for name in ("SEMI chi 8", "several SEMI", "ZERO-PriDiffR chi 8")}
     found = {trial.name: trial for trial in trials(QUICK, ["dynamic", "one-straggler", "several"], times)}
-    for name in ("one straggler SEMI 8", "dynamic PriDiffR 8"):  # in turn, whoever was slow in the timing gang
+    for name in ("one straggler SEMI 8", "dynamic PriDiffR 8"):  # in turn, whichever rank was slow in the timing gang
         assert found[name].shares[1][:2] == (alike(0.0), tuple(mixed))
     assert found["several SEMI"].shares[0][2:4] == (tuple(mixed), alike(0.0))
     assert found["dynamic Pri 8"].shares[0][0] == alike(0.875)  # no timing gang: eq. 1
 
 
-def test_what_is_measured_otherwise_is_measured_anew():
+def test_a_trial_with_other_settings_is_measured_again():
     run = gang_runs(QUICK, ["table1"])[0]
     step = run.steps[1]
     mine = run.content(step, QUICK)
@@ -157,7 +157,7 @@ def test_times_are_the_papers_whatever_the_pace():
     assert (epoch.low, epoch.high) == (16 + (EPOCH_ITERATIONS - 2) * 2, 16 + (EPOCH_ITERATIONS - 2) * 6)
 
 
-def test_the_document_slows_whom_the_step_names():
+def test_the_control_document_slows_the_ranks_of_the_step():
     found = document(3, Step("s", ZERO, one(4, 5)))
     assert [(i["ranks"], i["slowdown"]) for i in found["injections"]] == [([5], 4)]
     assert (found["generation"], found["balancing"]) == (3, ZERO)
@@ -179,15 +179,15 @@ def test_the_page_has_every_figure_its_table_and_its_verdicts(tmp_path):
     assert 'class="verdict does-not-hold"' not in text and 'class="verdict holds"' in text
 
 
-def test_charts_and_columns_say_where_numbers_come_from():
-    said = ("(emulated)", "(simulated)", "(computed)", "(real training)", "(the paper's)")
+def test_charts_and_columns_name_the_origin_of_numbers():
+    origins = ("(emulated)", "(simulated)", "(computed)", "(real training)", "(the paper's)")
     plain = {"model", "selection", "gamma", "imputation", "strategy", "chi", "plan", "primitive (senders)"}
     for figure in drawn(FIGURES, paper_times(), FULL):
-        assert all(chart.y.endswith(said) for chart in figure.charts)
-        assert all(column.endswith(said) for column in figure.columns if column not in plain)
+        assert all(chart.y.endswith(origins) for chart in figure.charts)
+        assert all(column.endswith(origins) for column in figure.columns if column not in plain)
 
 
-def test_the_page_says_what_its_intervals_leave_out():
+def test_the_page_names_what_its_intervals_leave_out():
     text = about("quick", 60)
     assert "one run and the next" in text and text.count("RESHARD and AUTO are ours, no part of the paper") == 1
 
@@ -205,7 +205,7 @@ def test_verdicts_are_counted():
     assert [page.counts(figure, word) for word in ("holds", "undecided", "does not hold")] == [2, 1, 0]
 
 
-def test_figures_drawn_before_stay_on_the_page_and_the_clock_goes_on(tmp_path, monkeypatch):
+def test_earlier_figures_stay_on_the_page_and_times_add_up(tmp_path, monkeypatch):
     class Nothing:
         def __init__(self, *arguments):
             self.run = lambda: None

@@ -36,7 +36,7 @@ def test_the_interval_of_a_median_needs_no_distribution(count, ends, covered):
     assert statistics.coverage(count, ends[0]) == pytest.approx(covered, abs=1e-4)
 
 
-def test_a_ratio_lies_between_the_worst_ends():
+def test_the_interval_of_a_ratio_spans_the_extremes_of_both_intervals():
     assert statistics.ratio(Span(4, 3, 6), Span(2, 1, 3)) == Span(2, 1, 6)
     assert Span(2, 1, 6).mapped(lambda times: 1 - times) == Span(-1, -5, 0)
     assert statistics.steady({"steady": 2.0}) == Span(2, 2, 2)
@@ -137,19 +137,19 @@ def test_times_of_unknown_noise_are_points():
     assert (claim.measured, claim.verdict) == ("3.55 times faster (noise unknown, emulated)", "holds")
 
 
-def test_the_interval_is_said():
+def test_the_text_of_a_claim_has_its_interval():
     claim = found("dynamic", paper_times())["ZERO-Pri at chi 8 against Baseline"]
     assert claim.measured == "3.55 times faster (3.54 .. 3.57, emulated)"
 
 
 @pytest.mark.parametrize(("seconds", "word"), [(0.97, "undecided"), (0.985, "holds")])
-def test_what_is_faster_than_ideal_is_not_believed(seconds, word):
+def test_a_time_below_the_ideal_is_not_credible(seconds, word):
     claim = found("dynamic", paper_times(**{"ZERO-Pri chi 8": seconds}))["ZERO-Pri at chi 8 against Baseline"]
     assert claim.verdict == word
     assert ("beyond the ideal is not credible" in claim.why) == (word == "undecided")
 
 
-def test_a_sweet_spot_says_what_fails():
+def test_a_sweet_spot_names_the_failed_condition():
     results = paper_times(**{"several lambda 4": 1.15})
     assert found("several", results)[SWEET].why == "does not hold: lambda 4 keeps less"
     results = paper_times()
@@ -160,7 +160,7 @@ def test_a_sweet_spot_says_what_fails():
     assert nothing.verdict == "undecided" and "lambda 0 saves no time" in nothing.why
 
 
-def test_a_sweet_spot_needs_what_lies_beside_it():
+def test_a_sweet_spot_needs_the_neighbouring_lambdas():
     results = paper_times()
     assert found("several", results, QUICK)[SWEET].verdict == "not measured"
     for name in ("Baseline", *(f"lambda {split}" for split in (0, 2, 3, 4))):
@@ -179,7 +179,7 @@ def test_semi_is_held_against_the_best_of_the_lambdas_measured():
     assert claims("several", results | paper_times(**{"several lambda 3": 1.2}))[OWN_RULE] == "holds"  # best: 2
 
 
-def test_noise_that_may_let_in_a_better_lambda_leaves_it_undecided():
+def test_a_sweet_spot_within_noise_of_a_better_lambda_is_undecided():
     results = paper_times(**{"several lambda 3": 1.156})  # 1.1 x 1.05 = 1.155
     results["time/vit-1b/several SEMI"] = step(1.12, (0, 0, 0.75, 0.5), noise=0)
     claim = found("several", results)[OWN_RULE]
@@ -215,17 +215,17 @@ CUTS = "Pri cuts the loss of Rd by up to 18 % at gamma 9/10"
 
 
 @pytest.mark.parametrize(
-    ("pri", "word", "said"),
+    ("pri", "word", "text"),
     [
         (0.72, "holds", "20% of the 10.0 points that Rd loses; +2.0 points"),
         (0.68, "does not hold", "-20% of the 10.0 points that Rd loses"),
     ],
 )
-def test_pri_cuts_the_loss_of_rd(pri, word, said):
+def test_pri_cuts_the_loss_of_rd(pri, word, text):
     results = trained("baseline", 0.8, 0.3) | trained("homogeneous Rd 0.9", 0.7, 0.6)
     assert claims("homogeneous", results)[CUTS] == "not measured"
     claim = found("homogeneous", results | trained("homogeneous Pri 0.9", pri, 0.5))[CUTS]
-    assert claim.verdict == word and said in claim.measured
+    assert claim.verdict == word and text in claim.measured
 
 
 def test_pri_cuts_nothing_where_rd_loses_nothing_or_seeds_disagree():
@@ -277,7 +277,7 @@ def test_accuracies_are_judged_by_their_interval(shift, word):
     assert claims("imputation", results)["Same is more accurate than Zero"] == word
 
 
-def test_nothing_measured_is_said_so():
+def test_a_claim_without_measurements_is_not_measured():
     for figure in drawn([name for name in FIGURES if name != "periods"], {}, QUICK):
         assert {claim.verdict for claim in figure.claims} == {"not measured"}
 

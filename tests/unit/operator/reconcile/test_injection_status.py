@@ -1,4 +1,4 @@
-"""What a StragglerInjection says: on whom it acts, asked and measured, since when, and why not."""
+"""The status of a StragglerInjection: its ranks, requested and measured slow-down, since when, and why not."""
 
 import pytest
 from heterotp_api.injection import InjectionStatus
@@ -8,7 +8,7 @@ from heterotp_operator.reconcile.observed import TrainerReport, stamp
 from support.reconcile_world import EPOCH, World, injection, labelled, manifest
 
 
-def told(*injections, attempt=1, state="running", ranks=3, **of_rank):
+def report_of(*injections, attempt=1, state="running", ranks=3, **of_rank):
     """Return a report of rank 0; of_rank: rank number (as r1) -> fields of its line."""
     rows = tuple(
         TrainerRank(rank=rank, tp_rank=rank, device="cpu", share=1 / 3, **of_rank.get(f"r{rank}", {}))
@@ -31,7 +31,7 @@ def running(*injections, **of_rank):
     """Return a world of a job whose ranks train and say this of injections."""
     world = World(labelled(manifest())).started()
     world.put(injection())
-    world.trainer = told(*injections, **of_rank)
+    world.trainer = report_of(*injections, **of_rank)
     world.settle()
     return world
 
@@ -46,7 +46,7 @@ def status(*worlds, body=None, live=None, now=None):
     return shown, [(event.type, event.reason, event.message) for event in events]
 
 
-def test_a_slowed_rank_shows_asked_measured_and_since_when():
+def test_a_slowed_rank_shows_requested_and_measured_slowdown_and_since():
     shown, events = status(running(active(1), r1=SLOWED))
     assert shown["phase"] == "Injecting"
     assert shown["ranks"] == [{"job": "job", "rank": 1, "asked": 4.0, "since": stamp(EPOCH), "measured": 3.88}]
@@ -55,16 +55,16 @@ def test_a_slowed_rank_shows_asked_measured_and_since_when():
     assert events == [("Normal", "Injecting", "rank 1 of job job")]
 
 
-def test_since_is_the_operators_own_time_and_stays():
+def test_since_is_the_operators_time_and_does_not_change():
     world = running(active(1), r1=SLOWED)
     first, _ = status(world)
     later, events = status(world, live=first, now=EPOCH + 500)
     assert later["ranks"][0]["since"] == stamp(EPOCH)  # the trainer's clock is an hour behind: it does not matter
     assert events == []
-    world.trainer = told(active(state="paused"))
+    world.trainer = report_of(active(state="paused"))
     paused, _ = status(world, live=later, now=EPOCH + 600)
     assert "since" not in paused["ranks"][0]
-    world.trainer = told(active(1))
+    world.trainer = report_of(active(1))
     again, _ = status(world, live=paused, now=EPOCH + 700)
     assert again["ranks"][0]["since"] == stamp(EPOCH + 700)
 
@@ -78,14 +78,14 @@ def test_since_is_the_operators_own_time_and_stays():
         ("lapsed", "Pending", "LeaseExpired", "the lease ran out: the operator did not reach rank 0"),
     ],
 )
-def test_what_rank_0_says_of_it_is_the_phase(state, phase, reason, words):
+def test_the_phase_is_the_state_that_rank_0_reports(state, phase, reason, words):
     shown, _ = status(running(active(state=state)))
     assert shown["phase"] == phase
     assert shown["ranks"] == [{"job": "job", "rank": 1, "asked": 4.0, "reason": reason, "message": words}]
     assert "measured" not in shown
 
 
-def test_of_a_pattern_only_the_rank_whose_turn_it_is_is_slowed():
+def test_of_a_pattern_only_the_rank_in_turn_is_slowed():
     body = injection(targets={"ranks": [0, 1]}, pattern={"roundRobin": {"every": {"iterations": 9}}})
     shown, _ = status(running(active(1), r1=SLOWED), body=body)
     assert [(row["rank"], row.get("message")) for row in shown["ranks"]] == [
@@ -117,13 +117,13 @@ def test_of_a_pattern_only_the_rank_whose_turn_it_is_is_slowed():
     ],
     ids=["refused", "migrated away", "overlapping", "bounded", "no effect", "close enough", "not measured yet"],
 )
-def test_what_a_reader_must_know_of_a_slowed_rank(rank, words):
+def test_reasons_of_a_rank_with_another_effect(rank, words):
     shown, _ = status(running(active(1), r1=rank))
     assert shown["ranks"][0].get("message") == words
     assert shown["phase"] == "Injecting"
 
 
-def test_without_its_pod_it_has_no_effect_and_says_so():
+def test_without_its_pod_a_rank_has_no_effect_and_a_reason():
     world = running(active(1), r1=SLOWED)
     world.play("job-b-0-1", "Pending")
     shown, _ = status(world)
@@ -133,7 +133,7 @@ def test_without_its_pod_it_has_no_effect_and_says_so():
     assert shown["ranks"][0]["message"].startswith("its pod is not there: ")
 
 
-def test_a_rank_0_that_has_not_heard_of_it_is_waited_for():
+def test_an_injection_that_rank_0_has_not_applied_is_pending():
     shown, _ = status(running())
     assert (shown["phase"], shown["ranks"][0]["message"]) == ("Pending", "not yet in force")
 
@@ -141,7 +141,7 @@ def test_a_rank_0_that_has_not_heard_of_it_is_waited_for():
 @pytest.mark.parametrize(
     "silence", [None, TrainerReport(None, "refused", EPOCH)], ids=["not asked yet", "one lost poll"]
 )
-def test_silence_changes_nothing(silence):
+def test_a_short_silence_of_rank_0_changes_nothing(silence):
     world = running(active(1), r1=SLOWED)
     first, _ = status(world)
     world.trainer = silence
@@ -152,7 +152,7 @@ def test_silence_changes_nothing(silence):
         assert status(world, live=over)[0]["phase"] == phase
 
 
-def test_long_silence_is_told_and_what_was_known_stays():
+def test_a_long_silence_is_a_reason_and_the_last_values_stay():
     world = running(active(1), r1=SLOWED)
     first, _ = status(world)
     world.trainer = TrainerReport(None, "ConnectionRefusedError", EPOCH)
@@ -163,7 +163,7 @@ def test_long_silence_is_told_and_what_was_known_stays():
     assert row["since"] == stamp(EPOCH)
 
 
-def test_a_paused_one_that_nobody_runs_yet_is_paused():
+def test_a_paused_injection_of_a_job_that_does_not_run_is_paused():
     world = World(labelled(manifest()))
     shown, _ = status(world, body=injection(paused=True))
     assert shown["phase"] == "Paused"
@@ -179,7 +179,7 @@ def test_a_paused_one_that_nobody_runs_yet_is_paused():
     ],
     ids=["rank", "group", "count", "node"],
 )
-def test_targets_that_the_job_does_not_have(targets, words):
+def test_targets_that_the_job_does_not_have_are_a_failure(targets, words):
     shown, events = status(running(), body=injection(targets=targets))
     assert (shown["phase"], shown["message"], shown["ranks"]) == ("Failed", words, [])
     accepted = shown["conditions"][0]
@@ -197,9 +197,9 @@ def test_nodes_are_waited_for_while_pods_are_not_bound():
 
 
 def test_a_job_that_is_not_there_is_named():
-    shown, _ = status(body=injection(jobRef={"name": "nobody"}))
+    shown, _ = status(body=injection(jobRef={"name": "absent"}))
     assert shown["phase"] == "Pending"
-    assert shown["message"] == "spec.jobRef.name: 'nobody': there is no such HeteroTPJob in this namespace"
+    assert shown["message"] == "spec.jobRef.name: 'absent': there is no such HeteroTPJob in this namespace"
     shown, _ = status(body=injection(selector={"matchLabels": {"x": "y"}}))
     assert shown["message"] == "spec.selector: selects no HeteroTPJob of this namespace"
 
@@ -210,7 +210,7 @@ def test_a_spec_that_the_models_refuse_fails_with_field_and_value():
     assert shown["message"].startswith("spec.slowdown: 0.5 ")
 
 
-def test_a_job_that_ended_has_finished_it():
+def test_an_injection_of_a_job_that_ended_is_finished():
     world = running(active(1))
     for name in world.pods:
         world.end(name, 0)
@@ -222,13 +222,13 @@ def other_job(name, *injections, **of_rank):
     world = World(labelled(manifest(name))).started()
     body = injection(selector={"matchLabels": {"a": "b"}}, targets={"ranks": [2]})
     world.put(body)
-    report = told(*injections, **of_rank)
+    report = report_of(*injections, **of_rank)
     world.trainer = TrainerReport(report.status.model_copy(update={"job": name}), "", EPOCH)
     world.settle()
     return world
 
 
-def test_of_several_jobs_what_still_happens_comes_first():
+def test_of_several_jobs_the_most_active_phase_is_shown():
     body = injection(selector={"matchLabels": {"a": "b"}}, targets={"ranks": [2]})
     slow = other_job("slow", active(2), r2={"injected_slowdown": 4.0, "measured_slowdown": 4.2})
     over = other_job("over", active(state="finished"))
@@ -247,14 +247,14 @@ def test_a_status_holds_64_ranks_those_that_are_slowed_first():
     world = World(labelled(manifest(groups=(("a", 100, 1),)))).started()
     body = injection(targets={"workerGroups": ["a"]})
     world.put(body)
-    world.trainer = told(active(98, 99), ranks=100)
+    world.trainer = report_of(active(98, 99), ranks=100)
     world.settle()
     rows = status(world, body=body)[0]["ranks"]
     assert len(rows) == 64
     assert [row["rank"] for row in rows[:3]] == [98, 99, 0]
 
 
-def test_a_full_control_document_is_said(monkeypatch):
+def test_an_injection_without_room_in_the_control_document_has_failed(monkeypatch):
     monkeypatch.setattr("heterotp_operator.reconcile.injections.MOST_INJECTIONS", 1)
     world = running()
     world.put(injection("older", -5))

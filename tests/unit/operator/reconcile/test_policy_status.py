@@ -1,4 +1,4 @@
-"""What a BalancingPolicy says: which jobs it governs, who lags behind, what it saved, who took jobs from it."""
+"""The status of a BalancingPolicy: its jobs, the jobs that do not follow yet, saved seconds, conflicts."""
 
 import pytest
 from heterotp_api.policy import PolicyStatus
@@ -7,7 +7,7 @@ from support.reconcile_world import EPOCH, labelled, manifest, policy
 
 
 def job(name, follows="p", generation=3, applied=3, phase="Running", version=1, saved=0.0, labels=None, **spec):
-    """Return a job whose status says which policy its control document holds."""
+    """Return a job with the policy of its control document in its status."""
     body = labelled(manifest(name, **spec), **(labels or {"a": "b"}))
     balancing = {"policy": follows, "policyGeneration": version, "generation": generation}
     body["status"] = {"phase": phase, "balancing": balancing | {"appliedGeneration": applied, "savedSeconds": saved}}
@@ -26,18 +26,18 @@ def condition(shown, kind):
     return next((c for c in shown["conditions"] if c["type"] == kind), {})
 
 
-def said(shown, kind):
+def outcome(shown, kind):
     found = condition(shown, kind)
     return found.get("status"), found.get("reason"), found.get("message")
 
 
-def test_jobs_that_follow_it_are_counted():
+def test_jobs_that_follow_the_policy_are_counted():
     shown, events = status(job("one", saved=20.04), job("two", saved=3.0), job("else", labels={"a": "c"}))
     assert (shown["selectedJobs"], shown["appliedJobs"], shown["laggards"]) == (2, 2, [])
     assert shown["savedSeconds"] == 23.0
     assert shown["observedGeneration"] == 1
-    assert said(shown, "Applied") == ("True", "InForce", "")
-    assert said(shown, "Accepted") == ("True", "Accepted", "")
+    assert outcome(shown, "Applied") == ("True", "InForce", "")
+    assert outcome(shown, "Accepted") == ("True", "Accepted", "")
     assert condition(shown, "Conflict") == {} and events == ()
 
 
@@ -55,7 +55,7 @@ def test_running_jobs_that_do_not_follow_yet_are_laggards(late, published):
     applied = late.get("applied", 3)
     assert shown["laggards"] == [{"job": "slow", "published": published, "applied": applied}]
     assert (shown["selectedJobs"], shown["appliedJobs"]) == (2, 1)
-    assert said(shown, "Applied") == ("False", "Publishing", "not yet in force in: slow")
+    assert outcome(shown, "Applied") == ("False", "Publishing", "not yet in force in: slow")
 
 
 def test_laggards_are_bounded():
@@ -65,29 +65,29 @@ def test_laggards_are_bounded():
     assert condition(shown, "Applied")["message"].endswith("j004 and 95 more")
 
 
-def test_jobs_that_do_not_run_take_it_later_and_jobs_that_ended_do_not_count():
+def test_jobs_that_do_not_run_are_no_laggards_and_jobs_that_ended_do_not_count():
     shown, _ = status(
         job("runs"), job("waits", phase="Suspended", applied=0), job("over", phase="Succeeded", applied=0, saved=5.0)
     )
     assert (shown["selectedJobs"], shown["appliedJobs"], shown["laggards"]) == (2, 1, [])
     words = "in force in all running jobs; 1 that do not run take it when they start"
-    assert said(shown, "Applied") == ("True", "InForce", words)
+    assert outcome(shown, "Applied") == ("True", "InForce", words)
     assert shown["savedSeconds"] == 5.0
 
 
-def test_a_policy_that_selects_nothing_says_so():
+def test_a_policy_without_jobs_is_not_applied():
     shown, _ = status(job("else", labels={"a": "c"}))
-    assert (shown["selectedJobs"], said(shown, "Applied")) == (0, ("False", "NoJobs", "it governs no job"))
+    assert (shown["selectedJobs"], outcome(shown, "Applied")) == (0, ("False", "NoJobs", "it governs no job"))
 
 
-def test_of_two_the_younger_is_told_who_took_its_jobs():
+def test_the_younger_of_two_policies_has_a_conflict():
     older = policy("older", 1, strategy="MIG")
     shown, (event,) = status(job("one", follows="older"), job("two", follows="older"), rivals=(older,))
     words = (
         "job one follows BalancingPolicy older; job two follows BalancingPolicy older: "
         "a job's own choice comes first, then the oldest policy"
     )
-    assert said(shown, "Conflict") == ("True", "GovernedByAnother", words)
+    assert outcome(shown, "Conflict") == ("True", "GovernedByAnother", words)
     assert (shown["selectedJobs"], shown["savedSeconds"]) == (0, 0)
     assert (event.type, event.reason, event.message) == ("Warning", "GovernedByAnother", words)
     again, events = status(
@@ -98,7 +98,7 @@ def test_of_two_the_younger_is_told_who_took_its_jobs():
     )
     assert events == () and again["conditions"] == shown["conditions"]
     free, _ = status(job("one"), live={"conditions": shown["conditions"]})
-    assert said(free, "Conflict")[:2] == ("False", "NoConflict")
+    assert outcome(free, "Conflict")[:2] == ("False", "NoConflict")
 
 
 @pytest.mark.parametrize(
@@ -109,24 +109,24 @@ def test_of_two_the_younger_is_told_who_took_its_jobs():
     ],
     ids=["inline", "policyRef"],
 )
-def test_a_jobs_own_choice_is_named(balancing, words):
+def test_a_conflict_with_a_jobs_own_policy_is_named(balancing, words):
     other = policy("other", 9)
     other["spec"].pop("selector")
     shown, _ = status(job("one", balancing=balancing), rivals=(other,))
     assert condition(shown, "Conflict")["message"].startswith(words)
 
 
-def test_the_older_one_has_no_conflict():
+def test_the_older_policy_has_no_conflict():
     shown, _ = status(job("one"), rivals=(policy("younger", 9, strategy="MIG"),))
     assert condition(shown, "Conflict") == {}
     assert shown["appliedJobs"] == 1
 
 
-def test_a_job_that_it_does_not_fit_is_named_with_field_and_value():
+def test_a_job_that_the_policy_does_not_fit_is_named_with_field_and_value():
     spec = {"strategy": "ZERO", "zero": {"fixedRatio": 0.5, "ranks": [2]}}
     shown, (event,) = status(job("small", groups=(("a", 2, 1),), follows="default"), job("big"), spec=spec)
     words = "job small: spec.zero.ranks: 2: the job has ranks 0 .. 1: AUTO without loss balances it instead"
-    assert said(shown, "Applied") == ("False", "DoesNotFit", words)
+    assert outcome(shown, "Applied") == ("False", "DoesNotFit", words)
     assert event.message == words
     assert [lag["job"] for lag in shown["laggards"]] == ["small"]
     assert (shown["selectedJobs"], shown["appliedJobs"]) == (2, 1)
@@ -134,10 +134,10 @@ def test_a_job_that_it_does_not_fit_is_named_with_field_and_value():
 
 def test_a_spec_that_the_models_refuse_is_not_accepted():
     shown, (event,) = status(job("one"), spec={"strategy": "SEMMI"})
-    accepted = said(shown, "Accepted")
+    accepted = outcome(shown, "Accepted")
     assert accepted[:2] == ("False", "InvalidSpec")
     assert accepted[2].startswith("spec.strategy: 'SEMMI' ")
-    assert (shown["selectedJobs"], said(shown, "Applied")[1]) == (0, "NoJobs")
+    assert (shown["selectedJobs"], outcome(shown, "Applied")[1]) == (0, "NoJobs")
     assert event.reason == "InvalidSpec"
 
 
@@ -154,19 +154,19 @@ def test_a_job_that_waits_for_the_policy_that_it_names_follows_no_inline_one():
     assert condition(shown, "Conflict")["message"].startswith("job one follows BalancingPolicy none: ")
 
 
-def test_a_policy_on_its_way_out_governs_nothing_and_quarrels_with_nobody():
+def test_a_policy_being_deleted_governs_nothing_and_has_no_conflict():
     mine = policy("p", 5, strategy="ZERO")
     mine["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     shown, events = policy_status(ObservedPolicy(mine, (mine,), (job("one"),), EPOCH))
     assert (shown["selectedJobs"], events, condition(shown, "Conflict")) == (0, (), {})
 
 
-def test_a_job_whose_own_words_are_invalid_is_named():
+def test_a_job_with_an_invalid_spec_is_named():
     shown, _ = status(job("odd", balancing={"policyRef": 7}))
     assert "job odd: its own spec is invalid" in condition(shown, "Applied")["message"]
 
 
-def test_what_a_rival_saves_is_not_its_own():
+def test_seconds_saved_by_another_policy_do_not_count():
     shown, _ = status(job("one", follows="older", saved=50.0), job("two", labels={"a": "b"}, saved=1.0),
                       rivals=(policy("older", 1, selector={"matchLabels": {"no": "body"}}),))  # fmt: skip
     assert shown["savedSeconds"] == 51.0

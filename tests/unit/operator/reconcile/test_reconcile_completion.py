@@ -34,7 +34,7 @@ def test_suspend_and_resume_is_another_attempt_that_does_not_count():
     assert world.status["startTime"] == "2023-11-14T22:30:00Z"  # deadlines start again, as in batch/v1
 
 
-def test_a_resume_before_the_pods_are_gone_waits_for_them_and_counts_nothing():
+def test_a_resume_waits_until_the_old_pods_are_gone_and_is_no_restart():
     world = World(manifest()).started()
     world.edit(runPolicy={"suspend": True})
     world.settle()
@@ -46,7 +46,7 @@ def test_a_resume_before_the_pods_are_gone_waits_for_them_and_counts_nothing():
     assert (world.phase, world.status["attempt"], world.status["restarts"]) == ("Running", 2, 0)
 
 
-def test_a_shape_changed_during_a_suspension_that_nobody_saw_is_made_anew():
+def test_a_shape_changed_during_an_unobserved_suspension_gets_new_pods():
     world = World(manifest(groups=(("a", 3, 1),))).started()
     fewer = manifest(groups=(("a", 2, 1),))["spec"]
     world.edit(**fewer)  # the API server allows it only while suspend is true; the operator was away then
@@ -137,7 +137,7 @@ def test_time_to_live():
 
 @pytest.mark.parametrize("kind", ["Service", "ConfigMap"])
 @pytest.mark.parametrize("damage", ["removed", "edited", "unlabelled"])
-def test_children_are_healed(kind, damage):
+def test_missing_or_changed_children_are_applied_again(kind, damage):
     world = World(manifest()).started()
     before = copy.deepcopy(world.objects[kind])
     if damage == "removed":

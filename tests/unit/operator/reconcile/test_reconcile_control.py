@@ -46,7 +46,7 @@ def test_the_oldest_policy_that_selects_the_job_governs_it():
     assert shown(made)["policyGeneration"] == 1
 
 
-def test_of_two_of_the_same_second_the_name_decides():
+def test_of_two_policies_of_the_same_second_the_name_decides():
     assert shown(world(policy("b", 1), policy("a", 1)))["policy"] == "a"
 
 
@@ -78,7 +78,7 @@ def test_a_policy_that_the_job_names_needs_no_selector_and_comes_before_older_on
     assert made.status["waitingFor"] != "Policy"
 
 
-def test_a_policy_ref_to_nothing_waits_and_says_so():
+def test_a_policy_ref_to_a_missing_policy_is_a_problem():
     made = world(policy("old", 1, strategy="ZERO"), balancing={"policyRef": {"name": "none"}})
     assert (strategy(made), shown(made)["policy"]) == ("AUTO", "default")
     made.run()
@@ -114,7 +114,7 @@ def test_an_inline_policy_comes_before_all_that_select():
     ],
     ids=["a rank that is not there", "not valid: selects nothing", "inline"],
 )
-def test_a_policy_that_does_not_fit_governs_nothing_and_no_other_steps_in(objects, spec, words):
+def test_a_policy_that_does_not_fit_is_replaced_by_the_default(objects, spec, words):
     made = world(*objects, policy("younger", 5, strategy="ZERO") if words and objects else policy("q", 9), **spec)
     if words:
         assert (strategy(made), shown(made)["policy"]) == ("AUTO", "default")
@@ -123,13 +123,13 @@ def test_a_policy_that_does_not_fit_governs_nothing_and_no_other_steps_in(object
         assert shown(made)["policy"] == "q"
 
 
-def test_a_policy_on_its_way_out_is_gone_already():
+def test_a_policy_being_deleted_does_not_govern():
     leaving = policy("p", strategy="ZERO")
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     assert strategy(world(leaving)) == "AUTO"
 
 
-# -- whom injections strike -----------------------------------------------------------------------------------
+# -- ranks of injections -----------------------------------------------------------------------------------
 
 
 def listed(made):
@@ -181,7 +181,7 @@ def test_a_control_document_takes_as_many_injections_as_fit_the_oldest_first():
     assert made.control["injections"][-1]["name"] == f"i{MOST_INJECTIONS - 1:04}"
 
 
-def test_a_configmap_never_grows_beyond_what_the_api_server_takes():
+def test_a_configmap_stays_within_the_limit_of_the_api_server():
     groups = (("a", 1024, 16),)
     job = labelled(manifest(groups=groups))
     many = World(job)
@@ -231,7 +231,7 @@ def test_rank_0s_pod_is_touched_once_per_generation():
     assert [(touch.name, touch.generation) for touch in touches] == [("job-a-0-1", 2)]
 
 
-def test_a_document_edited_by_hand_is_put_right_under_a_newer_number():
+def test_a_document_edited_by_hand_is_overwritten_with_a_newer_generation():
     made = world(policy("p", strategy="ZERO")).started()
     document = made.control
     for change in ({"injections": [{"uid": "x", "ranks": [0], "slowdown": 9}]}, {"generation": 40, "balancing": {}}):
@@ -255,7 +255,7 @@ def test_a_document_that_is_damaged_by_hand_is_written_again(damage):
     assert (made.control["generation"], strategy(made)) == (known + 1, "ZERO")
 
 
-def test_a_number_that_nobody_has_counted_to_is_damage():
+def test_a_generation_above_all_published_ones_is_damage():
     made = world(policy("p", strategy="ZERO")).started()
     document = made.control
     made.objects["ConfigMap"]["data"][names.CONTROL_FILE] = json.dumps(document | {"generation": 2**53})
@@ -264,7 +264,7 @@ def test_a_number_that_nobody_has_counted_to_is_damage():
     assert strategy(made) == "ZERO"
 
 
-def test_a_document_that_no_rank_ever_followed_keeps_its_number():
+def test_a_document_that_no_rank_followed_keeps_its_generation():
     made = world(policy("p", strategy="ZERO"))
     for _ in range(3):
         del made.objects["ConfigMap"]
@@ -272,7 +272,7 @@ def test_a_document_that_no_rank_ever_followed_keeps_its_number():
     assert made.control["generation"] == 1
 
 
-def test_a_job_that_ended_is_told_nothing_any_more():
+def test_a_job_that_ended_gets_no_new_document():
     made = world(policy("p", strategy="ZERO")).started()
     for name in made.pods:
         made.end(name, 0)
@@ -284,7 +284,7 @@ def test_a_job_that_ended_is_told_nothing_any_more():
     assert strategy(made) == "ZERO"
 
 
-def test_a_suspended_job_takes_the_newest_when_it_goes_on():
+def test_a_suspended_job_gets_the_newest_document_on_resume():
     made = world().started()
     made.edit(runPolicy={"suspend": True})
     made.settle()
@@ -334,7 +334,7 @@ def happen(made, event):
 
 @settings(max_examples=60, deadline=None)
 @given(events=EVENTS, looks=st.lists(st.booleans(), min_size=10, max_size=10), order=st.randoms())
-def test_only_what_is_there_now_counts_not_how_it_came(events, looks, order):
+def test_the_document_depends_on_the_present_objects_only(events, looks, order):
     step = world().started()
     generations = [step.control]
     for event, look in zip(events, looks, strict=False):

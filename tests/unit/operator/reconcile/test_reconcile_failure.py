@@ -43,7 +43,7 @@ def test_the_root_cause_among_those_that_ended(ends, culprit):
     assert blamed(world) == culprit
 
 
-def test_of_two_failures_the_earlier_one_is_the_cause():
+def test_the_earlier_of_two_failures_is_the_cause():
     world = running()
     world.now += 10
     world.end(FIRST, 1)
@@ -53,7 +53,7 @@ def test_of_two_failures_the_earlier_one_is_the_cause():
     assert blamed(world) == THIRD
 
 
-def test_a_pod_that_was_taken_away_is_the_cause_even_if_it_ended_quietly():
+def test_a_deleted_pod_is_the_cause_even_with_exit_code_143():
     world = running()
     world.end(FIRST, 1)
     world.end(THIRD, 143)
@@ -63,7 +63,7 @@ def test_a_pod_that_was_taken_away_is_the_cause_even_if_it_ended_quietly():
     assert world.status["restarts"] == 0
 
 
-def test_a_victim_alone_gets_a_grace_and_then_is_believed():
+def test_a_victim_alone_is_the_cause_after_a_grace():
     world = running()
     world.end(FIRST, names.EXIT_PEER_LOST)
     decision = world.settle()
@@ -77,7 +77,7 @@ def test_a_victim_alone_gets_a_grace_and_then_is_believed():
     assert (world.status["attempt"], world.status["restarts"]) == (2, 1)
 
 
-def test_the_culprit_that_shows_up_within_the_grace_is_named():
+def test_a_cause_that_appears_within_the_grace_is_named():
     world = running()
     world.end(FIRST, names.EXIT_PEER_LOST)
     world.settle()
@@ -102,7 +102,7 @@ def test_a_drained_pod_does_not_count():
     assert (world.condition("Restarting")["reason"], world.status["restarts"]) == ("DeletionByTaintManager", 0)
 
 
-def test_a_pod_that_failed_without_a_container_tells_its_own_reason():
+def test_a_pod_that_failed_without_a_container_has_its_own_reason():
     world = running()
     world.play(SECOND, "Failed", reason="Evicted", message="The node was low on resource: ephemeral-storage.")
     assert blamed(world) == SECOND
@@ -119,7 +119,7 @@ def test_the_last_line_of_the_log_is_part_of_the_cause():
     assert world.condition("Failed")["message"].endswith("rank 2 (cuda:Tesla P100): bf16 is not supported")
 
 
-def test_the_launchers_document_names_rank_and_words_of_the_cause():
+def test_the_launchers_document_gives_rank_and_message_of_the_cause():
     world = running()
     world.end(THIRD, names.EXIT_BAD_INPUT, message=rank_failure_line(2, 2, "error: heads: 5"))
     world.settle()
@@ -130,7 +130,7 @@ def test_the_launchers_document_names_rank_and_words_of_the_cause():
 
 
 @pytest.mark.parametrize("last", ["{", '{"kind": "RankFailure"}', "heterotp launcher: rank 9 ended with exit code 7"])
-def test_a_last_line_that_is_no_document_is_shown_as_it_is(last):
+def test_a_last_line_that_is_no_document_is_shown_unchanged(last):
     world = running()
     world.end(THIRD, 1, message=f"before\n{last}\n")
     world.settle()
@@ -211,8 +211,8 @@ def test_a_sidecars_exit_code_is_not_the_trainers():
 
 def test_a_pod_that_is_cleaned_up_after_its_rank_was_done_restarts_nothing():
     world = running()
-    said = {"schemaVersion": 1, "job": "job", "attempt": 1, "state": "succeeded", "startedAt": 1.0, "iteration": 9}
-    world.end(FIRST, 0, message=json.dumps(said))
+    document = {"schemaVersion": 1, "job": "job", "attempt": 1, "state": "succeeded", "startedAt": 1.0, "iteration": 9}
+    world.end(FIRST, 0, message=json.dumps(document))
     world.end(THIRD, 0)
     del world.pods[THIRD]
     world.end(SECOND, 0)

@@ -21,7 +21,7 @@ def kinds(decision):
     return [type(action) for action in decision.actions]
 
 
-def test_a_new_job_is_judged_numbered_and_made_in_this_order():
+def test_a_new_job_is_accepted_then_numbered_then_created():
     world = World(manifest())
     assert kinds(world.plan()) == [
         *[DryRunPod, DryRunPod, BumpAttempt, CreateService, ApplyConfigMap],
@@ -38,11 +38,11 @@ def test_a_job_of_another_manager_is_left_alone(manager):
     assert with_policy(managedBy=manager).plan() == Decision()
 
 
-def test_a_job_that_names_us_is_ours():
+def test_a_job_managed_by_this_operator_is_reconciled():
     assert with_policy(managedBy="heterotp.io/operator").plan().actions
 
 
-def test_a_job_on_its_way_out_is_left_to_the_garbage_collector():
+def test_a_job_being_deleted_is_left_to_the_garbage_collector():
     world = World(manifest()).started()
     world.job["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     assert world.plan() == Decision()
@@ -69,7 +69,7 @@ def test_a_spec_that_the_models_refuse_fails_naming_field_and_value(edit, words)
     assert world.status["completionTime"]
 
 
-def test_a_spec_that_becomes_invalid_takes_its_pods_along():
+def test_pods_of_a_spec_that_becomes_invalid_are_deleted():
     world = World(manifest()).started()
     world.edit(tensorParallelDegree=5)
     world.settle()
@@ -78,7 +78,7 @@ def test_a_spec_that_becomes_invalid_takes_its_pods_along():
     assert (world.status["attempt"], world.status["restarts"]) == (1, 0)
 
 
-def test_a_success_stays_one_whatever_the_spec_becomes():
+def test_a_succeeded_job_stays_succeeded_after_an_edit_of_its_spec():
     world = World(manifest()).started()
     for name in world.pods:
         world.end(name, 0)
@@ -126,7 +126,7 @@ def test_an_own_command_must_be_there():
     assert "must have the command to run" in world.condition("Failed")["message"]
 
 
-def test_a_template_that_the_server_refuses_fails_with_its_words():
+def test_a_template_that_the_server_refuses_fails_with_the_servers_message():
     world = World(
         manifest(),
         refuse={"b": Refusal(422, "Invalid", 'spec.containers[0].imagePullPolicy: Unsupported value: "Sometimes"')},
@@ -166,7 +166,7 @@ def test_a_template_that_the_server_refuses_fails_with_its_words():
     ],
     ids=["scheduler", "service", "pod", "configmap", "webhook", "webhook with a reason"],
 )
-def test_a_child_that_cannot_be_made_is_said_once_and_tried_again(refuse, reason, words):
+def test_a_refused_child_is_reported_once_and_tried_again(refuse, reason, words):
     world = World(manifest(runPolicy={"gang": {"provider": "volcano"}}), refuse=refuse)
     world.reconcile()
     decision = world.reconcile()
@@ -194,7 +194,7 @@ def test_a_quota_is_waited_for_and_then_the_job_starts():
     assert (len(world.pods), world.phase, world.status["waitingFor"]) == (3, "Starting", "")
 
 
-def test_a_refusal_in_other_words_is_no_event():
+def test_a_refusal_with_another_message_is_no_new_event():
     world = World(manifest(), refuse={"a": Refusal(403, "Forbidden", "exceeded quota: used 7")})
     world.reconcile()
     world.refuse["a"] = Refusal(403, "Forbidden", "exceeded quota: used 8")
@@ -231,7 +231,7 @@ def test_messages_may_be_reworded_under_a_live_job(version, lost):
     assert world.status["completedAttempt"] == 1
 
 
-def test_an_older_operator_killed_before_the_first_pod_of_an_attempt_lost_no_pod():
+def test_an_attempt_without_pods_of_an_older_operator_has_lost_no_pod():
     world = World(manifest()).started()
     del world.status["completedAttempt"]
     world.pods.clear()
@@ -349,7 +349,7 @@ def test_another_default_image_changes_nothing_for_templates_that_name_their_own
         assert ("SpecChangePending" in world.true) == pending
 
 
-def test_an_edited_policy_wakes_the_kubelet_of_rank_0_once():
+def test_an_edited_policy_annotates_the_pod_of_rank_0_once():
     world = World(manifest()).started()
     world.log.clear()
     world.edit(balancing={"policy": {"strategy": "MIG"}})

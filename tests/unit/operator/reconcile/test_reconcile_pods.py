@@ -103,7 +103,7 @@ def test_every_container_is_restricted():
         assert set(mounts(pod)) >= {"/tmp", "/dev/shm"}
 
 
-def test_the_template_wins_where_it_is_not_ours():
+def test_fields_of_the_template_win_outside_of_the_operators_own():
     spec = {
         "containers": [
             {

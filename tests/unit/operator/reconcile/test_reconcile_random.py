@@ -108,7 +108,7 @@ def live_history(world, history):
 
 @QUICK
 @given(groups=GROUPS, policy=POLICY, history=HAPPENINGS)
-def test_every_history_ends_and_never_has_two_gangs(groups, policy, history):
+def test_every_random_history_ends_and_never_has_two_gangs(groups, policy, history):
     world = World(manifest(groups=groups, runPolicy=policy))
     live_history(world, history)  # World._create refuses a second gang
     assert world.phase in ("Succeeded", "Failed")
@@ -123,7 +123,7 @@ def test_every_history_ends_and_never_has_two_gangs(groups, policy, history):
 
 @QUICK
 @given(groups=GROUPS, policy=POLICY, history=HAPPENINGS)
-def test_a_settled_world_is_left_alone(groups, policy, history):
+def test_a_settled_job_causes_no_action(groups, policy, history):
     world = World(manifest(groups=groups, runPolicy=policy))
     for what, which, _ in history:
         happen(world, what, which)
@@ -229,7 +229,7 @@ def test_a_kill_at_a_random_write_still_leads_to_an_end(groups, policy, history,
 
 @QUICK
 @given(groups=GROUPS)
-def test_ranks_are_numbered_group_by_group_and_every_pod_knows_rank_0(groups):
+def test_ranks_are_numbered_group_by_group_and_every_pod_has_the_address_of_rank_0(groups):
     world = World(manifest(groups=groups))
     world.settle()
     firsts = sorted(int(pod["metadata"]["labels"][names.LABEL_FIRST_RANK]) for pod in world.pods.values())

@@ -1,4 +1,4 @@
-"""The status: conditions, phase, counts, what is waited for, what the trainer says."""
+"""The status: conditions, phase, counts, waitingFor, what the trainer reports."""
 
 import copy
 import json
@@ -14,7 +14,7 @@ from heterotp_operator.reconcile.training_status import rounded
 from support.reconcile_world import EPOCH, World, manifest
 
 
-def said(attempt=1, state="running", ranks=3, **fields):
+def trainer_report(attempt=1, state="running", ranks=3, **fields):
     """Return a report of rank 0."""
     rows = tuple(
         TrainerRank(rank=rank, tp_rank=rank, device="cpu", compute_seconds=0.1234567, relative_speed=1 / (rank + 1))
@@ -25,7 +25,7 @@ def said(attempt=1, state="running", ranks=3, **fields):
 
 
 def training(world, **fields):
-    world.trainer = said(**fields)
+    world.trainer = trainer_report(**fields)
     world.settle()
     return world
 
@@ -33,7 +33,7 @@ def training(world, **fields):
 # -- conditions and phase -------------------------------------------------------------------------------------
 
 
-def test_a_life_in_phases():
+def test_phases_of_a_job_from_start_to_end():
     world = World(manifest())
     phases = []
 
@@ -67,7 +67,7 @@ def test_transition_times_move_only_with_the_status():
     assert world.condition("Running")["lastTransitionTime"] == stamp(EPOCH + 100)
 
 
-def test_every_status_is_one_that_the_api_server_takes():
+def test_every_status_passes_the_schema():
     world = training(World(manifest()).started(), iteration_seconds=0.5, loss=0.7)
     body = copy.deepcopy(world.job)
     assert HeteroTPJob.model_validate(body).status.phase == "Running"
@@ -99,7 +99,7 @@ def test_worker_groups_are_counted():
 # -- what is waited for ---------------------------------------------------------------------------------------
 
 
-def test_a_pod_that_fits_nowhere():
+def test_a_job_waits_for_a_pod_that_cannot_be_scheduled():
     world = World(manifest())
     world.settle()
     world.pods["job-b-0-1"]["status"]["conditions"] = [
@@ -120,7 +120,7 @@ def test_a_gated_pod_waits_for_its_queue():
 
 
 @pytest.mark.parametrize("reason", ["ErrImagePull", "ImagePullBackOff", "InvalidImageName"])
-def test_an_image_that_does_not_come(reason):
+def test_a_job_waits_for_an_image_that_cannot_be_pulled(reason):
     world = World(manifest())
     world.settle()
     world.play("job-a-0-1", "Pending", container={"waiting": {"reason": reason}})
@@ -128,7 +128,7 @@ def test_an_image_that_does_not_come(reason):
     assert world.status["waitingFor"] == "ImagePull"
 
 
-def test_a_name_that_does_not_resolve():
+def test_a_job_waits_for_a_name_that_does_not_resolve():
     world = World(manifest()).started()
     world.end("job-b-1-1", names.EXIT_NAME_UNRESOLVED, message="any words")
     world.settle()
@@ -136,7 +136,7 @@ def test_a_name_that_does_not_resolve():
     assert world.status["waitingFor"] == "DNS"
 
 
-def test_ranks_that_have_not_met_yet_and_then_have():
+def test_a_job_waits_until_its_ranks_have_met():
     world = World(manifest()).started()
     assert world.status["waitingFor"] == "Rendezvous"
     assert training(world, state="starting").status["waitingFor"] == "Rendezvous"
@@ -153,7 +153,7 @@ def test_a_new_attempt_waits_for_its_own_rendezvous():
     assert training(world, attempt=2).status["waitingFor"] == ""
 
 
-def test_silence_is_told_after_a_while_and_keeps_what_was_said():
+def test_silence_is_shown_after_a_while_and_the_last_values_stay():
     world = training(World(manifest()).started(), iteration=70, applied_generation=1)
     world.trainer = TrainerReport(None, "TimeoutError", EPOCH)
     decision = world.settle()
@@ -166,7 +166,7 @@ def test_silence_is_told_after_a_while_and_keeps_what_was_said():
     assert (world.phase, world.status["attempt"]) == ("Running", 1)
 
 
-def test_what_the_trainer_complains_of_is_shown_and_outlives_an_operator():
+def test_the_message_of_the_trainer_is_shown_and_survives_a_restart_of_the_operator():
     full = "checkpoint of iteration 70 in /checkpoints cannot be written: No space left on device"
     world = training(World(manifest()).started(), iteration=71, message=full)
     world.trainer = None
@@ -179,7 +179,7 @@ def test_a_stopping_trainer_writes_its_checkpoint():
     assert training(training(World(manifest()).started()), state="stopping").status["waitingFor"] == "Checkpoint"
 
 
-def test_nothing_is_waited_for_after_the_end():
+def test_a_job_that_ended_waits_for_nothing():
     world = World(manifest(runPolicy={"preRunningDeadlineSeconds": 10})).started()
     world.now += 20
     world.settle()
@@ -193,7 +193,7 @@ def document(world):
     return ControlDocument.model_validate_json(world.objects["ConfigMap"]["data"][names.CONTROL_FILE])
 
 
-def test_without_a_policy_nothing_may_be_lost():
+def test_without_a_policy_the_strategy_is_auto_without_loss():
     world = World(manifest())
     world.settle()
     found = document(world)
@@ -205,7 +205,7 @@ def test_without_a_policy_nothing_may_be_lost():
     }
 
 
-def test_a_policy_that_is_not_there_leaves_the_job_running():
+def test_a_missing_policy_leaves_the_job_running():
     world = training(World(manifest(balancing={"policyRef": {"name": "absent"}})).started())
     assert (world.phase, world.status["waitingFor"]) == ("Running", "Policy")
     assert document(world).balancing.max_pruned_share == 0
@@ -237,15 +237,15 @@ def test_a_document_edited_by_hand_is_overruled_with_a_higher_generation():
     assert (document(world).generation, document(world).balancing.strategy) == (6, "AUTO")
 
 
-# -- what the trainer says ------------------------------------------------------------------------------------
+# -- what the trainer reports ------------------------------------------------------------------------------------
 
 
-def test_training_and_ranks_come_with_three_digits_pod_and_node():
+def test_training_and_ranks_are_rounded_and_ranks_have_pod_and_node():
     world = training(World(manifest()).started(), iteration=12, iteration_seconds=0.123456, loss=1.23456, accuracy=0.5)
-    told = world.status["training"]
-    assert (told["iteration"], told["iterationSeconds"], told["loss"]) == (12, 0.123, 1.23)
-    assert told["iterationsPerSecond"] == 8.1
-    assert "etaSeconds" not in told
+    progress = world.status["training"]
+    assert (progress["iteration"], progress["iterationSeconds"], progress["loss"]) == (12, 0.123, 1.23)
+    assert progress["iterationsPerSecond"] == 8.1
+    assert "etaSeconds" not in progress
     last = world.status["ranks"][2]
     assert (last["pod"], last["node"], last["computeSeconds"]) == ("job-b-1-1", "node-1", 0.123)
     assert world.status["slowest"] == "rank 2 (3.0x)"
@@ -261,30 +261,30 @@ def test_of_many_ranks_the_slowest_64_are_shown():
     assert [rank["rank"] for rank in world.status["ranks"]] == list(range(16, 80))
 
 
-def test_a_report_of_another_attempt_is_not_believed():
+def test_a_report_of_another_attempt_is_ignored():
     world = training(World(manifest()).started(), attempt=7, iteration=99)
     assert "training" not in world.status
     assert world.status["waitingFor"] == "Rendezvous"
 
 
-def test_the_last_words_of_rank_0_count_more_than_its_last_answer():
+def test_the_termination_message_of_rank_0_replaces_its_last_answer():
     world = training(World(manifest()).started(), iteration=8, ranks=3)
-    last = said(iteration=10, state="succeeded", ranks=0).status.model_dump_json(by_alias=True)
+    last = trainer_report(iteration=10, state="succeeded", ranks=0).status.model_dump_json(by_alias=True)
     world.end("job-a-0-1", 0, message=last)
     for name in ("job-b-0-1", "job-b-1-1"):
-        world.end(name, 0, message=said(iteration=99).status.model_dump_json(by_alias=True))
+        world.end(name, 0, message=trainer_report(iteration=99).status.model_dump_json(by_alias=True))
     world.settle()
     assert (world.phase, world.status["training"]["iteration"]) == ("Succeeded", 10)
 
 
 @pytest.mark.parametrize("words", ["", "bye", "{", '{"job": 7}'])
-def test_other_words_of_rank_0_are_its_own_affair(words):
+def test_a_termination_message_that_is_no_status_is_ignored(words):
     world = training(World(manifest()).started(), iteration=8)
     world.end("job-a-0-1", 1, message=words)
     world.settle()
     assert world.status["training"]["iteration"] == 8
-    said_of_it = f"Error, exit code 1: {words}" if words else "Error, exit code 1"
-    assert world.condition("Restarting")["message"].endswith(said_of_it)
+    expected = f"Error, exit code 1: {words}" if words else "Error, exit code 1"
+    assert world.condition("Restarting")["message"].endswith(expected)
 
 
 def test_while_rank_0_starts_the_training_of_the_attempt_before_stays():
@@ -311,7 +311,8 @@ def test_three_significant_digits(value, shown):
     assert rounded(value) == (shown if shown is None else pytest.approx(shown, rel=1e-9))
 
 
-def test_what_is_wrong_with_the_control_document_is_shown():
-    world = training(World(manifest()).started(), control_error="x" * 5000)
+def test_a_refused_control_document_is_shown_with_its_generation():
+    world = training(World(manifest()).started(), control_error="x" * 5000, control_error_generation=3)
     assert world.status["balancing"]["problem"] == "x" * 1024
     assert world.status["balancing"]["problemReason"] == "ControlRefused"
+    assert world.status["balancing"]["problemGeneration"] == 3

@@ -1,4 +1,4 @@
-"""Straggling and ReplacementAdvised: who, where, how slow, since when, and what is told of it."""
+"""Straggling and ReplacementAdvised: rank, node, slow-down, since when, and their events."""
 
 import pytest
 from heterotp_api.trainer_status import TrainerRank, TrainerStatus
@@ -7,7 +7,7 @@ from heterotp_operator.status_throttle import due
 from support.reconcile_world import EPOCH, World, labelled, manifest, policy
 
 
-def said(slow=None, attempt=1, state="running", ranks=3, **fields):
+def trainer_report(slow=None, attempt=1, state="running", ranks=3, **fields):
     """Return a report of rank 0 in which some ranks (rank -> chi) are slow."""
     slow = slow or {}
     rows = tuple(
@@ -29,7 +29,7 @@ def said(slow=None, attempt=1, state="running", ranks=3, **fields):
 
 def look(world, *args, **fields):
     """Let rank 0 say something, settle, and return the events that came of it."""
-    world.trainer = said(*args, **fields)
+    world.trainer = trainer_report(*args, **fields)
     before = len(world.events)
     world.settle()
     return [(event.type, event.reason, event.message) for event in world.events[before:]]
@@ -52,7 +52,7 @@ def test_a_straggler_is_named_with_its_node_its_chi_and_since_when(world):
     assert "stragglingSince" not in world.status["ranks"][1]
 
 
-def test_since_stays_while_it_lasts_and_begins_anew_afterwards(world):
+def test_straggling_since_is_kept_while_it_lasts_and_starts_again_afterwards(world):
     look(world, {2: 4.0})
     world.now += 100
     assert look(world, {2: 4.1}) == []  # the same rank: no news
@@ -67,19 +67,19 @@ def test_since_stays_while_it_lasts_and_begins_anew_afterwards(world):
     assert world.status["ranks"][2]["stragglingSince"] == stamp(EPOCH + 200)
 
 
-def test_another_rank_is_news(world):
+def test_another_straggler_is_another_event(world):
     look(world, {2: 4.0})
     ((_, reason, words),) = look(world, {2: 4.0, 1: 2.0})
     assert reason == "Straggling"
     assert words.startswith("rank 1 on node node-1 is 2.0x slower") and "; rank 2 on node" in words
 
 
-def test_what_was_done_on_purpose_is_said(world):
+def test_a_straggler_slowed_by_an_injection_is_marked(world):
     ((_, _, words),) = look(world, {1: 3.9}, injected_slowdown={1: 4.0})
     assert words.endswith("Z, an injection asks for 4.0x")
 
 
-def test_many_are_counted():
+def test_many_stragglers_are_counted():
     world = World(manifest(groups=(("a", 12, 1),))).started()
     ((_, _, words),) = look(world, {rank: 2.0 for rank in range(11)}, ranks=12)
     assert words.count("is 2.0x slower") == 8
@@ -87,7 +87,7 @@ def test_many_are_counted():
 
 
 def test_ranks_that_are_even_are_not_straggling_however_slow_their_devices(world):
-    world.trainer = said()
+    world.trainer = trainer_report()
     slow = world.trainer.status.ranks[2].model_copy(update={"relative_speed": 0.25})
     status = world.trainer.status.model_copy(update={"ranks": (*world.trainer.status.ranks[:2], slow)})
     world.trainer = TrainerReport(status, "", EPOCH)
@@ -95,7 +95,7 @@ def test_ranks_that_are_even_are_not_straggling_however_slow_their_devices(world
     assert world.condition("Straggling") == {}
 
 
-def test_it_ends_with_the_attempt_and_stays_while_rank_0_is_silent(world):
+def test_straggling_ends_with_the_attempt_and_stays_while_rank_0_is_silent(world):
     look(world, {2: 4.0})
     world.trainer = TrainerReport(None, "refused", world.now)
     world.settle()
@@ -111,7 +111,7 @@ def test_it_ends_with_the_attempt_and_stays_while_rank_0_is_silent(world):
     assert world.status["ranks"][2]["stragglingSince"] == stamp(EPOCH + 50)  # another pod, perhaps another node
 
 
-def test_the_same_rank_of_another_attempt_is_news(world):
+def test_the_same_straggler_of_another_attempt_is_another_event(world):
     assert len(look(world, {2: 4.0})) == 1
     world.end("job-b-1-1", 1)
     world.settle()
@@ -121,9 +121,9 @@ def test_the_same_rank_of_another_attempt_is_news(world):
     assert "Straggling" in [event[1] for event in look(world, {2: 4.0}, attempt=2)]
 
 
-def test_a_slow_rank_whose_units_have_moved_away_may_be_replaceable_though_nobody_waits_for_it(world):
+def test_a_slow_rank_without_units_may_be_replaceable_without_being_a_straggler(world):
     world.put(policy("p", strategy="RESHARD", replaceAfterSeconds=0))
-    world.trainer = said()
+    world.trainer = trainer_report()
     slow = world.trainer.status.ranks[2].model_copy(update={"slowdown": 9.0})
     status = world.trainer.status.model_copy(update={"ranks": (*world.trainer.status.ranks[:2], slow)})
     world.trainer = TrainerReport(status, "", EPOCH)
@@ -135,7 +135,7 @@ def test_a_slow_rank_whose_units_have_moved_away_may_be_replaceable_though_nobod
 
 
 @pytest.mark.parametrize("end", ["suspend", "succeed"])
-def test_it_does_not_outlive_the_gang(world, end):
+def test_replacement_advice_ends_with_the_gang(world, end):
     look(world, {2: 4.0})
     if end == "suspend":
         world.edit(runPolicy={"suspend": True})
@@ -168,7 +168,7 @@ def test_a_rank_that_stays_slower_than_the_threshold_is_advised_for_replacement(
     assert world.condition("ReplacementAdvised")["status"] == "False"
 
 
-def test_its_time_begins_when_the_threshold_is_passed_and_anew_when_it_was_not(world):
+def test_replaceable_since_starts_at_the_threshold_and_again_after_recovery(world):
     world.put(policy("p", strategy="ZERO", replaceAfterSeconds=100))
     look(world, {2: 1.5})
     world.now += 80
@@ -193,19 +193,19 @@ def test_its_time_begins_when_the_threshold_is_passed_and_anew_when_it_was_not(w
 def test_a_chi_that_moves_a_little_is_no_reason_to_write(world):
     look(world, {2: 4.0})
     written = world.status
-    world.trainer = said({2: 4.13})
+    world.trainer = trainer_report({2: 4.13})
     assert world.plan().status["conditions"] != written["conditions"]
     assert not due(written, world.plan().status, 1.0)
     assert due(written, world.plan().status, 30.0)
-    world.trainer = said({2: 4.4})
+    world.trainer = trainer_report({2: 4.4})
     assert due(written, world.plan().status, 1.0)
-    world.trainer = said({1: 4.0})
+    world.trainer = trainer_report({1: 4.0})
     assert due(written, world.plan().status, 1.0)
 
 
 def test_stragglers_are_shown_even_where_a_status_cannot_hold_all_ranks():
     world = World(manifest(groups=(("a", 100, 1),))).started()
-    report = said({rank: 1.2 for rank in (3, 97)}, ranks=100)
+    report = trainer_report({rank: 1.2 for rank in (3, 97)}, ranks=100)
     slow = [rank.model_copy(update={"relative_speed": 0.1}) if rank.rank > 20 else rank for rank in report.status.ranks]
     world.trainer = TrainerReport(report.status.model_copy(update={"ranks": tuple(slow)}), "", EPOCH)
     world.settle()

@@ -84,7 +84,7 @@ def check_effects(plan, costs):
 
 @given(situations())
 @THOROUGH
-def test_every_plan_is_feasible_and_says_what_it_does(situation):
+def test_every_plan_is_feasible_and_has_a_reason(situation):
     costs, settings, observed = situation
     for plan in followed(costs, settings, observed):
         check_feasible(plan, costs, settings)
@@ -97,7 +97,7 @@ def test_every_plan_is_feasible_and_says_what_it_does(situation):
 
 @given(situations())
 @THOROUGH
-def test_every_rank_comes_to_the_same_plan(situation):
+def test_all_ranks_decide_the_same_plan(situation):
     costs, settings, observed = situation
     mine = followed(costs, settings, observed)
     assert mine == followed(costs, settings, [packed(each) for each in observed])
@@ -126,7 +126,7 @@ def test_mig_is_never_slower_than_doing_nothing(situation):
 
 
 @pytest.mark.parametrize("strategy", ["ZERO", "MIG", "SEMI", "AUTO", "None", "RESHARD"])
-def test_a_straggler_is_relieved_as_the_strategy_says(strategy):
+def test_the_work_of_a_straggler_is_reduced_by_the_rule_of_the_strategy(strategy):
     settings = policy(strategy, **({"max_pruned_share": 0.5} if strategy == "AUTO" else {}))
     plan = followed(even_costs(8), settings, [seen([4.0] + [1.0] * 7)] * 2)[-1]
     assert plan.stragglers == (0,)
@@ -141,7 +141,7 @@ def test_a_straggler_is_relieved_as_the_strategy_says(strategy):
     [(None, 24, 304, 192), (40, None, 80, 400), (40, 24, 120, 360), (None, None, 304, 192)],
     ids=["16-24", "40-16", "40-24", "16-16"],
 )
-def test_what_semi_leaves_to_prune_is_whole_blocks(zero, mig, pruned, migrated):
+def test_columns_that_semi_prunes_are_whole_blocks(zero, mig, pruned, migrated):
     costs, observed = even_costs(8, columns=1000, grain=16), seen([2.0] + [1.0] * 7)
     for tolerance, split in ((0.02, (pruned, migrated)), (1.0, (0, pruned + migrated))):
         semi = Semi(zero=Zero(grain=zero), mig=Mig(grain=mig), time_tolerance=tolerance)
@@ -190,7 +190,7 @@ def test_another_policy_makes_another_plan():
         assert decide(history, other, found, costs) is found
 
 
-def test_another_policy_does_not_forget_who_is_slow():
+def test_stragglers_are_kept_under_another_policy():
     costs, history = even_costs(4), history_of(*[seen([2.0, 1, 1, 1])] * 2)
     plan = decide(history, policy("ZERO"), WorkPlan(), costs)
     history.add(seen([1.07, 1, 1, 1]))  # between exit and enter
@@ -198,7 +198,7 @@ def test_another_policy_does_not_forget_who_is_slow():
 
 
 @pytest.mark.parametrize("observations", [2, 5], ids=["a-window-is-not-full", "two-are"])
-def test_another_window_does_not_forget_who_is_slow_either(observations):
+def test_stragglers_are_kept_with_another_window(observations):
     costs, history = even_costs(4), history_of(*[seen([2.0, 1, 1, 1])] * observations)
     plan = decide(history, policy("ZERO"), WorkPlan(), costs)
     found = decide(history.resized(3), policy("ZERO", window=3), plan, costs)

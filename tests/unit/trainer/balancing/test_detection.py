@@ -87,7 +87,7 @@ def test_how_much_slower_for_how_long_makes_a_straggler(spans, first):
 
 
 @pytest.mark.parametrize(("chi", "stays"), [(1.07, True), (1.06, True), (1.04, False), (0.5, False)], ids=str)
-def test_a_straggler_stays_one_down_to_exit(chi, stays):
+def test_a_straggler_stays_a_straggler_down_to_the_exit_threshold(chi, stays):
     assert flags(slowed(8, (10, chi)), flagged=(0,))[-1] == ((0,) if stays else ())
     assert flags(slowed(8, (10, chi)))[-1] == ()
 
@@ -172,7 +172,7 @@ def test_a_median_is_of_each_phase_and_rank_by_itself():
     assert found.total.tolist() == [9, 15]
 
 
-def test_another_window_keeps_what_is_known():
+def test_another_window_keeps_the_history():
     history = history_of(*(seen([float(v), 1.0]) for v in range(8)), window=4)
     assert history.resized(2).median().full[0] == 6.5
     assert history.resized(2).median(1).full[0] == 4.5

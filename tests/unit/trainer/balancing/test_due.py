@@ -60,7 +60,7 @@ def test_work_that_stays_the_same_keeps_its_number_and_gets_the_right_prediction
     assert decide(history, mig, found, dearer(costs, 2.0)) is found
 
 
-def test_two_plans_that_disappoint_do_not_take_turns_for_ever():
+def test_two_plans_that_miss_their_predictions_do_not_alternate():
     costs = even_costs(8, parallel="row", link=LINK)
     history, plan = planned(costs)
     serials = [plan.decision_id]

@@ -33,7 +33,7 @@ def test_a_rank_without_work_does_not_count():
     assert fluid_limit([]) is None
 
 
-def test_whole_heads_cost_what_they_cannot_split():
+def test_units_of_heads_have_the_cost_of_whole_heads():
     assert whole_heads_penalty([1.0] * 8, 32) == 1.0
     # 32 heads over seven ranks of speed 1 and one of 1/8: 5 heads where 4.49 would be fair
     assert whole_heads_penalty([1.0] * 7 + [0.125], 32) == pytest.approx(5 / (32 / 7.125))

@@ -33,7 +33,7 @@ def test_a_straggler_is_balanced_within_ten_iterations_and_near_the_limit(chi, s
     assert all(each.deleted == 0 for each in after)
 
 
-def test_units_return_home_when_the_straggler_recovers():
+def test_units_return_to_even_shares_when_the_straggler_recovers():
     run = simulation()
     train(run, one(4.0), 30)
     assert run.plan.ownership.shards != run.machine.shards
@@ -43,7 +43,7 @@ def test_units_return_home_when_the_straggler_recovers():
     assert after[-1].seconds == pytest.approx(1.0)
 
 
-def test_declared_shares_are_home_to_which_units_return():
+def test_units_return_to_declared_shares():
     speeds = [0.5, 0.5] + [1.0] * 6
     plan = UnitPlan.from_speeds(speeds, HEADS, UNITS)
     run = simulation(machine(plan=plan, slowness=tuple(1 / each for each in speeds)))
@@ -58,16 +58,16 @@ def test_declared_shares_are_home_to_which_units_return():
     assert run.plan.ownership.shards.counts("heads") == plan.counts("heads")
 
 
-def test_without_return_to_even_who_recovers_keeps_its_small_share():
+def test_without_return_to_even_a_recovered_rank_keeps_its_small_share():
     run = simulation(reshard={"return_to_even": False})
     train(run, one(4.0), 30)
     skewed = run.plan.ownership.shards
     assert moves(train(run, one(1.0), 60)) == []
     assert run.plan.ownership.shards == skewed
-    assert moves(train(run, one(4.0, place=5), 30))  # somebody else became slow
+    assert moves(train(run, one(4.0, place=5), 30))  # another rank became slow
 
 
-def test_who_was_slow_from_the_start_is_seen_too():
+def test_a_rank_that_is_slow_from_the_start_is_detected():
     run = simulation()
     assert len(moves(train(run, one(4.0), 20))) == 1
 
@@ -98,7 +98,7 @@ def test_a_move_waits_until_it_is_worth_its_price():
     )
 
 
-def test_a_change_that_passes_before_it_is_worth_a_move_moves_nothing():
+def test_a_short_slow_down_moves_nothing():
     run = simulation(machine(link=DEAR))
     for _ in range(20):
         assert moves(train(run, one(1.0), 12) + train(run, one(2.0), 7)) == []
@@ -111,7 +111,7 @@ def test_noise_moves_nothing():
         assert not run.step((1 + draw.normal(0, 0.03, 8)).tolist()).moved_seconds
 
 
-def test_loss_bridges_the_time_until_units_move_when_it_is_allowed():
+def test_pruning_bridges_the_time_until_units_move_where_loss_is_allowed():
     run = simulation(machine(link=DEAR), max_pruned_share=0.2)
     train(run, one(1.0), 20)
     after = train(run, one(4.0), 60)
@@ -123,13 +123,13 @@ def test_loss_bridges_the_time_until_units_move_when_it_is_allowed():
 
 
 @pytest.mark.parametrize("strategy", ["None", "ZERO", "MIG", "SEMI"])
-def test_other_strategies_leave_units_where_they_are(strategy):
+def test_other_strategies_move_no_units(strategy):
     run = simulation(strategy=strategy)
     assert moves(train(run, one(4.0), 40)) == []
     assert run.plan.ownership.shards == run.machine.shards
 
 
-def test_units_stay_where_they_are_when_the_policy_stops_moving_them():
+def test_units_stay_when_the_policy_stops_moving_them():
     run = simulation()
     train(run, one(4.0), 20)
     moved = run.plan.ownership.shards
@@ -160,7 +160,7 @@ def test_eviction_is_done_at_once_and_undone():
     assert "evicts no rank any more" in run.plan.reason
 
 
-def test_who_owns_nothing_is_seen_to_recover():
+def test_recovery_of_a_rank_without_units_is_detected():
     run = simulation(strategy="RESHARD", reshard={"min_units": 0})
     train(run, one(40.0), 30)
     assert run.plan.ownership.shards.counts("heads")[0] == 0
@@ -175,13 +175,13 @@ def test_whole_heads_are_no_reason_for_a_straggler():
     assert run.plan.stragglers == ()
 
 
-def test_a_limit_that_cannot_be_kept_is_said_and_nothing_moves():
+def test_a_limit_that_cannot_be_kept_is_a_reason_and_nothing_moves():
     run = simulation(reshard={"memory_limit_bytes": 1})
     assert moves(train(run, one(4.0), 30)) == []
     assert run.plan.reason == "AUTO: no shares keep minUnits and memoryLimitBytes: units stay"
     number = run.plan.decision_id
     train(run, one(4.0), 10)
-    assert run.plan.decision_id == number  # said once
+    assert run.plan.decision_id == number  # decided once
 
 
 def test_the_reason_names_ranks_units_bytes_and_seconds():
@@ -195,7 +195,7 @@ def test_the_reason_names_ranks_units_bytes_and_seconds():
     assert run.plan.predicted_seconds == pytest.approx(train(run, one(4.0, place=2), 1)[0].seconds)
 
 
-def test_several_stragglers_and_a_recovered_one_are_told_apart():
+def test_several_stragglers_and_a_recovered_one_are_distinguished():
     run = simulation()
     train(run, one(4.0, place=1), 30)
     train(run, one(4.0, place=6), 12)
@@ -246,7 +246,7 @@ def test_units_move_when_every_rank_has_the_memory():
     assert plan.hash != run.plan.hash
 
 
-def test_who_lacked_the_memory_is_not_asked_again_for_a_while():
+def test_a_rank_without_memory_gets_no_new_proposal_for_a_while():
     run = proposed()
     number = run.plan.ownership.proposal.decision_id
     plan = answered(run, *[number] * 6, -number, -number)
@@ -260,7 +260,7 @@ def test_who_lacked_the_memory_is_not_asked_again_for_a_while():
     assert len(moves(train(run, one(4.0), 20))) == 1
 
 
-def test_a_limit_is_kept_although_everybody_is_as_fast_as_expected():
+def test_a_limit_is_kept_although_all_ranks_are_as_fast_as_expected():
     plan = UnitPlan.from_speeds([4.0] + [1.0] * 7, HEADS, UNITS)
     found = machine(plan=plan, slowness=(0.25,) + (1.0,) * 7)
     whole = HEADS * found.costs.unit_move.heads_bytes + UNITS * found.costs.unit_move.ffn_bytes
@@ -273,7 +273,7 @@ def test_a_limit_is_kept_although_everybody_is_as_fast_as_expected():
     assert run.plan.reason.startswith("shares do not keep the policy's minUnits or memoryLimitBytes: ")
 
 
-def test_another_rank_that_comes_and_goes_does_not_put_a_move_off():
+def test_a_rank_that_is_slow_at_times_does_not_delay_a_move():
     run = simulation(machine(link=DEAR))
     train(run, one(1.0), 20)
     flickering = [one(4.0), [4.0, 1.0, 1.0, 1.0, 1.0, 1.3, 1.0, 1.0]]
@@ -283,7 +283,7 @@ def test_another_rank_that_comes_and_goes_does_not_put_a_move_off():
     assert lost < after[number].moved_seconds + 4 * (after[0].seconds - after[-1].seconds)
 
 
-def test_plans_differ_by_who_owns_what_and_by_what_is_proposed():
+def test_the_hash_of_a_plan_covers_owners_and_the_proposal():
     run = proposed()
     asked = run.plan
     assert asked.hash != simulation().plan.hash

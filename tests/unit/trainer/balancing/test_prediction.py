@@ -1,4 +1,4 @@
-"""What plans cost, who computes which of the migrated columns, and what tells plans apart."""
+"""Costs of plans, receivers of migrated columns, and the hash of a plan."""
 
 import bisect
 from dataclasses import replace
@@ -52,7 +52,7 @@ LINK = Link(broadcast=Line(1.0, 0.1), reduce=Line(10.0, 0.01), piece=Line(100.0,
         ("row", "scatterGather", (200 + 0.96) + (200 + 0.96) + 2 * (100 + 1.024)),
     ],
 )
-def test_transfers_are_priced_by_what_goes_out_and_comes_back(parallel, primitive, seconds):
+def test_transfers_are_priced_by_bytes_of_both_directions(parallel, primitive, seconds):
     costs = even_costs(3, parallel=parallel, link=LINK)
     reductions = {0: (WorkReduction(0, 6),)}
     assert transfer_seconds(costs, reductions, 2, primitive) == pytest.approx(seconds)
@@ -123,7 +123,7 @@ def test_pieces_cover_every_column_once_in_proportion_to_speed(counts, weights):
         mine = [piece for piece in cut if piece.sender == sender]
         assert [column for piece in mine for column in range(piece.start, piece.stop)] == list(range(count))
         assert len({piece.receiver for piece in mine}) == len(mine)
-        for piece in mine:  # nobody would be done sooner with one of its columns
+        for piece in mine:  # no other rank would be done sooner with one of its columns
             rest = min((sum(p.columns for p in mine if p.receiver == r) + 1) / w for r, w in weights.items())
             assert piece.columns / weights[piece.receiver] <= rest * (1 + 1e-9)
 
@@ -169,7 +169,7 @@ PLAN = WorkPlan(
     ],
     ids=["decision_id", "pruned", "class", "rank", "order", "weight", "primitive"],
 )
-def test_the_hash_tells_apart_what_ranks_do(change):
+def test_the_hash_differs_for_different_work(change):
     assert replace(PLAN, **change).hash != PLAN.hash
 
 
@@ -178,6 +178,6 @@ def test_the_hash_tells_apart_what_ranks_do(change):
     [{"predicted_seconds": 1.0}, {"reason": "because"}, {"basis": (3.0, 1.0, 1.0)}, {"base_wait": 0.5}],
     ids=lambda change: next(iter(change)),
 )
-def test_the_hash_is_of_what_ranks_do_only(change):
+def test_the_hash_covers_the_work_only(change):
     assert replace(PLAN, **change).hash == PLAN.hash
     assert len(PLAN.hash) == 16

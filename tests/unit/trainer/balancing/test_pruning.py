@@ -84,7 +84,7 @@ def test_columns_buy_time_on_the_measured_curve(curve, columns):
 
 
 @pytest.mark.parametrize("seconds", [(0.0, 0.5, 1.0), (0.0, 1.0, 1.0), (0.0, 0.0, 0.0)], ids=str)
-def test_no_relief_takes_no_column(seconds):
+def test_a_reduction_of_0_prunes_no_column(seconds):
     even = even_costs(2)
     costs = Costs(even.classes, ((Curve((0.0, 480.0, 960.0), seconds),),) * 2, (1, 1))
     assert columns_for(costs, np.zeros(2), 0.9, None).tolist() == [[0, 0]]
@@ -100,7 +100,7 @@ def test_a_rank_without_outputs_of_a_class_prunes_nothing_of_it():
 # -- bounds -----------------------------------------------------------------------------------------------
 
 
-def test_what_gamma_max_leaves_over_is_said():
+def test_work_above_gamma_max_is_in_the_reason():
     plan = decided([20] + [1] * 7)
     assert plan.reductions == ((0, (WorkReduction(864),)),)
     assert plan.predicted_seconds == pytest.approx(2.0)
@@ -191,7 +191,7 @@ def test_pridiff_e_prunes_half_of_a_straggler(chi, gamma_max, columns):
     assert pruned([chi, 1, 1], selection="PriDiffE", gamma_max=gamma_max)[2] == {0: (WorkReduction(columns),)}
 
 
-def test_a_rank_with_hardly_any_work_is_no_example_to_come_down_to():
+def test_a_rank_with_hardly_any_work_is_no_target_time():
     even = even_costs(3)
     costs = replace(even, classes=(replace(even.classes[0], outputs=(32, 32, 1)),))
     observed = seen([4.0, 1.0, 0.03])
@@ -226,7 +226,7 @@ def test_with_full_work_times_gamma_is_constant(criterion, gamma):
     assert gammas(criterion, executed=False) == [pytest.approx(gamma)] * 8
 
 
-def test_who_needs_no_relief_gets_none():
+def test_a_rank_that_is_not_slow_is_not_pruned():
     at_it, below, without_matmul, no_straggler = 1.0, 0.5, 0.0, 3.0
     observed = seen([at_it, below, without_matmul, no_straggler], fixed=[0.0, 0.0, 3.0, 0.0])
     assert reduction_shares(observed, [0, 1, 2], 1.0).tolist() == [0] * 4

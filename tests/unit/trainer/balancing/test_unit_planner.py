@@ -109,7 +109,7 @@ def test_no_other_shares_that_are_as_fast_move_less(problem):
 SKEWED = UnitPlan.from_speeds([0.02] + [1.0] * 7, HEADS, UNITS)  # rank 0 owns a block and no head
 
 
-def test_a_ranks_own_work_tells_its_pace_and_a_probe_that_of_who_has_none():
+def test_the_pace_comes_from_own_work_or_from_a_probe():
     found = machine(plan=SKEWED)
     assert found.costs.idle.tolist() == [True] + [False] * 7
     chis = np.array([3.0, 1.0, 1.0, 2.0, 1.0, 1.0, 1.0, 1.0])
@@ -121,11 +121,11 @@ def test_a_ranks_own_work_tells_its_pace_and_a_probe_that_of_who_has_none():
     assert ReshardProblem(found.costs, counted_twice, SKEWED).even_seconds[0] == pytest.approx(
         3 * case.even_seconds[1] * 2 / 3
     )
-    nobody_said = replace(case.seen, pace=np.zeros(8), full=case.seen.full * (1 - found.costs.idle))
-    assert ReshardProblem(found.costs, nobody_said, SKEWED).pace[0] == 1.0
+    without_reports = replace(case.seen, pace=np.zeros(8), full=case.seen.full * (1 - found.costs.idle))
+    assert ReshardProblem(found.costs, without_reports, SKEWED).pace[0] == 1.0
 
 
-def test_what_a_rank_spends_whatever_it_owns_does_not_keep_units_from_it():
+def test_fixed_times_of_a_rank_do_not_change_its_share():
     """Rank 0 is as fast as all others; what it spends beside products is nearly the same for a block as for a share."""
     found = machine(plan=SKEWED)
     seen = replace(seen_by(found, [1.0] * 8), unit=np.array([0.03] + [0.04] * 7))
@@ -137,7 +137,7 @@ def test_what_a_rank_spends_whatever_it_owns_does_not_keep_units_from_it():
     assert units[0] == pytest.approx(-7 * 0.04 + 8 * 0.04 - 0.04, abs=0.02)
 
 
-def test_units_that_take_no_time_are_no_answer():
+def test_units_with_zero_time_give_no_shares():
     """By its curve a rank does all that it may own in the same time: no time is long enough for more."""
     times = Times(np.array([[0.0, 1.0, 4.0]] * 2), np.array([[0.0, 1.0, 1.0]] * 2))
     with pytest.raises(Impossible):
@@ -162,7 +162,7 @@ def test_equal_ranks_share_evenly_and_nothing_moves_for_little():
     assert balanced(straight(1.0, 1.005, 1.0, 1.0), bounds, 1000, [250] * 4) == (250,) * 4  # within NEAR
 
 
-def test_blocks_divide_the_units_and_the_evicted_get_none():
+def test_shares_are_whole_blocks_and_evicted_ranks_get_none():
     bounds = bounds_of(96, 64, 3, 5, evicted=[1])
     assert bounds.grain == 32
     assert bounds.least.tolist() == [1, 0, 1]
@@ -188,7 +188,7 @@ def test_curves_of_both_linears_add_up_by_units(chi):
     assert times.within(float(times.at([even] * 8)[1]))[1] == pytest.approx(even)
 
 
-def test_times_do_not_depend_on_who_owns_the_units_now():
+def test_times_do_not_depend_on_the_present_owners():
     even, other = machine(8), machine(8, plan=UnitPlan.from_speeds([0.2] + [1.0] * 7, HEADS, UNITS))
     pace, nothing = np.array(one(4.0)), np.zeros(8)
     for family in ("heads", "ffn"):
@@ -242,7 +242,7 @@ def test_even_shares_are_taken_where_nothing_is_really_faster():
     assert counts["ffn"] == (UNITS // 8,) * 8
 
 
-def test_who_is_evicted_owns_nothing():
+def test_an_evicted_rank_owns_nothing():
     counts = target(reshard_problem([1.0] * 4), Reshard(evict=[1, 2]))
     assert [counts[f][r] for f in ("heads", "ffn") for r in (1, 2)] == [0, 0, 0, 0]
     assert sum(counts["heads"]) == HEADS and sum(counts["ffn"]) == UNITS
@@ -272,7 +272,7 @@ def test_a_move_costs_the_longest_queue_of_bytes():
     assert move_seconds(found.costs, before, before) == 0
 
 
-def test_what_would_have_been_seen_under_other_shares():
+def test_an_observation_is_converted_to_other_shares():
     case = reshard_problem(one(4.0), unit=0.2, attention=0.08)
     after = UnitPlan.from_speeds([0.25] + [1.0] * 7, HEADS, UNITS)
     seen = case.seen_under(after)

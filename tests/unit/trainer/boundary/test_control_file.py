@@ -72,7 +72,7 @@ def control(tmp_path):
 def test_the_last_good_document_stays(control, tmp_path):
     path = tmp_path / "control.json"
     control.check()
-    assert control.document is None and control.error == ""
+    assert control.document is None and control.error is None
     write(path, 3)
     control.check()
     assert control.document.generation == 3
@@ -80,11 +80,12 @@ def test_the_last_good_document_stays(control, tmp_path):
     control.check()
     control.check()
     assert control.document.generation == 3
-    assert "is not JSON" in control.error
+    assert "is not JSON" in str(control.error)
+    assert control.error.generation is None
     assert control.reasons == ["malformed"]  # once per bad document, not once per look
     write(path, 4, balancing={"strategy": "ZERO"})
     control.check()
-    assert (control.document.generation, control.document.balancing.strategy, control.error) == (4, "ZERO", "")
+    assert (control.document.generation, control.document.balancing.strategy, control.error) == (4, "ZERO", None)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +105,8 @@ def test_the_last_good_document_stays(control, tmp_path):
 def test_ranks_that_the_job_does_not_have_are_refused(control, tmp_path, more, words):
     write(tmp_path / "control.json", 5, **more)
     control.check()
-    assert control.document is None and words in control.error
+    assert control.document is None and words in str(control.error)
+    assert control.error.generation == 5
     assert control.reasons == ["invalid"]
 
 

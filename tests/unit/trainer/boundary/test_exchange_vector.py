@@ -60,7 +60,7 @@ def test_only_rank_0_announces_a_document():
     ],
     ids=["alike", "not-measured", "of-another-plan"],
 )
-def test_ranks_compare_only_in_times_of_one_plan(other, good):
+def test_reports_are_comparable_only_within_one_plan(other, good):
     mine = Report(1, decision_id=2)
     assert comparable((mine, other)) == comparable((other, mine)) == good
 

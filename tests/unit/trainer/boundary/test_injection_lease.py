@@ -53,7 +53,7 @@ def slowed(*injections):
     return made, device
 
 
-def test_a_lapsed_injection_is_dropped_keeps_its_age_and_comes_back():
+def test_a_lapsed_injection_pauses_with_its_age_and_resumes():
     made, device = slowed(injection())
     assert device.slowdown is not None
     made.lapsed = True
@@ -83,17 +83,17 @@ def test_a_lapsed_injection_is_dropped_keeps_its_age_and_comes_back():
     ],
     ids=str,
 )
-def test_what_an_injection_does_now(fields, iteration, state, ranks):
-    (said,) = Injecting((), [injection(**fields)], {"a": Age(3, 3.0)}, iteration, 0).states()
-    assert (said.uid, said.state, said.ranks, said.seconds) == ("a", state, ranks, 3.0)
+def test_the_state_of_an_injection(fields, iteration, state, ranks):
+    (reported,) = Injecting((), [injection(**fields)], {"a": Age(3, 3.0)}, iteration, 0).states()
+    assert (reported.uid, reported.state, reported.ranks, reported.seconds) == ("a", state, ranks, 3.0)
 
 
-def test_of_a_pattern_the_rank_whose_turn_it_is_is_named():
+def test_the_state_of_a_pattern_names_the_rank_in_turn():
     turns = ControlInjection.model_validate(
         {"uid": "a", "ranks": [1, 0], "slowdown": 2.0, "pattern": {"roundRobin": {"every": {"iterations": 2}}}}
     )
-    said = [Injecting((), [turns], {"a": Age(age, 0.0)}, 9, 0).states()[0].ranks for age in range(5)]
-    assert said == [(1,), (1,), (0,), (0,), (1,)]
+    reported = [Injecting((), [turns], {"a": Age(age, 0.0)}, 9, 0).states()[0].ranks for age in range(5)]
+    assert reported == [(1,), (1,), (0,), (0,), (1,)]
 
 
 def test_a_hundred_injections_on_one_rank_are_bounded():

@@ -1,4 +1,4 @@
-"""Injections: whom they strike when, and what they do to a rank's device."""
+"""Injections: which ranks they slow when, and their effect on a rank's device."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ def chis(injections, count, seconds=1.0, per_epoch=1000, rank=4):
     return out
 
 
-# -- whom -------------------------------------------------------------------------------------------------
+# -- ranks -------------------------------------------------------------------------------------------------
 
 
 def test_without_a_pattern_all_ranks_are_slowed():
@@ -40,12 +40,12 @@ def test_without_a_pattern_all_ranks_are_slowed():
 @pytest.mark.parametrize(
     ("age", "rank"), [(0, 4), (9, 4), (10, 5), (29, 6), (30, 4), (10**6 + 10, 6)], ids="age-{}".format
 )
-def test_round_robin_goes_by_the_iterations_since_it_took_effect(age, rank):
+def test_round_robin_counts_iterations_since_it_took_effect(age, rank):
     assert target_ranks(injection(pattern=TURNS), Age(age, 0.0), epoch=99) == (rank,)
 
 
 @pytest.mark.parametrize(("epoch", "rank"), [(0, 4), (1, 4), (2, 5), (4, 6), (6, 4)], ids="epoch-{}".format)
-def test_round_robin_goes_by_the_runs_epochs(epoch, rank):
+def test_round_robin_counts_epochs_of_the_run(epoch, rank):
     turns = {"roundRobin": {"every": {"epochs": 2}}}
     assert target_ranks(injection(pattern=turns), Age(10**6, 0.0), epoch) == (rank,)
 
@@ -57,7 +57,7 @@ def draws(seed, every="iterations", count=600):
 
 
 @pytest.mark.parametrize("every", ["iterations", "epochs"])
-def test_random_jumps_among_all_ranks_as_its_seed_says(every):
+def test_random_selects_among_all_ranks_by_its_seed(every):
     found = draws(1, every)
     assert found == draws(1, every) != draws(2, every)
     assert all(found[i] == found[i + 1] == found[i + 2] for i in range(0, 600, 3))
@@ -95,7 +95,7 @@ def test_paused_time_does_not_count():
     assert is_active(running, ages["a"], 99) and not is_active(paused, ages["a"], 99)
 
 
-def test_what_is_gone_is_forgotten_and_begins_anew():
+def test_a_removed_injection_loses_its_age():
     both = [injection("a"), injection("b")]
     ages = older(older({}, both, 1.0), both[1:], 1.0)
     assert ages == {"b": Age(2, 2.0)}
@@ -153,7 +153,7 @@ def test_a_slow_down_is_set_once_and_lifted():
 
 
 @pytest.mark.parametrize("change", [{"chi": 4.0}, {"mode": "repeat"}], ids=str)
-def test_another_chi_or_mode_makes_another(change):
+def test_another_chi_or_mode_is_another_slow_down(change):
     made, device = injector(injection(mode="sleep"))
     made.boundary(1, 0, 1.0)
     first = device.slowdown
@@ -186,19 +186,19 @@ def test_turns_go_by_the_ages_that_the_boundaries_count():
     assert slow == [True, True, False, False, False, False, True]
 
 
-def test_a_mode_that_the_device_lacks_is_said_once_and_training_goes_on(capsys):
+def test_a_mode_that_the_device_lacks_is_printed_once_and_training_continues(capsys):
     made, device = injector(injection(mode="spin"))
     for iteration in (1, 2, 3):
         made.boundary(iteration, 0, 1.0)
-    said = capsys.readouterr().out
-    assert said.startswith("injection refused on rank 4: mode spin: needs cuda") and said.count("\n") == 1
+    printed = capsys.readouterr().out
+    assert printed.startswith("injection refused on rank 4: mode spin: needs cuda") and printed.count("\n") == 1
     assert device.slowdown is None and asked(made)[4] == 2 and made.unslowed() == 0
     made.injections = [injection(mode="sleep")]
     made.boundary(4, 0, 1.0)
     assert device.slowdown.mode == "sleep"
 
 
-def test_what_products_would_have_taken_is_told_once():
+def test_the_time_without_slow_down_is_returned_once():
     made, device = injector(injection())
     assert made.unslowed() == 0
     made.boundary(1, 0, 1.0)

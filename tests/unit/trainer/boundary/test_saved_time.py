@@ -32,7 +32,7 @@ def plan(decision_id, reductions=REDUCED):
     return WorkPlan(decision_id=decision_id, reductions=reductions, base_wait=0.5)
 
 
-def test_what_balancing_saves_is_counted_by_each_iterations_own_times():
+def test_saved_time_is_counted_with_the_times_of_each_iteration():
     saved = saved_time()
     saved.take(())
     saved.decided(plan(7), None)
@@ -62,7 +62,7 @@ def test_iterations_that_do_not_compare_save_nothing():
     assert saved.seconds == 0
 
 
-def test_the_last_iteration_of_a_plan_counts_though_its_report_comes_after_the_next_plan():
+def test_the_last_iteration_of_a_plan_counts_although_its_report_arrives_under_the_next_plan():
     saved = saved_time()
     saved.decided(plan(7), None)
     saved.decided(plan(8), None)

@@ -23,7 +23,7 @@ def write(root, iteration, attempt=1, keep=5):
     return writer.commit(keep)
 
 
-def test_tensors_come_back_bit_by_bit(tmp_path):
+def test_tensors_are_restored_bit_by_bit(tmp_path):
     path = write(tmp_path, 0)
     manifest = files.verify(path)
     back = dict(files.read_tensors(path, manifest))
@@ -89,7 +89,7 @@ def test_a_damaged_checkpoint_is_found_and_the_one_before_is_used(tmp_path, dama
     assert "step-000000020 is torn or corrupt" in complaint
 
 
-def test_one_set_aside_counts_no_longer(tmp_path):
+def test_a_checkpoint_that_was_set_aside_is_ignored(tmp_path):
     write(tmp_path, 90)
     torn = write(tmp_path, 100)
     flip(torn)
@@ -98,7 +98,7 @@ def test_one_set_aside_counts_no_longer(tmp_path):
     assert [path.name for path in files.paths(tmp_path)] == ["step-000000095"]
 
 
-def test_all_is_on_the_disk_before_it_is_seen(tmp_path, monkeypatch):
+def test_all_files_are_synced_before_the_commit(tmp_path, monkeypatch):
     seen = []
     fsync, rename = os.fsync, Path.rename
     monkeypatch.setattr(os, "fsync", lambda fd: (seen.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name), fsync(fd)))
@@ -111,7 +111,7 @@ def test_all_is_on_the_disk_before_it_is_seen(tmp_path, monkeypatch):
     assert tmp_path.name in seen[visible:]
 
 
-def test_a_full_disk_leaves_the_one_before_and_nothing_else(tmp_path):
+def test_a_full_disk_leaves_only_the_checkpoint_before(tmp_path):
     write(tmp_path, 10)
     writer = files.Writer(tmp_path, 20, 1)
     writer._file.close()
@@ -123,7 +123,7 @@ def test_a_full_disk_leaves_the_one_before_and_nothing_else(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["step-000000010"]
 
 
-def test_what_a_killed_writer_left_goes_with_the_next_attempt(tmp_path):
+def test_files_of_a_killed_writer_are_removed_by_the_next_attempt(tmp_path):
     killed = files.Writer(tmp_path, 10, 1)
     killed.add("model/a", TENSORS["model/a"])
     killed._file.close()
@@ -133,7 +133,7 @@ def test_what_a_killed_writer_left_goes_with_the_next_attempt(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.int32, torch.bool, torch.complex64], ids=str)
-def test_any_type_comes_back(tmp_path, dtype):
+def test_tensors_of_any_type_are_restored(tmp_path, dtype):
     writer = files.Writer(tmp_path, 1, 1)
     writer.add("model/a", torch.tensor([1, 0, 1]).to(dtype))
     path = writer.commit(1)

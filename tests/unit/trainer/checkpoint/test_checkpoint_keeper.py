@@ -41,7 +41,7 @@ def state():
     return {"a": parameter}, torch.optim.SGD([parameter], lr=0.1), None
 
 
-def test_by_time_it_asks_once_and_again_after_the_time_has_passed(alone, tmp_path):
+def test_by_time_a_checkpoint_is_due_once_per_period(alone, tmp_path):
     clock = Clock()
     mine = keeper(tmp_path, clock, everySeconds=60)
     asked = []
@@ -79,7 +79,7 @@ def test_an_attempt_that_lost_the_directory_writes_no_more(alone, tmp_path, stat
     assert files.paths(tmp_path) == []
 
 
-def test_a_failure_is_said_again_without_another_collective(alone, tmp_path, state, monkeypatch):
+def test_a_failure_is_reported_again_without_another_collective(alone, tmp_path, state, monkeypatch):
     mine = keeper(tmp_path, Clock())
     parameters, optimizer, _ = state
     tp = dataclasses.make_dataclass("TP", ["rank"])(0)

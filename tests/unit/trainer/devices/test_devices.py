@@ -55,7 +55,7 @@ def test_the_link_follows_the_ring_formula():
     assert host.now == pytest.approx(0.5 + 2 * 3 / 4 * 2)
 
 
-def test_the_fixed_part_counts_what_was_spent():
+def test_the_fixed_part_counts_the_time_spent():
     host = Host()
     emulated(host, fixed_seconds=2.0).settle_fixed(0.5)
     assert host.now == pytest.approx(1.5)
@@ -84,5 +84,5 @@ def test_a_missing_precision_names_rank_and_device(monkeypatch):
         check_precision(device, "bf16", 3)
 
 
-def test_an_emulated_device_rounds_as_the_processor_below_it():
+def test_an_emulated_device_rounds_as_its_processor():
     assert emulated(Host()).arithmetic == resolve_device(DeviceSpec(type="cpu"), 0).arithmetic != ""

@@ -51,7 +51,7 @@ def test_the_null_clock_books_nothing():
 
 
 class Event:
-    """A CUDA event on a fake device: `passed` says how far the device has come."""
+    """A CUDA event on a fake device: `passed` is how far the device has come."""
 
     def __init__(self, now, passed):
         self.now, self.passed, self.at = now, passed, None
@@ -94,7 +94,7 @@ def test_a_device_that_lags_behind_by_iterations_is_still_read():
     assert taken["matmul"] == pytest.approx(2)
 
 
-def test_times_that_come_late_say_which_iterations_they_are_of():
+def test_late_times_carry_their_iterations():
     now, passed, ages = Time(), Time(), []
     clock = CudaPhaseClock(lambda: Event(now, passed))
     for number, through in enumerate([0, 0, 1, 2, 2, 5, 6]):  # iterations that the device is through with
@@ -106,13 +106,13 @@ def test_times_that_come_late_say_which_iterations_they_are_of():
     assert ages == [(0, None), (0, None), (1, 2), (2, 2), (0, None), (5, 1), (6, 1)]
 
 
-def test_a_host_that_works_itself_knows_its_times_at_once():
+def test_times_of_a_host_are_available_at_once():
     for clock in (PhaseClock(Time()), NullClock()):
         clock.take()
         assert clock.age == 0
 
 
-def test_times_belong_to_the_context_that_they_were_measured_in():
+def test_times_keep_the_context_of_their_measurement():
     recent = RecentContexts()
     every = [IterationContext(True, number) for number in range(LATEST + 1)]
     for each in every:
@@ -121,7 +121,7 @@ def test_times_belong_to_the_context_that_they_were_measured_in():
     assert [recent.of(age).measured for age in (None, LATEST)] == [False, False]
 
 
-def test_the_end_of_an_iteration_asks_a_real_devices_clock_once():
+def test_the_end_of_an_iteration_reads_a_real_devices_clock_once():
     now, passed = Time(), Time()
     clock = CudaPhaseClock(lambda: Event(now, passed))
     device = Device(torch.device("cpu"), "real")

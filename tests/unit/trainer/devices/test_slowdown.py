@@ -32,7 +32,7 @@ class Host:
 
 
 @pytest.mark.parametrize("chi", [1.5, 2, 8])
-def test_sleep_takes_chi_times_what_was_executed(chi):
+def test_sleep_takes_chi_times_the_executed_time(chi):
     host = Host()
     slowdown = host.slowed(chi, "sleep")
     for seconds in (2.0, 0.5):  # a smaller product is slowed less
@@ -60,7 +60,7 @@ def test_repeat_runs_the_product_again(chi, calls):
 
 
 @pytest.mark.parametrize(("chi", "calls"), [(2, [1.0]), (2.5, [1.0, 0.5])], ids=str)
-def test_what_a_stream_repeats_is_measured_by_the_device(monkeypatch, chi, calls):
+def test_repeated_products_are_measured_by_the_device(monkeypatch, chi, calls):
     monkeypatch.setattr(CudaSlowdown, "seconds", {})
     host, timed = Host(), []
 
@@ -111,7 +111,7 @@ def test_an_emulated_device_takes_chi_times_as_long_and_books_it(mode):
     [(None, "cpu", "sleep"), (None, "emulated", "sleep"), ("repeat", "cpu", "repeat"), ("repeat", "cuda", "repeat")],
     ids=str,
 )
-def test_the_mode_is_the_one_asked_for_or_the_devices(mode, kind, chosen):
+def test_the_mode_is_the_requested_one_or_the_devices(mode, kind, chosen):
     made = make_slowdown(2.0, mode, kind)
     assert (made.chi, made.mode, made.own_seconds) == (2.0, chosen, 0.0)
 

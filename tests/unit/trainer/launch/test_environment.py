@@ -40,7 +40,7 @@ def test_the_spec_gives_group_and_device_and_ports_count_up():
     ],
     ids=["rank", "world", "disagree", "spec", "device"],
 )
-def test_what_is_wrong_is_named(wrong, words):
+def test_an_invalid_variable_is_named(wrong, words):
     with pytest.raises(ValueError, match=":") as error:
         read_environment({**TORCHRUN, **wrong})
     assert words in str(error.value)

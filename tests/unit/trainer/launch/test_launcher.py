@@ -5,6 +5,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from heterotp_api.last_words import rank_failure
@@ -35,10 +36,10 @@ def test_ranks_count_on_from_the_pods_first():
     assert all(r["KEPT"] == "yes" for r in ranks)
 
 
-def test_ranks_keep_freed_memory_unless_told_otherwise():
-    (kept,), (told,) = rank_environments({}), rank_environments({"MALLOC_MMAP_MAX_": "65536"})
+def test_ranks_keep_freed_memory_unless_the_environment_sets_otherwise():
+    (kept,), (given,) = rank_environments({}), rank_environments({"MALLOC_MMAP_MAX_": "65536"})
     assert ALLOCATOR.items() <= kept.items()
-    assert (told["MALLOC_MMAP_MAX_"], told["MALLOC_TRIM_THRESHOLD_"]) == ("65536", kept["MALLOC_TRIM_THRESHOLD_"])
+    assert (given["MALLOC_MMAP_MAX_"], given["MALLOC_TRIM_THRESHOLD_"]) == ("65536", kept["MALLOC_TRIM_THRESHOLD_"])
 
 
 def test_a_bad_variable_is_named():
@@ -70,7 +71,7 @@ sys.exit(%d)
 """
 
 
-def test_a_failure_is_the_pods_and_its_last_line_says_whose():
+def test_the_exit_code_is_the_failed_ranks_and_the_last_line_names_the_rank():
     with start(FAILS % EXIT_PEER_LOST, stderr=subprocess.STDOUT) as launcher:
         output, _ = launcher.communicate(timeout=60)
     assert launcher.returncode == 7
@@ -78,14 +79,16 @@ def test_a_failure_is_the_pods_and_its_last_line_says_whose():
     assert output.splitlines()[-1] == last
 
 
-def test_a_failure_is_left_as_a_document_after_what_rank_0_left(tmp_path):
+def test_a_failure_is_written_as_a_document_after_that_of_rank_0(tmp_path):
     left = tmp_path / "termination-log"
     left.write_text('{"of": "rank 0"}')
+    started = time.time()
     with start(FAILS % EXIT_PEER_LOST, stderr=subprocess.STDOUT, **{Env.LAST_WORDS: str(left)}) as launcher:
         launcher.communicate(timeout=60)
     text = left.read_text()
     failure = rank_failure(text)
     assert (failure.rank, failure.exit_code, failure.message) == (5, 7, "ValueError: what went wrong")
+    assert started <= failure.ended_at <= time.time()
     assert text.splitlines()[0] == '{"of": "rank 0"}'
 
 
@@ -100,7 +103,7 @@ def test_a_stop_is_no_failure_and_a_file_that_cannot_be_written_changes_no_exit_
 WAITS = """
 import os, signal, sys, threading
 stop = threading.Event()
-signal.signal(signal.SIGTERM, lambda *_: (print("told to stop", flush=True), sys.exit(143)))
+signal.signal(signal.SIGTERM, lambda *_: (print("stopping", flush=True), sys.exit(143)))
 print(os.getpid(), flush=True)
 stop.wait()
 """
@@ -115,7 +118,7 @@ def test_a_signal_reaches_every_rank():
         pids(launcher)
         launcher.send_signal(signal.SIGTERM)
         output, _ = launcher.communicate(timeout=60)
-    assert output.count("told to stop") == 2
+    assert output.count("stopping") == 2
     assert launcher.returncode == 143
 
 

@@ -54,7 +54,7 @@ def test_a_thousand_ranks_are_planned():
     [((((0, 2)),), ((1, 3),)), (((0, 1),), ((2, 3),)), (((1, 2), (0, 1)), ((2, 3),)), (((1, 3),), ())],
     ids=["twice", "gap", "descending", "not-from-0"],
 )
-def test_what_is_no_partition_is_refused(heads):
+def test_shares_that_are_no_partition_are_refused(heads):
     with pytest.raises(ValueError, match="heads"):
         UnitPlan(heads, (((0, 1),), ((1, 2),)))
 
@@ -66,7 +66,7 @@ def test_bad_speeds_are_refused():
         balanced_counts(4, [1.0] * 5, least=1)
 
 
-def test_hash_tells_plans_apart():
+def test_different_unit_plans_have_different_hashes():
     plan, other = UnitPlan.from_counts([2, 0], [3, 5]), UnitPlan.from_counts([0, 2], [3, 5])
     assert plan.hash != other.hash
     assert len(plan.hash) == 16
@@ -81,7 +81,7 @@ def test_hash_tells_plans_apart():
     st.lists(st.integers(0, 12), min_size=2, max_size=2),
     st.lists(st.integers(0, 40), min_size=2, max_size=2),
 )
-def test_other_counts_take_from_each_only_what_it_has_too_much_of(before, head_cuts, unit_cuts):
+def test_new_counts_take_only_surplus_units_from_a_rank(before, head_cuts, unit_cuts):
     wanted = [counts_between(cuts, total) for cuts, total in ((head_cuts, 12), (unit_cuts, 40))]
     after = before.rearranged(*wanted)
     assert [list(after.counts(family)) for family in FAMILIES] == wanted
@@ -98,13 +98,13 @@ def counts_between(cuts, total):
 
 
 @given(partitions(3))
-def test_even_counts_bring_every_unit_home(before):
+def test_even_counts_return_every_unit_to_its_even_owner(before):
     even = UnitPlan.even(3, 12, 40)
     assert before.rearranged(even.counts("heads"), even.counts("ffn")) == even
 
 
 @given(partitions(3), partitions(3))
-def test_transfers_lead_from_one_plan_to_the_other(before, after):
+def test_transfers_turn_one_plan_into_the_other(before, after):
     for family in FAMILIES:
         owners = before.owners(family)
         for each in transfers(before, after):
@@ -114,7 +114,7 @@ def test_transfers_lead_from_one_plan_to_the_other(before, after):
         assert owners.tolist() == after.owners(family).tolist()
 
 
-def test_strangers_leave_first_and_who_comes_home_comes_first():
+def test_units_of_other_even_owners_leave_first_and_return_to_their_even_owner():
     skewed = UnitPlan.even(4, 4, 16).rearranged([1, 1, 2, 0], [6, 6, 4, 0])
     assert skewed.ffn == (((0, 4), (12, 14)), ((4, 8), (14, 16)), ((8, 12),), ())
     assert skewed.rearranged([1, 1, 2, 0], [5, 6, 4, 1]).ffn == (

@@ -33,7 +33,7 @@ def migrating(ratio=0.5, window=1):
 
 
 class World:
-    """One rank of three, the first by default: its balancer, the costs of its pretest, and reports as a test wants."""
+    """One rank of three, the first by default: its balancer, its calibrated costs, and the reports that a test sets."""
 
     def __init__(self, monkeypatch, workdir=None, rank=0):
         tp = TPContext(
@@ -66,8 +66,8 @@ class World:
         if seconds is not None:
             decision_id = self.balancer.plan.decision_id if decision_id is None else decision_id
             spent = dict.fromkeys(PHASES, 0.0) | {"matmul": 0.5, "wait": seconds - 0.5}
-            said = {"measured": measured, "decision_id": decision_id, "full": 1.0, "seconds": spent}
-            reports = [Report(self.iteration - 1, **said)] * RANKS
+            fields = {"measured": measured, "decision_id": decision_id, "full": 1.0, "seconds": spent}
+            reports = [Report(self.iteration - 1, **fields)] * RANKS
         return self.balancer.boundary(reports, self.iteration, epoch)
 
     def follow(self, policy):
@@ -127,14 +127,14 @@ def test_there_are_no_costs_to_measure_before_the_layers_worked(world):
     assert world.calibrations
 
 
-def test_a_full_disk_costs_the_record_of_the_pretest_and_nothing_else(monkeypatch, tmp_path):
+def test_a_full_disk_loses_only_the_calibration_file(monkeypatch, tmp_path):
     (tmp_path / "cost_calibration.json").symlink_to("/dev/full")
     world = World(monkeypatch, tmp_path)
     world.follow(pruning())
     assert world.balancer.costs.link == LINK and world.balancer.plan.reductions
 
 
-def test_a_boundary_says_when_it_took_time_that_no_statistic_should_take(world):
+def test_a_boundary_with_extra_work_is_left_out_of_statistics(world):
     def follow(policy):
         world.balancer.apply(policy)
         return world.boundary(1.0)
@@ -154,7 +154,7 @@ def test_a_boundary_says_when_it_took_time_that_no_statistic_should_take(world):
 # -- what is remembered -----------------------------------------------------------------------------------
 
 
-def test_a_report_that_was_not_measured_is_not_taken(world):
+def test_an_unmeasured_report_is_not_added_to_the_history(world):
     world.follow(NOTHING)
     world.boundary(3.0, measured=0)
     assert world.balancer.history.median() is None
@@ -163,7 +163,7 @@ def test_a_report_that_was_not_measured_is_not_taken(world):
     assert world.balancer.history.median().wait.tolist() == [1.5] * RANKS
 
 
-def test_another_window_keeps_what_is_known(world):
+def test_another_window_keeps_the_history(world):
     world.follow(NOTHING)
     for seconds in (1.0, 2.0):
         world.boundary(seconds)
@@ -176,7 +176,7 @@ def test_another_window_keeps_what_is_known(world):
     assert world.balancer.history.median().wait.tolist() == [1.5] * RANKS
 
 
-def test_whether_columns_migrated_goes_by_the_plan_of_the_report(world):
+def test_migration_is_known_from_the_plan_of_the_report(world):
     """Reports come one boundary late: the first after a change is still of the plan before."""
 
     def seen(decision_id):
@@ -215,7 +215,7 @@ def price(world):
 
 
 @pytest.mark.parametrize(("factor", "corrected"), [(1.5, 1.5), (0.75, 0.75), (5.0, 2.0), (0.1, 0.5)], ids=str)
-def test_transfers_cost_what_an_iteration_shows_and_change_by_no_more_than_two(world, factor, corrected):
+def test_the_price_of_transfers_follows_measured_iterations_by_at_most_a_factor_of_2(world, factor, corrected):
     taking = migrates(world)
     assert price(world) == 1.0
     world.boundary(taking(factor))
@@ -257,7 +257,7 @@ def test_reports_that_were_not_measured_do_not_touch_the_price(world):
     assert price(world) == pytest.approx(1.25)
 
 
-def test_a_plan_that_only_prunes_says_nothing_about_transfers(world):
+def test_a_plan_that_only_prunes_does_not_change_the_price_of_transfers(world):
     world.boundary(1.0)
     world.follow(pruning())
     for _ in range(3):
@@ -284,7 +284,7 @@ def renewed(world, epochs):
     [(None, [3, 5, 8]), (1, [1, 2, 3, 4, 5, 6, 7, 8]), (3, [1, 4, 7]), (4, [2, 6])],
     ids=["once-an-epoch", "always", "every-three", "every-four"],
 )
-def test_importance_is_measured_once_an_epoch_or_as_often_as_asked(world, every, expected):
+def test_importance_is_measured_once_an_epoch_or_every_given_iterations(world, every, expected):
     world.follow(NOTHING)
     world.follow(pruning(statistics_every=every))
     assert world.iteration == 2
@@ -292,12 +292,12 @@ def test_importance_is_measured_once_an_epoch_or_as_often_as_asked(world, every,
 
 
 @pytest.mark.parametrize("policy", [pruning(selection="Rd", statistics_every=1), migrating()], ids=["random", "MIG"])
-def test_nothing_is_chosen_anew_where_importance_counts_for_nothing(world, policy):
+def test_columns_are_not_chosen_again_where_importance_is_unused(world, policy):
     world.follow(policy)
     assert renewed(world, [0, 1, 2]) == []
 
 
-def test_a_new_epoch_leaves_out_what_moved_least(world):
+def test_a_new_epoch_prunes_the_columns_that_moved_least(world):
     world.balancer.apply(pruning())
     world.model.fc1.weight.data += torch.tensor([3.0, 0.0, 6.0, 1.0, 7.0, 2.0, 5.0, 4.0])  # a column each
     world.balancer.optimizer_step(world.optimizer)
@@ -309,7 +309,7 @@ def test_a_new_epoch_leaves_out_what_moved_least(world):
 
 
 @pytest.mark.parametrize("masked", [True, False])
-def test_the_optimizer_passes_over_pruned_columns_where_the_policy_says_so(world, masked):
+def test_the_optimizer_skips_pruned_columns_if_the_policy_masks_them(world, masked):
     world.follow(pruning(mask_pruned_update=masked))
     pruned = world.model.fc1.partition.pruned
     before = world.model.fc1.weight.detach().clone()
@@ -329,7 +329,7 @@ def test_every_boundary_begins_to_count_calls_anew(world, policy):
         assert [linear.calls for linear in world.balancer.assigner.linears] == [0, 0]
 
 
-def test_the_plain_layers_are_back_when_the_policy_is_gone(world):
+def test_the_plain_layers_return_when_the_policy_ends(world):
     world.follow(pruning())
     assert len(world.model.fc1.partition.kept) == WIDTH // 2
     world.follow(NOTHING)
@@ -346,14 +346,12 @@ def test_the_plain_layers_are_back_when_the_policy_is_gone(world):
         (pruning(0.5), 1, 1.0),
         (migrating(0.5), 0, 2.0),
         (migrating(0.5), 1, 0.8),  # a half, by two receivers
-        (pruning(1.0, gamma_max=1.0), 0, 1.0),  # nothing was executed: nothing can be told
+        (pruning(1.0, gamma_max=1.0), 0, 1.0),  # nothing was executed: there is no factor
         (NOTHING, 0, 1.0),
     ],
     ids=["pruned", "not-pruned", "gives-away", "receives", "does-nothing", "no-plan"],
 )
-def test_a_rank_would_take_so_many_times_as_long_with_nothing_taken_from_it(
-    monkeypatch, policy, rank, full_work_factor
-):
+def test_full_work_factor_is_full_over_executed_time(monkeypatch, policy, rank, full_work_factor):
     world = World(monkeypatch, rank=rank)
     world.follow(policy)
     world.boundary()
@@ -384,7 +382,7 @@ def test_under_its_plan_a_straggler_is_as_fast_as_the_others_and_is_still_known_
     assert len({plan.hash for plan in plans[-8:]}) == 1 and plans[-1].stragglers == (1,)
 
 
-def test_a_fixed_ratio_waits_for_the_costs_that_it_needs(world):
+def test_a_fixed_ratio_waits_for_calibrated_costs(world):
     world.balancer.apply(pruning(0.5))
     world.balancer.boundary(None, 0, 0)  # no linear has been called yet
     assert not world.balancer.plan.reductions
@@ -392,7 +390,7 @@ def test_a_fixed_ratio_waits_for_the_costs_that_it_needs(world):
     assert world.balancer.plan.reductions
 
 
-def test_a_single_rank_is_told_why_nothing_happens():
+def test_the_plan_of_a_single_rank_has_a_reason():
     tp = TPContext(None, 0, 1, Device(torch.device("cpu"), "cpu"), NullClock(), UnitPlan.even(1, 1, UNITS))
     balancer = Balancer(ParallelMLP(tp, WIDTH, UNITS, name="m", seed=1), tp)
     balancer.apply(BalancingSettings(strategy="ZERO"))

@@ -124,22 +124,22 @@ def test_kept_pruned_and_given_columns_are_all_columns_once():
     assert counts(model) == [[pair] * DEPTH for pair in ((3, 5), (8, 0), (0, 16), (7, 4))]
 
 
-def test_a_rank_of_whom_nothing_is_taken_keeps_its_plain_layers():
+def test_a_rank_without_reduction_keeps_its_plain_layers():
     model = Model(zero())
     model.apply(WorkReduction(1), WorkReduction(1), WorkReduction(1), WorkReduction(1))
     model.assigner.apply(WorkPlan(2, reductions=((1, (WorkReduction(4),) * 4),)), model.costs, model.policy)
     assert [linear.partition for linear in model.assigner.linears] == [None] * 4 * DEPTH
 
 
-def test_the_optimizer_is_told_which_weights_were_pruned_and_not_which_were_given_away():
+def test_pruned_parts_have_pruned_columns_and_no_migrated_ones():
     model = Model(semi(selection="Rd"))
     model.apply(WorkReduction(3, 5), WorkReduction(0, 6), WorkReduction(), WorkReduction(7))
-    told = {id(weight): (dim, ids.tolist()) for weight, dim, ids in model.assigner.pruned_parts()}
+    parts = {id(weight): (dim, ids.tolist()) for weight, dim, ids in model.assigner.pruned_parts()}
     pruned = [*(each.qkv for each in model.attention), *(each.fc2 for each in model.mlps)]
-    assert told == {id(each.weight): (1, each.partition.pruned.ids.tolist()) for each in pruned}
+    assert parts == {id(each.weight): (1, each.partition.pruned.ids.tolist()) for each in pruned}
 
 
-def test_nothing_is_left_out_before_the_first_plan():
+def test_before_the_first_plan_no_column_is_pruned():
     assert list(Model(zero()).assigner.pruned_parts()) == []
 
 
@@ -147,19 +147,19 @@ def test_nothing_is_left_out_before_the_first_plan():
 def test_fc1_leaves_out_the_hidden_units_that_fc2_prunes(grain):
     model = Model(zero(paired_units=True, selection="Rd", grain=grain))
     model.apply(WorkReduction(4), WorkReduction(4), WorkReduction(8), WorkReduction(12))
-    told = {id(weight): (dim, ids.tolist()) for weight, dim, ids in model.assigner.pruned_parts()}
+    parts = {id(weight): (dim, ids.tolist()) for weight, dim, ids in model.assigner.pruned_parts()}
     drawn = []
     for mlp in model.mlps:
         pruned = mlp.fc2.partition.pruned.ids.tolist()
         assert len(pruned) == 12
         assert mlp.fc1.partition.units.rest.ids.tolist() == mlp.fc2.partition.units.rest.ids.tolist() == pruned
-        assert told[id(mlp.fc1.weight)] == (0, pruned) and told[id(mlp.fc2.weight)] == (1, pruned)
+        assert parts[id(mlp.fc1.weight)] == (0, pruned) and parts[id(mlp.fc2.weight)] == (1, pruned)
         drawn.append(tuple(pruned))
     assert len(set(drawn)) == DEPTH  # every layer draws for itself
     assert [size(each.qkv.partition.pruned) for each in model.attention] == [4] * DEPTH  # attention has no such pairs
 
 
-def test_paired_units_do_less_and_nothing_else():
+def test_paired_units_only_reduce_the_work():
     model = Model(zero(paired_units=True, selection="Rd"), depth=1)
     model.apply(WorkReduction(), WorkReduction(), WorkReduction(8), WorkReduction(12))
     (mlp,) = model.mlps
@@ -175,7 +175,7 @@ MOVED = [(0.0, 0.5, 1.0), (1.0, 1.0, 0.1), (0.3, 0.3, 0.3)]
 
 @pytest.mark.parametrize("moved", MOVED, ids=str)
 @pytest.mark.parametrize("grain", [1, 4])
-def test_pridiff_spreads_over_the_layers_what_the_plan_takes_from_each(grain, moved):
+def test_pridiff_distributes_the_pruned_columns_over_the_layers(grain, moved):
     model = Model(zero(selection="PriDiffR", grain=grain))
     model.matter(*moved)
     taken = [4, 4, 8, 12]
@@ -190,7 +190,7 @@ def test_pridiff_spreads_over_the_layers_what_the_plan_takes_from_each(grain, mo
 @pytest.mark.parametrize(
     "taken", [WorkReduction(4, 12), WorkReduction(6, 10), WorkReduction(8, 6), WorkReduction(1, 15)], ids=str
 )
-def test_layers_prune_what_the_plan_says_beside_what_they_give_away(moved, taken):
+def test_layers_prune_the_planned_columns_beside_migrated_ones(moved, taken):
     """A layer that may prune more than the others has no more room for it than its migrating columns leave."""
     model = Model(semi(selection="PriDiffR"))
     model.matter(*moved)

@@ -89,7 +89,7 @@ def test_columns_pruned_in_most_steps_keep_their_delta():
     torch.testing.assert_close(kept.delta, torch.full((4,), 0.5))
 
 
-def test_columns_pruned_before_the_first_delta_are_not_taken_for_unimportant():
+def test_columns_pruned_before_the_first_delta_do_not_count_as_unimportant():
     module = linear()
     kept = Importance(module)
     kept.step(torch.tensor([0, 2]))
@@ -111,7 +111,7 @@ def test_columns_pruned_before_the_first_delta_are_not_taken_for_unimportant():
     ],
     ids=["columns", "blocks-by-their-mean", "no-part-of-a-block", "ties-by-number"],
 )
-def test_the_blocks_that_moved_least_come_first(delta, grain, order):
+def test_the_blocks_that_moved_least_are_chosen_first(delta, grain, order):
     assert block_order(torch.tensor(delta).float(), len(delta), grain, (1, "fc", 0)).tolist() == order
 
 
@@ -195,7 +195,7 @@ class Model:
         return [sorted(ids.tolist()) for parameter, _, ids in self.assigner.pruned_parts() if parameter.dim() == 2]
 
 
-def test_whole_units_that_are_left_out_leave_their_bias_out_too():
+def test_pruned_units_prune_their_bias_too():
     model = Model(selection="Pri", paired_units=True)
     model.apply()
     fc1 = model.assigner.linears[0]
@@ -204,7 +204,7 @@ def test_whole_units_that_are_left_out_leave_their_bias_out_too():
 
 
 @pytest.mark.parametrize("paired", [False, True], ids=["columns", "paired-units"])
-def test_what_stood_still_because_it_was_left_out_is_not_left_out_for_ever(paired):
+def test_columns_that_did_not_move_because_they_were_pruned_return(paired):
     model = Model(selection="Pri", paired_units=paired)
     model.apply()
     drawn = model.pruned()[1]

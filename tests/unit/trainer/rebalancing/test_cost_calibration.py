@@ -56,7 +56,7 @@ def test_no_part_of_a_line_is_negative(points):
 # -- curves -----------------------------------------------------------------------------------------------
 
 
-def test_a_curve_goes_through_its_points_in_order_and_starts_at_nothing():
+def test_a_curve_passes_its_points_in_order_and_starts_at_0():
     assert rising({8.0: 0.3, 2.0: 0.1, 4.0: 0.2}) == Curve((0.0, 2.0, 4.0, 8.0), (0.0, 0.1, 0.2, 0.3))
 
 
@@ -65,7 +65,7 @@ def test_more_columns_never_take_less_time():
 
 
 @given(st.dictionaries(st.integers(1, 4096).map(float), SECONDS, min_size=1))
-def test_any_curve_rises_from_nothing_and_lies_on_or_above_its_points(points):
+def test_any_curve_rises_from_0_and_lies_on_or_above_its_points(points):
     curve = rising(points)
     assert (curve.columns[0], curve.seconds[0]) == (0.0, 0.0)
     assert curve.columns[1:] == tuple(sorted(points)) and list(curve.seconds) == sorted(curve.seconds)
@@ -105,7 +105,7 @@ def merged(monkeypatch):
     return merge
 
 
-def test_every_part_of_the_link_is_as_slow_as_for_the_rank_that_it_is_slowest_for(merged):
+def test_every_part_of_the_link_has_the_value_of_its_slowest_rank(merged):
     near = Link(broadcast=line(1e-3, 1e-9), reduce=line(5e-3, 9e-9), piece=line(0, 1e-9))
     far = Link(broadcast=line(2e-3, 5e-9), reduce=line(1e-3, 1e-9), piece=line(1e-3, 0))
     there = Link(broadcast=line(), reduce=line(), piece=line(0, 5e-9))
@@ -113,7 +113,7 @@ def test_every_part_of_the_link_is_as_slow_as_for_the_rank_that_it_is_slowest_fo
     assert link == Link(far.broadcast, near.reduce, there.piece)
 
 
-def test_the_link_goes_by_transfers_of_a_size_that_matters(merged):
+def test_the_link_is_fitted_to_transfers_of_relevant_sizes(merged):
     """A megabyte: the fixed part alone, or the price of a byte alone, would name another rank."""
     late, narrow = Link(broadcast=line(9e-3, 1e-9)), Link(broadcast=line(1e-3, 20e-9))
     assert merged(measured(link=late), measured(link=narrow)).link.broadcast == narrow.broadcast
@@ -121,7 +121,7 @@ def test_the_link_goes_by_transfers_of_a_size_that_matters(merged):
     assert merged(measured(link=late), measured(link=narrow)).link.broadcast == late.broadcast
 
 
-def test_resizing_costs_what_it_costs_the_slowest_and_the_rest_is_each_ranks_own(merged):
+def test_the_cost_of_resizing_is_the_slowest_ranks_and_other_costs_are_per_rank(merged):
     curves = [(Curve((0.0, 8.0), (0.0, seconds)),) for seconds in (1.0, 2.0, 3.0)]
     costs = merged(
         measured(16, allocation=0.2, extraction=0.1, curves=curves[0]),
@@ -190,7 +190,7 @@ def test_a_large_grain_of_a_gpu_holds_where_there_are_columns_enough(gang, quick
     assert costs.curves[0][0].columns == (0, 4 * 64, 8 * 64, 16 * 64, 24 * 64, 32 * 64)
 
 
-def test_an_emulated_device_extracts_columns_for_nothing(gang, quick):
+def test_an_emulated_device_extracts_columns_in_0_seconds(gang, quick):
     costs = calibrate_costs(alone(emulated()), CLASSES)
     assert (costs.allocation, costs.extraction) == (0.0, line())
 
@@ -208,7 +208,7 @@ class Unwelcome:
 
 
 @pytest.mark.parametrize("fails", [False, True], ids=["well", "fails"])
-def test_an_injected_slow_down_is_lifted_meanwhile_and_comes_back(gang, quick, monkeypatch, fails):
+def test_an_injected_slow_down_is_lifted_during_calibration_and_restored(gang, quick, monkeypatch, fails):
     tp, injected = alone(), Unwelcome()
     tp.device.slowdown = injected
     if fails:

@@ -80,6 +80,6 @@ def test_a_probe_sees_an_injected_slow_down_and_leaves_its_count_alone():
     assert len(slept) == 3 * (1 + CALLS) and tp.device.slowdown.own_seconds == 7.0  # three products each
 
 
-def test_a_probe_of_what_was_never_measured_says_nothing():
+def test_a_probe_without_a_reference_has_no_ratio():
     mute = replace(costs(), curves=((Curve((0.0, 1.0), (0.0, 0.0), 16),),) * RANKS)
     assert PaceProbe(context()).take(mute) == 0.0

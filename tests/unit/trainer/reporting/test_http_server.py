@@ -21,11 +21,11 @@ def fetch(port, path):
         return answer.headers["Content-Type"], answer.read().decode()
 
 
-def test_it_serves_and_stops(port):
-    server = StatusServer(port, lambda: '{"a": 1}', lambda accept: (b"m 1\n", "text/x-told"), host="127.0.0.1")
+def test_the_server_serves_and_stops(port):
+    server = StatusServer(port, lambda: '{"a": 1}', lambda accept: (b"m 1\n", "text/x-metrics"), host="127.0.0.1")
     server.start()
     assert fetch(port, "/status") == ("application/json; charset=utf-8", '{"a": 1}')
-    assert fetch(port, "/metrics") == ("text/x-told", "m 1\n")
+    assert fetch(port, "/metrics") == ("text/x-metrics", "m 1\n")
     assert fetch(port, "/healthz")[1] == "ok\n"
     server.stop()
     with pytest.raises(urllib.error.URLError):

@@ -22,17 +22,17 @@ def plan(*speeds):
         ((1, 1, 1, 1), (5, 5, 5, 1), 4),
     ],
 )
-def test_work_is_measured_by_what_a_rank_began_with(now, first, work, costs):
+def test_work_is_relative_to_the_first_shares_of_the_rank(now, first, work, costs):
     assert work_owned(plan(*now), plan(*first), 3, costs) == pytest.approx(work)
 
 
-def test_a_rank_that_began_with_nothing_is_measured_by_an_even_share():
+def test_work_of_a_rank_without_first_units_is_relative_to_an_even_share():
     half, none = UnitPlan.even(2, HEADS, UNITS), UnitPlan((((0, HEADS),), ()), (((0, UNITS),), ()))
     assert work_owned(half, none, 1, None) == 1
     assert work_owned(none, half, 1, machine(2).costs) == 0
 
 
-def test_curves_say_what_fewer_units_take():
+def test_curves_give_the_time_of_fewer_units():
     crooked = machine(4, curve=(0.5, 0.7, 0.9, 1.0)).costs  # half of the columns take seven tenths of the time
     assert work_owned(plan(1, 1, 1, 0.4), plan(1, 1, 1, 1), 3, crooked) > 0.55
 

@@ -66,20 +66,20 @@ def test_speed_is_work_by_time_against_the_fastest():
     assert first.compute_seconds == 1.25
 
 
-def test_a_slowdown_is_measured_against_what_the_rank_itself_would_take():
+def test_a_slowdown_is_relative_to_the_ranks_own_time():
     shown = run_status(shares=(0.5, 0.25, 0.25))
     slowed, alone, idle = reports(1, 6.0, 1.0, 0.0)
     shown.take((replace(slowed, unslowed=2.0), alone, idle))
     assert [rank.measured_slowdown for rank in shown.ranks()] == [3.0, 1.0, None]
 
 
-def test_a_slow_rank_is_known_by_its_products_with_nothing_taken_from_it():
+def test_slowness_is_computed_from_full_matmul_times():
     shown = run_status(shares=(0.25,) * 4)
     shown.take(reports(1, 1.0, 1.0, 1.0, 4.0))
     assert [rank.slowdown for rank in shown.ranks()] == [1, 1, 1, 4]
 
 
-def test_why_a_device_cannot_follow_an_injection_is_said():
+def test_the_status_has_the_reason_why_a_device_cannot_follow_an_injection():
     shown = run_status()
     shown.injecting = Injecting(((2.0, "spin"), (1.0, "spin")))
     assert [rank.injection_problem.partition(":")[0] for rank in shown.ranks()] == ["mode spin", ""]
@@ -88,7 +88,7 @@ def test_why_a_device_cannot_follow_an_injection_is_said():
     assert [rank.injection_problem for rank in shown.ranks()] == ["", ""]
 
 
-def test_what_an_iteration_would_take_is_shown_while_a_plan_reduces_work(monkeypatch):
+def test_the_time_without_reduction_is_shown_while_a_plan_reduces_work(monkeypatch):
     monkeypatch.setattr("heterotp_trainer.reporting.run_status.effects", lambda plan, costs: ())
     shown = run_status()
     shown.decided(WorkPlan(decision_id=7, reductions=((1, ()),), base_wait=0.5), None)
@@ -115,7 +115,7 @@ def test_medians_are_of_the_window_of_the_policy_in_force():
     assert shown.ranks()[0].matmul_seconds == 3.0  # of 1, 1, 5 and 7
 
 
-def test_a_slow_down_is_measured_over_the_iterations_since_it_was_asked_for():
+def test_a_slow_down_is_measured_over_the_iterations_since_its_request():
     shown = run_status(window=5)
     for iteration in range(1, 6):
         shown.take(reports(iteration, 1.0, 1.0))
@@ -177,7 +177,7 @@ def test_the_history_line_holds_all_ranks():
     assert [rank["compute"] for rank in line["ranks"]] == [1.25, 2.25]
 
 
-def test_last_words_fit_what_the_kubelet_takes():
+def test_last_words_fit_into_a_termination_message():
     some, many = run_status(), run_status(shares=(1 / 90,) * 90)
     some.take(reports(5, 1 / 3, 2 / 3))
     words = TrainerStatus.model_validate_json(last_words(some.status()))
@@ -211,7 +211,7 @@ def test_shares_are_shown_with_the_first_times_under_them():
     shown.take(of(1, 1.0, 4.0))
     shown.moved(0.5)
     shown.decided(WorkPlan(decision_id=3, ownership=Ownership(SKEWED)), costs.owned_by(SKEWED))
-    shown.take(of(1, 1.0, 4.0))  # told late
+    shown.take(of(1, 1.0, 4.0))  # a late report
     assert [rank.hidden_units for rank in shown.ranks()] == [8, 8]
     shown.take(of(3, 1.5, 2.0))
     assert [(rank.heads, rank.hidden_units) for rank in shown.ranks()] == [(3, 12), (1, 4)]
@@ -230,7 +230,7 @@ def test_a_rank_whose_units_have_moved_away_is_as_slow_as_it_would_be_with_them(
     assert shown.saved.seconds == pytest.approx(4.4375 - shown.step_seconds[-1])
 
 
-def test_who_owns_nothing_is_known_by_its_probe():
+def test_the_speed_of_a_rank_without_units_is_that_of_its_probe():
     shown, costs = owning()
     evicted = UnitPlan.from_counts([4, 0], [16, 0])
     shown.decided(WorkPlan(decision_id=3, ownership=Ownership(evicted)), costs.owned_by(evicted))

@@ -23,7 +23,7 @@ def test_every_phase_is_there_before_the_first_iteration():
         assert shown["heterotp_phase_seconds_total", (("phase", phase), ("rank", "3"))] == 0
 
 
-def test_a_slow_iteration_is_named_where_openmetrics_is_asked_for():
+def test_a_slow_iteration_has_an_exemplar_in_openmetrics():
     metrics = RankMetrics(0, "full")
     JobMetrics(metrics.registry, 2, 1, "gloo").stepped(0.7, 41)
     text, content_type = metrics.text("application/openmetrics-text; version=1.0.0,text/plain")

@@ -42,7 +42,7 @@ def proposal(number, shards=SKEWED):
 
 
 @pytest.mark.parametrize("plan", [EVEN, UnitPlan.from_counts([3, 0, 0], [0, 24, 24])], ids=["some", "none"])
-def test_a_unit_weighs_what_belongs_to_it_also_where_a_rank_owns_none(plan):
+def test_bytes_of_a_unit_are_known_without_owned_units(plan):
     # a row and a column of the weights and a bias, each with two moments, fp32
     assert owner_of(plan=plan).prices() == UnitMoveCost(heads_bytes=0, ffn_bytes=(2 * WIDTH + 1) * 3 * 4)
 
@@ -69,7 +69,7 @@ def test_memory_is_reserved_once_for_each_proposal_and_given_back(monkeypatch):
     assert resharder.ready == 0 and resharder.unit_mover._reserved is None
 
 
-def test_who_loses_units_needs_no_more_than_a_shard_and_messages(monkeypatch):
+def test_a_rank_that_loses_units_reserves_a_shard_and_messages_only(monkeypatch):
     asked = []
     monkeypatch.setattr(memory, "reserve", lambda need, device: asked.append(need))
     weights = (2 * WIDTH + 1) * 4
@@ -91,7 +91,7 @@ def costs(plan=EVEN, slope=1e-3):
     )
 
 
-def test_a_move_is_as_dear_as_the_last_one_was():
+def test_the_price_of_a_move_is_that_of_the_last_move():
     # rank 2 sends 8 units of 10 bytes: 0.08 s
     assert _corrected(costs(), EVEN, SKEWED, 0.16).unit_move.correction == pytest.approx(2.0)
     again = replace(costs(), unit_move=UnitMoveCost(0.0, 10.0, 2.0))

@@ -17,11 +17,11 @@ def test_a_reservation_is_memory_that_was_written(monkeypatch):
     (buffer,) = memory.reserve(Need(500, 400), CPU)
     assert buffer.nbytes == 900 and not buffer.any()
     assert memory.reserve(Need(900, 51), CPU) is None  # something stays for others
-    monkeypatch.setattr(memory, "available", lambda: None)  # nobody says how much there is
+    monkeypatch.setattr(memory, "available", lambda: None)  # the amount of memory is unknown
     assert sizes(memory.reserve(Need(0, 2000), CPU)) == [2000]
 
 
-def test_who_reserves_at_the_same_moment_is_seen(monkeypatch):
+def test_concurrent_reservations_are_seen(monkeypatch):
     left = iter([1000, 1000, 700, 300, 20])  # at first, and before each piece: another rank takes as much
     monkeypatch.setattr(memory, "PIECE_BYTES", 100)
     monkeypatch.setattr(memory, "available", lambda: next(left))
@@ -59,7 +59,7 @@ def test_a_device_that_is_full_refuses(monkeypatch):
         (None, None, None, None, None),
     ],
 )
-def test_what_is_left_is_the_least_of_machine_and_container(monkeypatch, tmp_path, limit, used, cached, machine, free):
+def test_free_memory_is_the_minimum_of_machine_and_container(monkeypatch, tmp_path, limit, used, cached, machine, free):
     monkeypatch.setattr(memory, "CGROUP", tmp_path)
     monkeypatch.setattr(memory, "_of_machine", lambda: machine)
     if limit is not None:
@@ -69,5 +69,5 @@ def test_what_is_left_is_the_least_of_machine_and_container(monkeypatch, tmp_pat
     assert memory.available() == free
 
 
-def test_this_machine_says_what_it_has():
+def test_available_memory_of_this_machine_is_known():
     assert memory._of_machine() > 1 << 20

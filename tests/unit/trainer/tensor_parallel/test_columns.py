@@ -37,7 +37,7 @@ def test_gather_put_and_fill_are_plain_indexing(chosen, rows, strided):
 
 
 @given(choices())
-def test_the_rest_is_what_is_not_chosen(chosen):
+def test_the_rest_are_the_columns_not_chosen(chosen):
     rest = chosen.rest
     assert sorted([*chosen.ids.tolist(), *rest.ids.tolist()]) == list(range(chosen.total))
     assert rest.ids.tolist() == sorted(rest.ids.tolist()) and len(rest) + len(chosen) == chosen.total
@@ -54,7 +54,7 @@ def test_a_part_is_a_slice_of_the_choice(chosen, data):
 
 
 @pytest.mark.parametrize("grain", [1, 4])
-def test_blocks_come_in_ascending_order(grain):
+def test_blocks_are_in_ascending_order(grain):
     chosen = ColumnSet.of_blocks(torch.tensor([2, 0]), 3 * grain, grain)
     assert chosen.ids.tolist() == [*range(grain), *range(2 * grain, 3 * grain)]
 

@@ -13,7 +13,7 @@ def test_a_constant_rate_warms_up():
     assert [learning_rate(training, i, 10) for i in range(5)] == pytest.approx([0.025, 0.05, 0.075, 0.1, 0.1])
 
 
-def test_a_cosine_ends_at_nothing():
+def test_a_cosine_ends_at_0():
     training = Training(learning_rate=0.1, schedule="cosine", warmup_iterations=2)
     assert learning_rate(training, 2, 12) == pytest.approx(0.1)
     assert learning_rate(training, 7, 12) == pytest.approx(0.05)

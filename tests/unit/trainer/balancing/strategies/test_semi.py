@@ -90,7 +90,7 @@ def best_of(costs, observed, slow, chosen, limit, plans):
 @pytest.mark.parametrize("count", [1, 2, 4])
 @given(data=st.data())
 @settings(max_examples=100, deadline=None)
-def test_of_all_plans_the_one_that_deletes_least_in_time(count, data):
+def test_the_plan_within_the_tolerance_with_the_least_deletion_is_chosen(count, data):
     costs, observed, slow, chosen, limit = data.draw(choices(count))
     least = reference_seconds(costs, observed, "minimum")
     wanted = prune(costs, observed, slow, chosen.zero, least, UNLIMITED)
@@ -210,7 +210,7 @@ def test_the_limit_bounds_whatever_else_decides(fields, chis, limit):
 
 
 @pytest.mark.parametrize(("wanted", "senders"), [(0, 0), (1, 1), (3, 3), (4, 4), (99, 4)], ids=str)
-def test_lambda_says_how_many_of_the_slowest_migrate(wanted, senders):
+def test_lambda_sets_how_many_of_the_slowest_migrate(wanted, senders):
     pruned, migrated = found(FOUR_OF_8, migrating_stragglers=wanted)
     columns = [840, 800, 720, 480]
     assert (pruned, migrated) == ([0] * senders + columns[senders:], columns[:senders] + [0] * (4 - senders))
@@ -228,7 +228,7 @@ OMEGA = {"allocation": 0.01, "extraction": Line(0.0, 0.2)}
 
 
 @pytest.mark.parametrize("slope", [1e-7, 5.2e-7, 2e-6], ids="{}-s-per-byte".format)
-def test_beta_balances_what_pruning_and_migration_cost(slope):
+def test_beta_balances_the_costs_of_pruning_and_migration(slope):
     costs = even_costs(8, parallel="row", link=Link(broadcast=Line(0.0, slope)), **OMEGA)
     beta = balanced_beta(SemiProblem(costs, seen(ONE_OF_8), [0], Semi(), 0.0))
     # Omega1 + Omega2 of what is pruned = Omega2 of what is packed + Phi1 + Phi2
