@@ -23,5 +23,5 @@ def load_dataset(name: DatasetName, path: str | None = None, seed: int = 0) -> D
     Raises ValueError for an unknown name, a missing path, or files that are missing or malformed.
     """
     if name not in DATASETS:
-        raise ValueError(f"training.data.name: {name!r}: must be one of {', '.join(DATASETS)}")
+        raise ValueError(f"spec.training.data.name: {name!r}: must be one of {', '.join(DATASETS)}")
     return DATASETS[name](path, seed)

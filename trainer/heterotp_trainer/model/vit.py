@@ -70,7 +70,7 @@ class VisionTransformer(nn.Module):
         super().__init__()
         if image_size % shape.patch_size:
             raise ValueError(
-                f"training.model.patchSize {shape.patch_size} does not divide the images' side {image_size}"
+                f"spec.training.model.patchSize {shape.patch_size} does not divide the images' side {image_size}"
             )
         self.tp, self.patch_size, self.recompute = tp, shape.patch_size, recompute
         width, patches = shape.hidden_size, (image_size // shape.patch_size) ** 2
