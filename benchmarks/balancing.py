@@ -215,7 +215,7 @@ def rank(part: str, iterations: int) -> None:
     dist.all_gather_object(every, resident)
     session.finish()
     if session.environment.rank == 0:
-        gang.say(every if part == "memory" else control_shares(session.environment.workdir))
+        gang.print_result(every if part == "memory" else control_shares(session.environment.workdir))
 
 
 def control_shares(workdir) -> list[float]:  # type: ignore[no-untyped-def]

@@ -12,7 +12,7 @@ from typing import Any
 MARK = "RESULT "
 
 
-def say(result: Any) -> None:
+def print_result(result: Any) -> None:
     """Print the result of rank 0 for the process that started the gang."""
     print(MARK + json.dumps(result), flush=True)
 

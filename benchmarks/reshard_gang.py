@@ -90,7 +90,7 @@ def rank(model: str, phases: list[dict]) -> None:
         records.append({"seconds": seconds, "plans": plans, **facts(session)})
     session.finish()
     if session.environment.rank == 0:
-        gang.say(records)
+        gang.print_result(records)
 
 
 def facts(session) -> dict:  # type: ignore[no-untyped-def]

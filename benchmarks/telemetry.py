@@ -51,7 +51,7 @@ def rank(rounds: int, repeat: int) -> None:
     session.clock, session.reporter = parts["on"]
     session.finish()
     if session.environment.rank == 0:
-        gang.say(seconds)
+        gang.print_result(seconds)
 
 
 def read_often(stop: threading.Event) -> None:

@@ -71,7 +71,7 @@ def title(report: dict[str, Any]) -> str:
 
 def bins(length: int, most: int = MOST_POINTS) -> list[slice]:
     """Cut a history into at most `most` slices of about equal length, of at least five iterations where possible."""
-    # a median of five hides single iterations with an evaluation or a checkpoint, which say nothing about ranks
+    # a median of five hides single iterations with an evaluation or a checkpoint, which do not describe ranks
     count = min(most, max(2, length // 5))
     cuts = np.linspace(0, length, count + 1).round().astype(int)
     return [slice(a, b) for a, b in pairwise(cuts)]

@@ -19,7 +19,7 @@ def body(ranks=3, **training):
     return spec(ranks, [group], batchSize=16, **training)
 
 
-def tell(folder, generation, strategy="None", injections=(), lease=None, **policy):
+def write_control(folder, generation, strategy="None", injections=(), lease=None, **policy):
     """Write the control document as a user's editor would; lease: seconds, as an operator would."""
     balancing = {"strategy": strategy, **policy}
     document = {"generation": generation, "balancing": balancing, "injections": list(injections)}

@@ -1,4 +1,4 @@
-"""What tests need besides Python: markers say it, and what is missing ends the test run before its first test.
+"""What tests need besides Python: markers name it, and a missing program ends the test run before its first test.
 
 A test has the marker of its folder (unit, distributed, integration, e2e) and those of the helpers that it imports.
 """

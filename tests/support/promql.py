@@ -83,7 +83,7 @@ class Reader:
         inner = self._labels(node.expr)
         grouped = list(node.modifier.labels) if node.modifier else []
         if node.modifier and node.modifier.type != parser.AggModifierType.By:
-            self.complaints.append("without: say by which labels instead")
+            self.complaints.append("without: name the labels to group by instead")
         self._need(grouped, inner, str(node.op))
         return inner if any(name in str(node.op) for name in KEEPS_LABELS) else set(grouped)
 

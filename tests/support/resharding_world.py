@@ -1,4 +1,4 @@
-"""Machines to train on without training: eight equal ranks, say, of which some become slow."""
+"""Machines to train on without training: eight equal ranks, some of which become slow."""
 
 from heterotp_api.policy import BalancingSettings
 from heterotp_trainer.balancing.simulation import Machine, Simulation

@@ -11,7 +11,7 @@ import urllib.request
 import pytest
 from heterotp_api.names import EXIT_BAD_INPUT, EXIT_CHECKPOINT_OWNER, EXIT_STOPPED, Env
 from heterotp_api.report import RunReport
-from support.balancing_gang import tell
+from support.balancing_gang import write_control
 from support.launched import spec
 
 LONG = 100_000
@@ -26,7 +26,7 @@ def test_unequal_groups_train_to_the_end_and_report(launch):
         {"name": "fast", "pods": 1, "processesPerPod": 2, "relativeSpeed": 1},
         {"name": "slow", "pods": 1, "relativeSpeed": 0.25},
     ]
-    tell(launch.workdir, 1, "None")  # equal processors would soon get equal shares
+    write_control(launch.workdir, 1, "None")  # equal processors would soon get equal shares
     run = launch(spec(3, groups, iterations=12, gradientClip=1.0), forked=False)
     assert run.wait() == 0, run.text()
     report = run.read("report.json")
@@ -41,7 +41,7 @@ def test_unequal_groups_train_to_the_end_and_report(launch):
 
 
 def test_no_statistic_takes_warm_up_checkpoints_or_evaluations(launch):
-    tell(launch.workdir, 1, "None")
+    write_control(launch.workdir, 1, "None")
     run = launch(spec(2, iterations=47, checkpoint={"everyIterations": 10}))
     assert run.wait() == 0, run.text()
     per_epoch = 1437 // 64

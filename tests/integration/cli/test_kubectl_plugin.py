@@ -41,14 +41,14 @@ def call(kubeconfig):
 def demo(kube, namespace):
     """A job of four ranks on two groups, in whose status rank 2 is slowed on purpose and has reduced work."""
     demo = Gang(kube, namespace, job("demo", (("fast", 3), ("slow", 1))))
-    tell(demo, job_status(rank(2, **SLOW, **REDUCED_WORK, **INJECTED), balancing=balancing()))
+    write_status(demo, job_status(rank(2, **SLOW, **REDUCED_WORK, **INJECTED), balancing=balancing()))
     yield demo
     demo.delete()
     for each in kube.list("stragglerinjections", namespace):
         kube.delete("stragglerinjections", namespace, each["metadata"]["name"])
 
 
-def tell(gang, status):
+def write_status(gang, status):
     gang.kube.patch("heterotpjobs", gang.namespace, gang.name, {"status": status}, "status")
 
 
@@ -154,7 +154,7 @@ def test_top_without_a_job_shows_all(call, new):
 
 
 def test_top_follows_to_the_end(call, demo):
-    tell(demo, job_status(phase="Succeeded"))
+    write_status(demo, job_status(phase="Succeeded"))
     assert call("top", "demo", "-w", "-n", NAMESPACE)[0] == 0
 
 
@@ -282,7 +282,7 @@ def test_a_policy_that_is_refused_is_exit_1(call, kubeconfig, demo):
 
 
 def test_a_job_that_does_not_run_takes_changes_for_later(call, kube, demo):
-    tell(demo, {"phase": "Suspended"})
+    write_status(demo, {"phase": "Suspended"})
     for arguments in (["policy", "demo", "--strategy", "MIG"], ["inject", "demo", "--rank", "3", "--chi", "4"]):
         code, out, errors = call(*arguments, "-n", NAMESPACE)
         assert (code, errors, out.splitlines()[-1]) == (
@@ -290,7 +290,7 @@ def test_a_job_that_does_not_run_takes_changes_for_later(call, kube, demo):
             [],
             "takes effect as soon as the job runs; it is Suspended now",
         )
-    tell(demo, {"phase": "Succeeded"})
+    write_status(demo, {"phase": "Succeeded"})
     code, _, errors = call("policy", "demo", "--strategy", "MIG", "-n", NAMESPACE)
     assert (code, errors) == (2, ["JOB: 'demo': it has Succeeded: nothing changes any more"])
 

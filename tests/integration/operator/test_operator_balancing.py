@@ -178,7 +178,7 @@ def test_an_injection_is_measured_and_the_straggler_named(run, inject, kube):
     (row,) = one.status["ranks"]
     assert (row["job"], row["rank"], row["asked"], row["measured"]) == ("slow", 1, 4, 3.88)
     created = kube.get(one.plural, NAMESPACE, "one")["metadata"]["creationTimestamp"]
-    assert row["since"] >= created  # by the operator's clock, whatever the pods' clocks say
+    assert row["since"] >= created  # by the operator's clock, not by the pods' clocks
     assert slow.control["leaseSeconds"] == 60
     assert set(slow.zero.polls) == {f"test-{NAMESPACE}"}
     until(lambda: slow.status, lambda: slow.condition("Straggling")["status"] == "True")

@@ -33,7 +33,7 @@ def gang(kube, operator, request):
 
 
 def messages(kube, name):
-    """Return what the events of a job say."""
+    """Return the messages of the events of a job."""
     return [event["message"] for event in kube.list("events", NAMESPACE) if event["involvedObject"]["name"] == name]
 
 

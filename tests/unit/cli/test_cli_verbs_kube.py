@@ -159,7 +159,7 @@ def test_an_injection_of_another_creator_is_not_replaced():
         seen.inject(RankSelector((3,)), SlowdownRequest(4.0))
 
 
-def test_nodes_are_checked_only_where_all_are_known():
+def test_nodes_are_checked_only_if_the_node_of_every_rank_is_known():
     with pytest.raises(BadInput, match=r"^--node: n9: no rank of the job runs there$"):
         target().inject(RankSelector(nodes=("n9",)), SlowdownRequest(4.0))
     unbound = job_body(job_status(rank(3, node=None)))

@@ -29,9 +29,9 @@ class Run:
         control = {"schemaVersion": 1, "generation": 1, "balancing": {"strategy": "AUTO", "maxPrunedShare": 0.0}}
         prepare(place, "demo", 1, {**control, "injections": [MANIFEST_INJECTION]}, groups)
         self.reported = {}
-        self.tell()
+        self.report()
 
-    def tell(self, **changes):
+    def report(self, **changes):
         self.reported |= changes
         write_json(self.place / "status.json", run_status(**self.reported).dump())
 
@@ -51,10 +51,10 @@ class Run:
         def obey():
             while not stop.wait(0.02):
                 if refuse:
-                    self.tell(control_error=refuse, control_error_generation=self.control.generation)
+                    self.report(control_error=refuse, control_error_generation=self.control.generation)
                 else:
                     generation = self.control.generation
-                    self.tell(applied_generation=generation, control_generation=generation)
+                    self.report(applied_generation=generation, control_generation=generation)
 
         thread = threading.Thread(target=obey)
         thread.start()
@@ -115,7 +115,7 @@ def test_an_empty_list_of_runs_is_shown(tmp_path, monkeypatch):
 def test_following_ends_with_the_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = Run(tmp_path)
-    run.tell(state="succeeded")
+    run.report(state="succeeded")
     assert call("top", ".", "-w").startswith("demo · succeeded · ")
     assert json.loads(call("top", ".", "-w", "-o", "json"))["state"] == "succeeded"
 
@@ -135,7 +135,7 @@ def test_the_state_of_a_run_that_ended(tmp_path, reported, report, state):
     if reported is None:
         (tmp_path / "status.json").unlink()
     else:
-        run.tell(state=reported)
+        run.report(state=reported)
     if report is not None:
         write_json(tmp_path / "report.json", report)
     assert json.loads(call("top", str(tmp_path), "-o", "json"))["state"] == state
@@ -178,7 +178,7 @@ def test_an_injection_is_listed_beside_others_and_taken_back(run):
     assert run.control.generation == 5
 
 
-def test_the_same_injection_again_begins_anew(run):
+def test_the_same_injection_again_restarts_its_age(run):
     for _ in range(2):
         text = call("inject", "demo", "--rank", "3", "--chi", "4", "--no-wait")
     assert text.startswith(
@@ -207,7 +207,7 @@ def test_a_policy_is_put_in_force_and_taken_back(run):
 
 
 def test_the_generation_is_above_all_that_rank_0_has_seen(run):
-    run.tell(control_generation=7, applied_generation=6)
+    run.report(control_generation=7, applied_generation=6)
     call("policy", "demo", "--strategy", "None", "--no-wait")
     assert run.control.generation == 8
 
@@ -227,7 +227,7 @@ def test_a_run_that_ends_meanwhile_is_a_failure(tmp_path):
     def end_after_the_change():
         while run.control.generation == 1:
             time.sleep(0.02)
-        run.tell(state="succeeded")
+        run.report(state="succeeded")
         handle.close()
 
     rank_0 = threading.Thread(target=end_after_the_change, daemon=True)
@@ -293,7 +293,7 @@ def test_edits_of_two_commands_do_not_lose_each_other(run, monkeypatch):
 
 
 def test_columns_computed_for_others_are_shown(run):
-    run.tell(ranks=(TrainerRank(rank=0, tp_rank=0, device="cpu", columns_in=82),))
+    run.report(ranks=(TrainerRank(rank=0, tp_rank=0, device="cpu", columns_in=82),))
     assert "+82" in call("top", "demo")
     assert "balancing  computes 82 columns for others" in call("describe-ranks", "demo")
 

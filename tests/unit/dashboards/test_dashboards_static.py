@@ -100,7 +100,7 @@ STRANGE = {
     "group_left: there is no label pod": "heterotp_loss * on (rank) group_left (pod) "
     "sum by (rank) (heterotp_pruned_ratio)",
     "label_join: there is no label tpRank": 'label_join(heterotp_pruned_ratio, "who", "-", "tpRank")',
-    "without: say by which labels instead": "sum without (rank) (heterotp_pruned_ratio)",
+    "without: name the labels to group by instead": "sum without (rank) (heterotp_pruned_ratio)",
     "+: nothing matches, ['node'] stand on one side alone": "sum by (rank, node) (heterotp_pruned_ratio) "
     "+ sum by (rank) (heterotp_migrated_ratio)",
     "histogram_quantile: there is no label le": "histogram_quantile(0.5, sum(rate(heterotp_step_seconds_bucket[5m])))",

@@ -96,7 +96,7 @@ class Job:
         )
         return TrainerReport(status, "", EPOCH)
 
-    def hear(self, applied):
+    def ranks_report(self, applied):
         self.poller.last_report = self._report(applied)
 
     async def look(self):
@@ -131,7 +131,7 @@ async def test_one_status_write_shows_a_policy_and_that_the_ranks_follow(job):
     assert (job.cluster.configmaps, job.cluster.touched) == (1, ["job-a-0-1"])
     assert job.published.get(KEY).document.generation == 2
     assert job.poller.queue.promote() is not None  # rank 0 is asked soon
-    job.hear(applied=2)
+    job.ranks_report(applied=2)
     assert await job.look() == 1
     balancing = job.cluster.statuses[-1]["balancing"]
     assert (balancing["policy"], balancing["generation"], balancing["appliedGeneration"]) == ("p", 2, 2)
@@ -167,7 +167,7 @@ async def test_ranks_that_do_not_answer_are_not_waited_for_long(job):
     assert job.queue.take() == KEY  # it comes back by itself
     assert await job.look() == 1
     assert job.cluster.statuses[-1]["balancing"]["appliedGeneration"] == 1
-    job.hear(applied=2)
+    job.ranks_report(applied=2)
     assert await job.look() == 1
     edited = policy("p", strategy="MIG")
     edited["metadata"] |= {"generation": 2, "resourceVersion": "2"}
@@ -186,13 +186,13 @@ async def test_a_policy_that_a_label_change_leaves_is_enqueued(job):
     job.stores.policies.upsert(policy("p"))
     await job.look()
     job.cluster.labels = {"a": "c"}  # the job's labels change while its status is written
-    job.hear(applied=2)
+    job.ranks_report(applied=2)
     assert await job.look() == 1
     assert job.stores.jobs.get(KEY)["metadata"]["labels"] == {"a": "c"}
     assert (POLICIES, ("team", "p")) in job.enqueued
 
 
-async def test_a_job_that_is_gone_is_forgotten(job):
+async def test_a_deleted_job_is_dropped_by_poller_and_published_documents(job):
     job.stores.jobs.drop(job.stores.jobs.get(KEY))
     assert await job.look() == 0
     assert job.published.get(KEY) is None and job.poller.forgotten == [KEY]

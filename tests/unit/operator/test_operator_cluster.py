@@ -86,7 +86,7 @@ async def test_paths_of_core_and_group_resources():
     assert resource_of(pod()) == PODS
 
 
-async def test_lists_come_in_pages(cluster, server):
+async def test_lists_are_read_in_pages(cluster, server):
     server.answers = [
         (200, {"metadata": {"resourceVersion": "9", "continue": "a=&b"}, "items": [1, 2]}),
         (200, {"metadata": {"resourceVersion": "9"}, "items": None}),

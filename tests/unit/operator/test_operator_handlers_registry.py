@@ -134,7 +134,7 @@ def test_only_our_own_children_are_watched(plural):
     assert selectors == ["app.kubernetes.io/managed-by=heterotp-operator"]
 
 
-def test_storages_write_nothing():
+def test_storages_of_kopf_write_nothing():
     persistence = kopf_settings(Settings()).persistence
     assert persistence.diffbase_storage.build(body={}, extra_fields=None) == {}
     assert persistence.diffbase_storage.fetch(body={}) is None

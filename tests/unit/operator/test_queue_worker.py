@@ -84,6 +84,6 @@ async def test_a_failed_key_is_retried_with_back_off_until_it_succeeds(world, er
     assert world.queue.promote() == pytest.approx(waits[0])  # a success has reset it
 
 
-async def test_nothing_is_left_in_flight(world):
+async def test_a_failed_key_is_no_longer_in_flight(world):
     await world.turn(ApiError(500, "", ""))
     assert world.metrics.registry.get_sample_value("heterotp_operator_reconciles_inflight", {"kind": "Kind"}) == 0

@@ -123,7 +123,7 @@ async def test_a_deleted_object_gets_no_status(world):
     assert await world.writes() == 0
 
 
-async def test_another_object_of_the_same_name_has_its_own_moments(world):
+async def test_another_object_of_the_same_name_has_its_own_write_times(world):
     await world.writes()
     again = policy("p")
     again["metadata"] |= {"uid": "another", "resourceVersion": "900"}

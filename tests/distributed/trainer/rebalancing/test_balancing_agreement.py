@@ -8,7 +8,7 @@ import urllib.request
 
 import pytest
 from heterotp_api.names import EXIT_PEER_LOST, EXIT_STOPPED, LEASE_HEADER
-from support.balancing_gang import CHI4, LONG, body, sabotaged, tell
+from support.balancing_gang import CHI4, LONG, body, sabotaged, write_control
 from support.launched import Launched
 
 RANKS = 3
@@ -23,7 +23,7 @@ def errors(run):
 
 @pytest.mark.parametrize("what", ["columns pruned", "number"])
 def test_a_rank_that_decides_otherwise_is_named_by_all(launch, what):
-    tell(launch.workdir, 1, "ZERO", zero={"fixedRatio": 0.5, "ranks": [0]})
+    write_control(launch.workdir, 1, "ZERO", zero={"fixedRatio": 0.5, "ranks": [0]})
     run = launch(body(iterations=LONG), command=sabotaged(f"decides otherwise: {what}"))
     assert run.wait() == 1, run.text()
     words = "error: the plan's hash of ranks [1] differs from rank 0's: ["
@@ -34,7 +34,7 @@ def test_a_rank_that_decides_otherwise_is_named_by_all(launch, what):
 @pytest.mark.parametrize("what", ["columns migrated", "primitive"])
 def test_ranks_that_move_columns_otherwise_do_not_hang_for_ever(launch, what):
     """Their transfers do not fit, and so they may wait for each other before they come to compare plans."""
-    tell(launch.workdir, 1, "MIG", mig={"fixedRatio": 0.5, "ranks": [0]})
+    write_control(launch.workdir, 1, "MIG", mig={"fixedRatio": 0.5, "ranks": [0]})
     run = launch(body(iterations=LONG, collectiveTimeoutSeconds=4), command=sabotaged(f"decides otherwise: {what}"))
     assert run.wait() in (1, EXIT_PEER_LOST), run.text()
     assert len(errors(run)) == RANKS and "Traceback" not in run.text(), run.text()
@@ -52,7 +52,7 @@ def holds(run):
 
 def test_policies_and_injections_act_without_telemetry(launch):
     """Status, history and report are switched off; times are measured all the same, and so a straggler is found."""
-    tell(launch.workdir, 1, "ZERO", injections=[CHI4], window=2)
+    write_control(launch.workdir, 1, "ZERO", injections=[CHI4], window=2)
     run = launch(body(iterations=60), command=sabotaged("prints what holds, without telemetry"))
     assert run.wait() == 0, run.text()
     held = holds(run)
@@ -73,13 +73,13 @@ def test_documents_plans_and_injections_hold_from_the_same_iteration_on_every_ra
         run.until(what, lambda: holds(run.read("status.json") or {"appliedGeneration": 0, "ranks": []}))
 
     run.reach(3)
-    tell(run.workdir, 1, "MIG", [CHI4])
+    write_control(run.workdir, 1, "MIG", [CHI4])
     until("a rank gives columns away", lambda status: any(rank["migratedRatio"] for rank in status["ranks"]))
-    tell(run.workdir, 2, "ZERO", [CHI4, TURNS, BY_TIME, BY_NUMBER], zero={"fixedRatio": 0.5, "ranks": [0]})
+    write_control(run.workdir, 2, "ZERO", [CHI4, TURNS, BY_TIME, BY_NUMBER], zero={"fixedRatio": 0.5, "ranks": [0]})
     until("generation 2 in force", lambda status: status["appliedGeneration"] == 2)
     run.until("injections took turns", lambda: run.text().count("[2.0, 1.0, ") > 2 * RANKS)
     run.until("all injections hold", lambda: "7.5]" in run.text())
-    tell(run.workdir, 3)
+    write_control(run.workdir, 3)
     until("generation 3 in force", lambda status: status["appliedGeneration"] == 3)
     os.kill(run.ranks()[1], signal.SIGTERM)
     assert run.wait() == EXIT_STOPPED, run.text()
@@ -101,7 +101,7 @@ def test_documents_plans_and_injections_hold_from_the_same_iteration_on_every_ra
 def test_without_polls_a_lease_ends_injections_at_the_same_iteration_on_every_rank(launch):
     run = launch(body(iterations=LONG), command=sabotaged("prints what holds"))
     run.reach(3)
-    tell(run.workdir, 1, "ZERO", [CHI4], lease=2, zero={"fixedRatio": 0.5, "ranks": [0]})
+    write_control(run.workdir, 1, "ZERO", [CHI4], lease=2, zero={"fixedRatio": 0.5, "ranks": [0]})
     status = lambda: run.read("status.json") or {}  # noqa: E731
     run.until("the injection holds", lambda: "[1.0, 1.0, 4.0]" in run.text())
     run.until("the lease is over", lambda: status().get("leaseExpired"))
@@ -149,7 +149,7 @@ def unmoved(tmp_path_factory):
     ids=["fp32", "bf16", "recompute-and-accumulate"],
 )
 def test_losses_under_migration_are_those_without(unmoved, tmp_path, training, primitive):
-    tell(tmp_path, 1, "MIG", mig={"fixedRatio": 0.5, "ranks": [0], "primitive": primitive})
+    write_control(tmp_path, 1, "MIG", mig={"fixedRatio": 0.5, "ranks": [0], "primitive": primitive})
     found, run = losses(tmp_path, **training)
     assert [rank["migratedRatio"] for rank in run.read("report.json")["ranks"]] == pytest.approx([0.5, 0, 0], abs=0.01)
     assert sum(line["decisionId"] == 1 for line in run.history()) >= ITERATIONS - 3

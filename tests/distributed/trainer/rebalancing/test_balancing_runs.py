@@ -5,7 +5,7 @@ import signal
 import urllib.request
 
 import pytest
-from support.balancing_gang import CHI4, LONG, body, sabotaged, tell
+from support.balancing_gang import CHI4, LONG, body, sabotaged, write_control
 from support.launched import spec
 
 
@@ -38,7 +38,7 @@ def metrics(run, rank):
 def test_a_policy_and_an_injection_that_come_and_go_in_a_running_job(launch, strategy, policy, wanted):
     run = launch(body(iterations=LONG))
     run.reach(5)
-    tell(run.workdir, 1, strategy, [CHI4], **policy)
+    write_control(run.workdir, 1, strategy, [CHI4], **policy)
     run.until(f"{strategy} relieves rank 2", lambda: reduced(run)[2:] == [wanted])
     found = status(run)
     assert found["strategy"] == strategy
@@ -48,10 +48,10 @@ def test_a_policy_and_an_injection_that_come_and_go_in_a_running_job(launch, str
     assert "rank 2 is" in found["reason"] and "slower" in found["reason"]
     assert sum(rank["columnsIn"] for rank in found["ranks"]) == found["ranks"][2]["columnsOut"]
     assert ["heterotp_injected_slowdown_ratio{" in metrics(run, rank) for rank in (0, 2)] == [False, True]
-    tell(run.workdir, 2, strategy, **policy)
+    write_control(run.workdir, 2, strategy, **policy)
     run.until("the injection is gone", lambda: "no rank is slower" in status(run).get("reason", ""))
     assert reduced(run) == [(False, False)] * 3
-    tell(run.workdir, 3)
+    write_control(run.workdir, 3)
     run.until("the policy is gone", lambda: status(run)["strategy"] == "None")
     signalled = run.ranks()[1]
     os.kill(signalled, signal.SIGTERM)
@@ -59,7 +59,7 @@ def test_a_policy_and_an_injection_that_come_and_go_in_a_running_job(launch, str
 
 
 def test_what_was_asked_for_is_measured_beside_it(launch):
-    tell(launch.workdir, 1, injections=[CHI4, {"uid": "more", "ranks": [2], "slowdown": 1.5}])
+    write_control(launch.workdir, 1, injections=[CHI4, {"uid": "more", "ranks": [2], "slowdown": 1.5}])
     run = launch(body(iterations=14))
     assert run.wait() == 0, run.text()
     ranks = run.read("report.json")["ranks"]
@@ -69,7 +69,7 @@ def test_what_was_asked_for_is_measured_beside_it(launch):
 
 @pytest.mark.parametrize("mode", ["sleep", "repeat"])
 def test_a_real_device_is_slowed_as_well(launch, mode):
-    tell(launch.workdir, 1, injections=[CHI4 | {"mode": mode, "ranks": [1]}])
+    write_control(launch.workdir, 1, injections=[CHI4 | {"mode": mode, "ranks": [1]}])
     run = launch(spec(2, iterations=30, model={"hiddenSize": 128, "depth": 2, "heads": 8, "patchSize": 2}))
     assert run.wait() == 0, run.text()
     measured = [rank["measuredSlowdown"] for rank in run.read("report.json")["ranks"]]
@@ -77,7 +77,7 @@ def test_a_real_device_is_slowed_as_well(launch, mode):
 
 
 def test_a_mode_that_the_device_lacks_is_said_and_training_goes_on(launch):
-    tell(launch.workdir, 1, injections=[CHI4 | {"mode": "spin"}])
+    write_control(launch.workdir, 1, injections=[CHI4 | {"mode": "spin"}])
     run = launch(body(iterations=20))
     assert run.wait() == 0, run.text()
     assert run.text().count("injection refused on rank 2: mode spin: needs cuda") == 1
@@ -86,7 +86,7 @@ def test_a_mode_that_the_device_lacks_is_said_and_training_goes_on(launch):
 
 def test_an_injection_goes_on_where_it_was_after_a_restart(launch):
     turns = [CHI4 | {"ranks": [0, 1, 2], "pattern": {"roundRobin": {"every": {"iterations": 6}}}}]
-    tell(launch.workdir, 1, injections=turns)
+    write_control(launch.workdir, 1, injections=turns)
     first = launch(body(iterations=10))
     assert first.wait() == 0, first.text()
     again = launch(body(iterations=20), attempt=2)
@@ -108,7 +108,7 @@ def first_slow(history, iteration):
 def test_gradient_accumulation_and_recomputation_see_one_choice_of_columns(launch):
     """A choice that changed between forward and backward would not fit: shapes and saved tensors would differ."""
     policy = {"zero": {"selection": "Rd", "fixedRatio": 0.5, "ranks": [0, 2]}}
-    tell(launch.workdir, 1, "ZERO", **policy)
+    write_control(launch.workdir, 1, "ZERO", **policy)
     run = launch(body(iterations=12, recompute=True, accumulate=4))
     assert run.wait() == 0, run.text()
     assert [rank["prunedRatio"] for rank in run.read("report.json")["ranks"]] == pytest.approx([0.5, 0, 0.5], abs=0.01)
@@ -127,7 +127,7 @@ EVERYWHERE = ("forward", "backward", "sum", "return", "optimizer", "exchange", "
 )
 def test_a_rank_killed_in_any_phase_ends_the_gang_with_a_clear_error(launch, place, primitive, sender):
     """Rank 2 is the one that dies, among the transfers once as a receiver and once as the sender."""
-    tell(launch.workdir, 1, "MIG", mig={"fixedRatio": 0.5, "ranks": [sender], "primitive": primitive})
+    write_control(launch.workdir, 1, "MIG", mig={"fixedRatio": 0.5, "ranks": [sender], "primitive": primitive})
     run = launch(body(iterations=LONG, collectiveTimeoutSeconds=10), command=sabotaged(f"die in {place}"))
     assert run.wait() == 128 + signal.SIGKILL, run.text()
     others = [line for line in run.text().splitlines() if "error: a peer died or hangs" in line]

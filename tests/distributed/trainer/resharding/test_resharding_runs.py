@@ -9,7 +9,7 @@ from heterotp_api.names import EXIT_STOPPED
 from heterotp_api.trainer_status import TrainerStatus
 from heterotp_cli.verbs.explanation import explain
 from heterotp_cli.verbs.view import of_run
-from support.balancing_gang import CHI4, LONG, body, sabotaged, tell
+from support.balancing_gang import CHI4, LONG, body, sabotaged, write_control
 from support.launched import Launched
 
 RANKS = 3
@@ -41,7 +41,7 @@ def losses(run):
 
 
 def test_units_leave_a_slow_rank_at_one_iteration_and_return(launch):
-    tell(launch.workdir, 1, "AUTO", [CHI4])
+    write_control(launch.workdir, 1, "AUTO", [CHI4])
     run = launch(body(iterations=LONG), command=sabotaged("prints what holds"))
     status = moved(run)
     run.until("shares and times of now are shown", lambda: owned(status_of(run))[2][1] < UNITS // RANKS)
@@ -55,9 +55,9 @@ def test_units_leave_a_slow_rank_at_one_iteration_and_return(launch):
     parsed = TrainerStatus.model_validate_json(json.dumps(status))
     words = explain(of_run(parsed, (), "running"), 0.0, "heterotp policy run")
     assert "Rank 2, " in words and "has moved units. Without it an iteration would take" in words
-    tell(launch.workdir, 2, "AUTO")
+    write_control(launch.workdir, 2, "AUTO")
     status = moved(run, 2)
-    # small products tell a speed only roughly, above all on a busy machine: even shares, or nearly so
+    # small products write_control a speed only roughly, above all on a busy machine: even shares, or nearly so
     run.until("its units are back", lambda: owned(status_of(run))[2][1] > 0.75 * UNITS / RANKS)
     os.kill(run.ranks()[1], signal.SIGTERM)
     assert run.wait() == EXIT_STOPPED, run.text()
@@ -71,7 +71,7 @@ def test_units_leave_a_slow_rank_at_one_iteration_and_return(launch):
 def undisturbed(tmp_path_factory):
     """The losses of training in which nothing moves, by iteration."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    tell(folder, 1, "None")
+    write_control(folder, 1, "None")
     run = Launched(folder, body(iterations=LONGEST))
     assert run.wait() == 0, run.text()
     return losses(run)
@@ -87,20 +87,20 @@ def as_undisturbed(run, undisturbed, attempt=2):
 
 
 def test_training_goes_on_from_a_checkpoint_of_other_shares(launch, undisturbed):
-    tell(launch.workdir, 1, "AUTO", [CHI4])
+    write_control(launch.workdir, 1, "AUTO", [CHI4])
     run = launch(body(iterations=LONG))
     run.reach(moved(run)["iteration"] + 5)
     os.kill(run.ranks()[0], signal.SIGTERM)
     assert run.wait() == EXIT_STOPPED, run.text()
     stopped = max(losses(run))
-    tell(launch.workdir, 2, "None")
+    write_control(launch.workdir, 2, "None")
     again = launch(body(iterations=stopped + 6), attempt=2)
     assert again.wait() == 0, again.text()
     assert stopped < as_undisturbed(again, undisturbed) <= stopped + 3
 
 
 def test_without_memory_on_one_rank_nothing_moves_anywhere(launch):
-    tell(launch.workdir, 1, "AUTO", [CHI4])
+    write_control(launch.workdir, 1, "AUTO", [CHI4])
     run = launch(body(iterations=LONG), command=sabotaged("no memory"))
     reason = lambda: status_of(run).get("reason", "")  # noqa: E731
     words = f"; rank {RANKS - 1} lacked memory for it: units stay where they are"
@@ -114,11 +114,11 @@ def test_without_memory_on_one_rank_nothing_moves_anywhere(launch):
 @pytest.mark.parametrize(("place", "slow"), [(place, 0 if place == "take units" else 2) for place in PLACES])
 def test_whoever_dies_in_a_move_the_gang_goes_on_from_its_checkpoint(launch, undisturbed, place, slow):
     checkpoint = {"everyIterations": 4}
-    tell(launch.workdir, 1, "AUTO", [{**CHI4, "ranks": [slow]}])
+    write_control(launch.workdir, 1, "AUTO", [{**CHI4, "ranks": [slow]}])
     run = launch({**body(iterations=LONG), "checkpoint": checkpoint}, command=sabotaged(f"die in {place}"))
     assert run.wait() == 128 + signal.SIGKILL, run.text()
     died = max(losses(run))
-    tell(launch.workdir, 2, "None")
+    write_control(launch.workdir, 2, "None")
     again = launch({**body(iterations=died + 6), "checkpoint": checkpoint}, attempt=2)
     assert again.wait() == 0, again.text()
     resumed = again.read("status.json")["resumedFrom"]

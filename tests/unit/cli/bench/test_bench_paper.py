@@ -61,7 +61,7 @@ def test_every_step_has_a_name_and_a_policy_of_its_own(size):
 
 
 @pytest.mark.parametrize("figure", FIGURES)
-def test_a_figure_alone_needs_the_baseline_and_its_own(figure):
+def test_a_single_figure_needs_the_baseline_and_its_own_trials(figure):
     steps = [step for run in gang_runs(FULL, [figure]) for step in run.steps]
     assert all(figure in step.figures for step in steps)
     assert any(step.name == "baseline" for step in steps)

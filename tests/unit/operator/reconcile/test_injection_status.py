@@ -196,7 +196,7 @@ def test_nodes_are_waited_for_while_pods_are_not_bound():
     assert (shown["phase"], shown["conditions"][0]["status"]) == ("Pending", "True")
 
 
-def test_a_job_that_is_not_there_is_named():
+def test_a_missing_job_is_named():
     shown, _ = status(body=injection(jobRef={"name": "absent"}))
     assert shown["phase"] == "Pending"
     assert shown["message"] == "spec.jobRef.name: 'absent': there is no such HeteroTPJob in this namespace"

@@ -11,7 +11,7 @@ from support.reconcile_world import EPOCH, World, manifest, with_policy
 # -- suspension -----------------------------------------------------------------------------------------------
 
 
-def test_suspended_from_the_start_makes_nothing():
+def test_a_job_suspended_from_the_start_creates_no_pods():
     world = with_policy(suspend=True)
     world.settle()
     assert (world.phase, world.pods, world.objects) == ("Suspended", {}, {})

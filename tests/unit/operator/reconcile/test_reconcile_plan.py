@@ -120,7 +120,7 @@ def test_a_command_beside_training_is_refused(field):
     )
 
 
-def test_an_own_command_must_be_there():
+def test_a_job_without_training_and_command_is_refused():
     world = World(manifest(training=False))
     world.settle()
     assert "must have the command to run" in world.condition("Failed")["message"]

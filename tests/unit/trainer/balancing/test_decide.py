@@ -106,7 +106,7 @@ def test_all_ranks_decide_the_same_plan(situation):
 
 @given(situations())
 @THOROUGH
-def test_a_plan_stays_while_nothing_changes(situation):
+def test_a_plan_is_kept_while_measurements_do_not_change(situation):
     costs, settings, observed = situation
     same = [observed[0]] * (3 * settings.window + 2)
     plans = followed(costs, settings, same)
@@ -169,7 +169,7 @@ def test_columns_that_semi_prunes_are_whole_blocks(zero, mig, pruned, migrated):
     ],
     ids=["same", "little-slower", "little-faster", "slower", "faster", "threshold", "others", "more", "other", "well"],
 )
-def test_a_plan_is_made_anew_for_other_stragglers_or_other_slowness(strategy, after, fields, again):
+def test_other_stragglers_or_another_slowness_cause_a_new_plan(strategy, after, fields, again):
     settings, costs = policy(strategy, **fields), even_costs(4)
     history = history_of(*[seen([2.0, 1, 1, 1])] * 2)
     plan = decide(history, settings, WorkPlan(), costs)

@@ -155,7 +155,7 @@ def test_limits_are_kept_by_even_shares_too():
     assert not keeps_limits(case, Reshard(min_units=32)) and keeps_limits(case, Reshard())
 
 
-def test_equal_ranks_share_evenly_and_nothing_moves_for_little():
+def test_equal_ranks_share_evenly_and_small_gains_move_nothing():
     bounds = bounds_of(1000, 1, 4, 1)
     gathered = balanced(straight(1.0, 1.0, 1.0, 1.0), bounds, 1000, [1000, 0, 0, 0])
     assert sum(gathered) == 1000 and max(gathered) <= 250 * SLACK

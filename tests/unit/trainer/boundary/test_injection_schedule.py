@@ -215,7 +215,7 @@ def test_ages_outlive_a_restart():
     assert again.ages == {"a": Age(2, 5.0)}
 
 
-def test_before_the_first_document_nothing_is_forgotten():
+def test_before_the_first_document_ages_are_kept():
     again, _ = injector()
     again.injections = None
     again.resume({"a": [7, 3.5]})

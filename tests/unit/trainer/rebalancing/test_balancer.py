@@ -45,7 +45,7 @@ class World:
         self.iteration = 0
         self.calibrations = []
         monkeypatch.setattr(balancers, "calibrate_costs", self._calibrate)
-        # the other ranks would only hear which columns rank 0 gives away
+        # the other ranks would only receive which columns of rank 0 migrate
         monkeypatch.setattr(torch.distributed, "broadcast", lambda tensor, src, group: None)
 
     def _calibrate(self, tp, classes):
@@ -322,7 +322,7 @@ def test_the_optimizer_skips_pruned_columns_if_the_policy_masks_them(world, mask
 
 
 @pytest.mark.parametrize("policy", [NOTHING, pruning(), migrating()], ids=lambda policy: policy.strategy)
-def test_every_boundary_begins_to_count_calls_anew(world, policy):
+def test_every_boundary_resets_the_counts_of_calls(world, policy):
     world.balancer.apply(policy)
     for seconds in (None, 1.0, 1.0):
         world.boundary(seconds)
@@ -358,7 +358,7 @@ def test_full_work_factor_is_full_over_executed_time(monkeypatch, policy, rank, 
     assert world.balancer.full_work_factor == pytest.approx(full_work_factor)
 
 
-def test_under_its_plan_a_straggler_is_as_fast_as_the_others_and_is_still_known_to_be_slow(monkeypatch):
+def test_under_its_plan_a_straggler_is_as_fast_as_the_others_and_stays_a_straggler(monkeypatch):
     chis, worlds = (1.0, 4.0, 1.0), [World(monkeypatch, rank=rank) for rank in range(RANKS)]
     policy = BalancingSettings(strategy="ZERO", window=2, zero=Zero(grain=1, selection="Rd"))
     plans, executed = [], []

@@ -66,7 +66,7 @@ def test_rank_0_adds_the_jobs():
     assert not any(name.endswith("_created") for name, _ in shown)
 
 
-def test_a_plan_that_was_only_priced_anew_is_no_further_decision():
+def test_a_plan_with_new_prices_only_is_no_new_decision():
     metrics = RankMetrics(0, "full")
     job = JobMetrics(metrics.registry, ranks=8, attempt=1, backend="gloo")
     zero = BalancingSettings(strategy="ZERO")

@@ -139,7 +139,7 @@ def test_more_time_is_less_deletion(tolerance, pruned, migrated):
 
 
 @pytest.mark.parametrize("chis", [ONE_OF_8, FOUR_OF_8], ids=["one", "four"])
-def test_a_bound_and_a_dear_link_prune_what_the_bound_allows(chis):
+def test_with_a_bound_and_a_slow_link_the_bounded_share_is_pruned(chis):
     costs, observed = even_costs(8, link=link(slope=1.0)), seen(chis)
     slow = [rank for rank, chi in enumerate(chis) if chi > 1]
     plan = split(costs, observed, slow, Semi(), 0.03, 0.0)
