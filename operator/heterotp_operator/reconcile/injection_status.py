@@ -63,10 +63,16 @@ class Effect:
 
 
 def injection_status(seen: ObservedInjection) -> tuple[Body, tuple[Event, ...]]:
-    """Return the whole status and the events of what is new in it."""
+    """Return the whole status and the events of what is new in it.
+
+    The status stays as it is while the control document of a job is not decided: the job's first reconcile decides it
+    and enqueues the injection.
+    """
     spec = injection_spec(seen.injection)
     if isinstance(spec, str):
         return _status(seen, "Failed", [], spec, reasons.INVALID_SPEC)
+    if any(job.control is None and job.is_valid for job in seen.jobs):
+        return seen.status, ()
     effects = {job.name: _effect(seen, spec, job) for job in seen.jobs}
     problems = [f"job {name}: {effect.problem}" for name, effect in sorted(effects.items()) if effect.problem]
     rows = sorted((row for effect in effects.values() for row in effect.rows), key=_order)
