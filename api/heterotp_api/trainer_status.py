@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import ConfigDict
+from pydantic import AliasChoices, ConfigDict, Field
 
 from heterotp_api.base import Model
 
@@ -99,7 +99,8 @@ class TrainerStatus(_Report):
     control_error_generation: int | None = None
     strategy: str = "None"
     plan_hash: str = ""
-    decision_id: int = 0
+    # planId: of trainers before 0.1.0, which may run under this operator; to be removed after 0.1.0
+    decision_id: int = Field(0, validation_alias=AliasChoices("decisionId", "planId"))
     reason: str = ""
     predicted_iteration_seconds: float | None = None
     limit_iteration_seconds: float | None = None
