@@ -76,8 +76,7 @@ def _refused(observed: Observed) -> Decision | None:
     """Fail a job whose pod template the API server refuses, with its message."""
     groups = {group.name for group in observed.spec.worker_groups}
     for subject, refusal in sorted(observed.refusals.items()):
-        final = refusal.code in (400, 422) and refusal.reason in API_SERVER_REASONS  # a webhook may accept it later
-        if final and subject in groups:
+        if subject in groups and refusal.reason in API_SERVER_REASONS:  # a webhook may accept it later
             return fail(observed, reasons.INVALID_POD_TEMPLATE, f"workerGroups {subject}: template: {refusal.message}")
     return None
 
