@@ -1,6 +1,6 @@
 """Restarts of a gang: whether one follows a failure, whether it counts against backoffLimit, and the next attempt.
 
-A restart follows at once; a delay between attempts would be decided here.
+A restart follows at once: there is no delay between attempts.
 """
 
 from heterotp_api import reasons
