@@ -37,7 +37,7 @@ class _Memory:
 
 
 class JobReconciler:
-    """Brings one job after the other to the state of its plan."""
+    """Observes, plans and acts for one job at a time."""
 
     def __init__(
         self,
