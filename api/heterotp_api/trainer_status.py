@@ -100,7 +100,7 @@ class TrainerStatus(_Report):
     control_error_generation: int | None = None
     strategy: str = "None"
     plan_hash: str = ""
-    # planId: of trainers before 0.1.0, which may run under this operator; to be removed after 0.1.0
+    # planId: name of the field in trainers before 0.1.0, which may still run; remove the alias after that release
     decision_id: int = Field(0, validation_alias=AliasChoices("decisionId", "planId"))
     reason: str = ""
     predicted_iteration_seconds: float | None = None
