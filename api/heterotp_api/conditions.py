@@ -1,10 +1,31 @@
-"""Conditions, as in meta/v1."""
+"""Conditions, as in meta/v1, and their types, each defined once."""
 
 from typing import Any, Literal
 
 from pydantic import Field
 
 from heterotp_api.base import Model
+
+# types of a job's conditions
+CREATED = "Created"
+PODS_READY = "PodsReady"
+RUNNING = "Running"  # also a phase
+STRAGGLING = "Straggling"
+REPLACEMENT_ADVISED = "ReplacementAdvised"
+RESTARTING = "Restarting"  # also a phase
+SPEC_CHANGE_PENDING = "SpecChangePending"
+SUSPENDED = "Suspended"  # also a phase
+SUCCEEDED = "Succeeded"  # also a phase
+FAILED = "Failed"  # also a phase
+JOB_CONDITIONS = (
+    *(CREATED, PODS_READY, RUNNING, STRAGGLING, REPLACEMENT_ADVISED),
+    *(RESTARTING, SPEC_CHANGE_PENDING, SUSPENDED, SUCCEEDED, FAILED),
+)
+
+# types of the conditions of a policy; Accepted also of an injection
+ACCEPTED = "Accepted"
+CONFLICT = "Conflict"
+APPLIED = "Applied"
 
 
 class Condition(Model):

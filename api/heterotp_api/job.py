@@ -118,7 +118,7 @@ class Metrics(Model):
 
 
 def _same(path: str) -> str:
-    """Return CEL that holds when an optional field did not change (comparing optionals is too dear)."""
+    """Return CEL that holds when an optional field did not change (comparing optionals exceeds the CEL cost limit)."""
     parts = path.split(".")
     given = [
         " && ".join(f"has({who}.{'.'.join(parts[: n + 1])})" for n in range(len(parts))) for who in ("self", "oldSelf")

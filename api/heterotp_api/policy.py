@@ -23,14 +23,14 @@ from heterotp_api.strategies import (
     strategies_with,
 )
 
-SET_LIST: JsonDict = {"x-kubernetes-list-type": "set"}  # the API server refuses what stands twice, without a rule
+SET_LIST: JsonDict = {"x-kubernetes-list-type": "set"}  # the API server refuses duplicates, no rule is needed
 # balancing.policy of a job's status where no BalancingPolicy governs the job
 INLINE_POLICY, DEFAULT_POLICY = "inline", "default"
 FIXED_RATIOS = [name for name, traits in SELECTIONS.items() if traits.fixed_ratio is not None]
 
 
 def unique(ranks: list[int]) -> list[int]:
-    """Return the ranks; raise naming one that stands twice."""
+    """Return the ranks; raises PydanticCustomError naming a duplicate."""
     twice = next((rank for rank, times in Counter(ranks).items() if times > 1), None)
     if twice is not None:
         raise PydanticCustomError("rule", "{message}", {"message": "is named twice", "value": twice})

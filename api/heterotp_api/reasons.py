@@ -22,6 +22,7 @@ POD_LOST = "PodLost"
 POD_FAILED = "PodFailed"
 POD_DELETED = "PodDeleted"
 CONTAINER_ERROR = "Error"
+CONTAINER_OOM_KILLED = "OOMKilled"
 
 # SpecChangePending
 TEMPLATE_CHANGED = "TemplateChanged"  # of Restarting, too

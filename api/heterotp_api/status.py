@@ -1,6 +1,6 @@
 """Status of a HeteroTPJob, as written by the operator."""
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import Field
 
@@ -8,6 +8,8 @@ from heterotp_api.base import Model
 from heterotp_api.conditions import CONDITIONS, Condition
 
 Phase = Literal["Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed"]
+PHASES: tuple[Phase, ...] = get_args(Phase)
+ENDED_PHASES: tuple[Phase, ...] = ("Succeeded", "Failed")
 WaitingFor = Literal[
     "Unschedulable",
     "ImagePull",

@@ -29,7 +29,7 @@ PRUNING = tuple(name for name, traits in STRATEGIES.items() if traits.prunes)
 
 
 def strategies_with(block: str) -> tuple[Strategy, ...]:
-    """Return the strategies that a block of a policy belongs to, first the one that bears its name."""
+    """Return the strategies that a block of a policy belongs to, the strategy of the same name first."""
     found = [name for name, traits in STRATEGIES.items() if block in traits.blocks]
     return tuple(sorted(found, key=lambda name: name.lower() != block))
 

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import ConfigDict
+from pydantic import AliasChoices, ConfigDict, Field
 
 from heterotp_api.base import Model
 
@@ -18,12 +18,13 @@ class _Report(Model):
 class TrainerRank(_Report):
     """One rank's medians of the last window, seconds per iteration.
 
-    `full_matmul_seconds` is what the matrix products would take with nothing taken from the rank, and `slowdown` how
-    many times as long as the reference's that would be with the shares that the attempt began with: what stragglers are
-    found by. `straggler`: others wait for it; a slow rank whose units have moved away is none. Of a straggler's
-    columns `pruned_ratio` are deleted and `migrated_ratio` computed by others. `columns_out` are migrated away and
-    `columns_in` computed for others, summed over all linears; `migrated_bytes` travel for them in an iteration, there
-    and back. `injected_slowdown` is requested by injections, `injection_problem` is why the device cannot follow.
+    `full_matmul_seconds`: time of the matrix products without work reduction. `slowdown`: this time at the shares of
+    the attempt's start, divided by that of the reference rank; stragglers are detected by it. `straggler`: other ranks
+    wait for this rank, which is false for a slow rank whose units have moved away. `pruned_ratio`, `migrated_ratio`:
+    shares of the rank's columns that are deleted, and that other ranks compute, 0..1. `columns_out`, `columns_in`:
+    columns that are migrated to other ranks, and from them, summed over all linears; `migrated_bytes`: sent and
+    received for them in an iteration. `injected_slowdown`: requested by injections; `measured_slowdown`: reached;
+    `injection_problem`: why the device cannot follow.
     """
 
     rank: int
@@ -99,7 +100,8 @@ class TrainerStatus(_Report):
     control_error_generation: int | None = None
     strategy: str = "None"
     plan_hash: str = ""
-    decision_id: int = 0
+    # planId: name of the field in trainers before 0.1.0, which may still run; remove the alias after that release
+    decision_id: int = Field(0, validation_alias=AliasChoices("decisionId", "planId"))
     reason: str = ""
     predicted_iteration_seconds: float | None = None
     limit_iteration_seconds: float | None = None

@@ -8,9 +8,9 @@ logger = logging.getLogger(__name__)
 
 
 class Certificate:
-    """A TLS context over `tls.crt` and `tls.key`; a renewed pair serves from the next handshake on.
+    """A TLS context with the pair `tls.crt` and `tls.key`; a renewed pair is used from the next handshake on.
 
-    `context` is for the server's whole life: each handshake begins in it and goes on with the newest good pair.
+    The server uses `context` until its end: each handshake starts with it and continues with the newest valid pair.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -21,26 +21,28 @@ class Certificate:
         self.context.sni_callback = self._hand_over
 
     def _stamps(self) -> list[tuple[int, int]]:
-        """Return what changes when a file is replaced; the kubelet swaps both by one link."""
+        """Return values that change when a file is replaced; the kubelet replaces both with one link."""
         try:
             return [(stat.st_ino, stat.st_mtime_ns) for stat in (file.stat() for file in self._files)]
         except OSError:
             return []
 
     def _load(self) -> ssl.SSLContext:
-        """Return a fresh context: loading into one that is in use could leave it with halves of two pairs."""
+        """Return a new context: loading a pair into a context in use could mix two pairs. Raises OSError."""
         for file in self._files:
             file.read_bytes()  # load_cert_chain does not name the file that is missing
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
-            context.load_cert_chain(*self._files, password="")  # without one, an encrypted key asks the terminal
+            context.load_cert_chain(
+                *self._files, password=""
+            )  # without a password, an encrypted key prompts on the terminal
         except ssl.SSLError as error:
             raise OSError(f"{self._files[0]} and {self._files[1]} are no certificate and its key: {error}") from None
         return context
 
     def _hand_over(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
-        """Let a handshake go on with the newest pair; OpenSSL asks here also when the client names no server."""
+        """Set the context with the newest pair; OpenSSL calls this also when the client sends no server name."""
         stamps = self._stamps()
         if stamps != self._seen:
             self._seen = stamps

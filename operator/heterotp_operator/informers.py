@@ -1,4 +1,4 @@
-"""Takes watch events and list pages into the stores, and enqueues all that may have to change because of them.
+"""Stores what watches and lists deliver, and enqueues the keys whose state may change because of it.
 
 A policy or an injection concerns the jobs that it selects now and those that it selected before; a job concerns its
 policies and injections likewise. Nothing here can fail.
@@ -17,7 +17,7 @@ WATCHED = (JOBS, POLICIES, INJECTIONS, *CHILDREN)
 
 
 class Informers:
-    """Puts what the watches and lists deliver into the stores, and enqueues the keys that it concerns."""
+    """Stores objects of watches and lists, and enqueues the keys that depend on them."""
 
     def __init__(self, stores: Stores, enqueue: Enqueue) -> None:
         self._stores, self._enqueue = stores, enqueue
@@ -34,14 +34,14 @@ class Informers:
         }[resource]
 
     def upsert(self, resource: Resource, body: Json) -> None:
-        """Take an object in; enqueue what it concerns, if anything changed."""
+        """Store an object; if it changed, enqueue the keys that depend on it."""
         store = self.store_of(resource)
         before = store.get(key_of(body))
         if store.upsert(body):
             self._enqueue_concerned(resource, before, body)
 
     def drop(self, resource: Resource, body: Json) -> None:
-        """Forget a deleted object and enqueue what it concerned."""
+        """Remove a deleted object; enqueue the keys that depended on it."""
         store = self.store_of(resource)
         before = store.get(key_of(body))
         if store.drop(body):
@@ -59,7 +59,7 @@ class Informers:
                     self._enqueue(INJECTIONS, key_of(injection))
 
     def _enqueue_concerned(self, resource: Resource, before: Json | None, after: Json | None) -> None:
-        """Enqueue what an object concerned before and concerns after; None: there was none, there is none."""
+        """Enqueue the keys that depend on the object before or after; None: the object was or is absent."""
         versions = [body for body in (before, after) if body is not None]
         if resource is JOBS:
             self._enqueue(JOBS, key_of(versions[0]))

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from heterotp_operator.apply import Applier, Refusals
 from heterotp_operator.cluster import PODGROUPS, Cluster, NotFound, Refused
@@ -13,6 +13,7 @@ from heterotp_operator.observe import observe
 from heterotp_operator.published import PublishedControls
 from heterotp_operator.queue import Key, WorkQueue
 from heterotp_operator.reconcile.actions import ApplyConfigMap, Decision, TouchPod
+from heterotp_operator.reconcile.job_control import decide_control
 from heterotp_operator.reconcile.observed import Observed
 from heterotp_operator.reconcile.plan import plan
 from heterotp_operator.settings import Settings
@@ -36,7 +37,7 @@ class _Memory:
 
 
 class JobReconciler:
-    """Brings one job after the other to the state of its plan."""
+    """Observes, plans and acts for one job at a time."""
 
     def __init__(
         self,
@@ -65,7 +66,8 @@ class JobReconciler:
                 self._forget(key)
                 return None
             memory = self._memory(key, job)
-            observed = await self._observe(key, job, memory)
+            seen = await self._observe(key, job, memory)
+            observed = replace(seen, control=decide_control(seen))
             decision = plan(observed)
             applier = Applier(self._cluster, self._stores, job, memory.refusals)
             try:
@@ -83,7 +85,10 @@ class JobReconciler:
 
     async def _observe(self, key: Key, job: Json, memory: _Memory) -> Observed:
         podgroup = await self._podgroup(key, job)
-        return observe(self._stores, self._poller, self._settings, key, job, self._now(), podgroup, memory.refusals)
+        stores, poller, settings, now = self._stores, self._poller, self._settings, self._now()
+        return observe(
+            stores, poller, settings, key, job, now, control=None, podgroup=podgroup, refusals=memory.refusals
+        )
 
     def _publish(self, key: Key, observed: Observed, decision: Decision) -> None:
         """Record and count the control document, and poll rank 0 as soon as it can have received it."""

@@ -6,6 +6,9 @@ from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, get_args
 
+from heterotp_api import reasons
+from heterotp_api.conditions import FAILED, RESTARTING, RUNNING, SUCCEEDED
+from heterotp_api.status import ENDED_PHASES, PHASES
 from heterotp_api.strategies import Strategy
 from prometheus_client import (
     CollectorRegistry,
@@ -21,10 +24,8 @@ from heterotp_operator.queue import Key
 
 Json = dict[str, Any]
 
-PHASES = ("Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed")
-ENDED = ("Succeeded", "Failed")
-USUAL_RESULTS = ("Succeeded", "BackoffLimitExceeded", "DeadlineExceeded", "FailureRule")
-USUAL_CAUSES = ("Error", "OOMKilled", "PodDeleted")  # of a restart
+USUAL_RESULTS = (SUCCEEDED, reasons.BACKOFF_LIMIT_EXCEEDED, reasons.DEADLINE_EXCEEDED, reasons.FAILURE_RULE)
+USUAL_CAUSES = (reasons.CONTAINER_ERROR, reasons.CONTAINER_OOM_KILLED, reasons.POD_DELETED)  # of a restart
 RECONCILE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 disable_created_metrics()  # type: ignore[no-untyped-call]
 STARTUP_BUCKETS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
@@ -174,19 +175,19 @@ class Metrics:
         """Count what is new in a status: an end, a restart, a gang that runs."""
         namespace, old = job["metadata"]["namespace"], job.get("status") or {}
         phase = status.get("phase")
-        if phase == "Restarting" and (status.get("attempt") or 0) > (old.get("attempt") or 0):
-            reason = _reason(status, "Restarting")  # drained nodes, too, which `restarts` does not count
+        if phase == RESTARTING and (status.get("attempt") or 0) > (old.get("attempt") or 0):
+            reason = _reason(status, RESTARTING)  # drained nodes, too, which `restarts` does not count
             self.restarts.labels(namespace, reason).inc()
         if phase == old.get("phase"):
             return
-        if phase in ENDED:
-            result = "Succeeded" if phase == "Succeeded" else _reason(status, "Failed")
+        if phase in ENDED_PHASES:
+            result = SUCCEEDED if phase == SUCCEEDED else _reason(status, FAILED)
             self.finished.labels(namespace, result).inc()
             started = _seconds(status.get("startTime") or old.get("startTime"))
             if started is not None:
                 self.duration_seconds.labels(namespace, phase).observe(max(0.0, now - started))
         created = _seconds(job["metadata"].get("creationTimestamp"))
-        if phase == "Running" and old.get("attempt") == 1 and created is not None:
+        if phase == RUNNING and old.get("attempt") == 1 and created is not None:
             self.startup_seconds.labels(namespace).observe(max(0.0, now - created))
 
     def forget_job(self, key: Key) -> None:

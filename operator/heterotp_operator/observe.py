@@ -19,26 +19,26 @@ def observe(
     key: Key,
     job: Json,
     now: float,
+    *,
+    control: Effective | None,
     podgroup: Json | None = None,
     refusals: Mapping[str, Refusal] | None = None,
-    control: Effective | None = None,
 ) -> Observed:
     """Return one job with its children, and the policies and injections of its namespace; `now` is unix seconds.
 
-    control: the control document that is published; without one it is decided here.
+    control: the control document that the job's last reconcile decided; None before it is decided.
     """
-    observed = Observed(
+    return Observed(
         job=job,
         pods=tuple(stores.pods.of_job(key)),
         service=stores.services.get((key[0], names.service_name(key[1]))),
         configmap=stores.configmaps.get((key[0], names.control_name(key[1]))),
         podgroup=podgroup,
+        control=control,
         trainer=poller.report(key),
         now=now,
         settings=settings,
         policies=stores.policies.in_namespace(key[0]),
         injections=stores.injections.in_namespace(key[0]),
         refusals=dict(refusals or {}),
-        control=control,
     )
-    return observed.with_control() if control is None else observed

@@ -11,7 +11,7 @@ class PublishedControls:
         self._by_job: dict[Key, Effective] = {}
 
     def record(self, job: Key, control: Effective) -> None:
-        """Take the control document that a job's reconcile decided on."""
+        """Record the control document that a job's reconcile decided."""
         self._by_job[job] = control
 
     def get(self, job: Key) -> Effective | None:

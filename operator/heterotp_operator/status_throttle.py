@@ -6,6 +6,8 @@ one is a fact, its wording is not.
 
 from typing import Any
 
+from heterotp_api.conditions import RUNNING
+
 from heterotp_operator.reconcile.actions import COUNTERS
 from heterotp_operator.store import Json
 
@@ -43,7 +45,7 @@ def awaits_ranks(written: Json, wanted: Json) -> bool:
     balancing = wanted.get("balancing") or {}
     behind = balancing.get("appliedGeneration") is not None and balancing["generation"] > balancing["appliedGeneration"]
     others = [_facts({**status, "balancing": None}) for status in (written, wanted)]
-    return wanted.get("phase") == "Running" and behind and others[0] == others[1]
+    return wanted.get("phase") == RUNNING and behind and others[0] == others[1]
 
 
 def _facts(status: Json) -> Json:

@@ -2,7 +2,7 @@
 
 import copy
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from heterotp_api import names
 from heterotp_operator.reconcile.actions import (
@@ -16,6 +16,7 @@ from heterotp_operator.reconcile.actions import (
     DryRunPod,
     TouchPod,
 )
+from heterotp_operator.reconcile.job_control import decide_control
 from heterotp_operator.reconcile.observed import Observed, stamp
 from heterotp_operator.reconcile.plan import plan
 
@@ -76,7 +77,7 @@ class World:
 
     # -- the operator ----------------------------------------------------------------------------------------
     def observe(self):
-        return Observed(
+        seen = Observed(
             job=copy.deepcopy(self.job),
             pods=tuple(copy.deepcopy(self.pods[name]) for name in sorted(self.pods)),
             service=copy.deepcopy(self.objects.get("Service")),
@@ -88,7 +89,9 @@ class World:
             policies=tuple(copy.deepcopy(list(self.policies.values()))),
             injections=tuple(copy.deepcopy(list(self.injections.values()))),
             refusals=dict(self.refusals),
-        ).with_control()
+            control=None,
+        )
+        return replace(seen, control=decide_control(seen))
 
     def plan(self):
         return plan(self.observe())

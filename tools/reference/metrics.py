@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from heterotp_operator.metrics import PHASES as JOB_PHASES
+from heterotp_api.status import PHASES as JOB_PHASES
 from heterotp_operator.metrics import Metrics
 from heterotp_trainer.balancing.effect import Effect
 from heterotp_trainer.devices.phase_clock import PHASES

@@ -52,9 +52,10 @@ def explain(error: Exception) -> tuple[str, int] | None:
         return str(error), 1
     if isinstance(error, (ValueError, CheckpointError)):
         return str(error), EXIT_BAD_INPUT
+    if isinstance(error, NameUnresolvedError):
+        return str(error), EXIT_NAME_UNRESOLVED
     if lost_peer(error):
-        code = EXIT_NAME_UNRESOLVED if isinstance(error, NameUnresolvedError) else EXIT_PEER_LOST
-        return f"a peer died or hangs: {str(error).strip().splitlines()[0]}", code
+        return f"a peer died or hangs: {str(error).strip().splitlines()[0]}", EXIT_PEER_LOST
     return None
 
 

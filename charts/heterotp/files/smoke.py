@@ -27,7 +27,7 @@ class Broken(Exception):
 
 
 def job(ranks: int) -> dict[str, Any]:
-    """Return a job with two pods; it is valid with two ranks."""
+    """Return a job with two pods; it is valid with two ranks, where the CRD has the newest field of the status."""
     return {
         "apiVersion": "heterotp.io/v1alpha1",
         "kind": "HeteroTPJob",
@@ -37,6 +37,7 @@ def job(ranks: int) -> dict[str, Any]:
             "workerGroups": [{"name": "a", "pods": 2, "template": {"spec": {"containers": [{"name": "trainer"}]}}}],
             "training": {"iterations": 1},
         },
+        "status": {"completedAttempt": 0},  # not stored, but an unknown field is refused
     }
 
 
@@ -64,7 +65,8 @@ def check_kinds(server: str, namespace: str, token: str, context: ssl.SSLContext
     """Check that a valid job is accepted, and that the CRD's rules refuse a wrong number of ranks. Raises Broken."""
     code, words = dry_run(server, namespace, job(2), token, context)
     if code != 201:
-        raise Broken(f"the API server does not take a HeteroTPJob: {code} {words}")
+        old = "; the CRDs are older than the operator" if code == 400 else ""
+        raise Broken(f"the API server does not take a HeteroTPJob: {code} {words}{old}")
     code, words = dry_run(server, namespace, job(3), token, context)
     if code != 422 or "tensorParallelDegree" not in words:
         raise Broken(f"the API server takes a HeteroTPJob of 3 ranks in 2 pods: the CRDs are old; {code} {words}")

@@ -6,6 +6,7 @@ Every sentence is a function from the view to text; the text is empty where the 
 from collections.abc import Sequence
 from typing import get_args
 
+from heterotp_api.conditions import REPLACEMENT_ADVISED
 from heterotp_api.formatting import listed, ranks_listed
 from heterotp_api.strategies import Strategy
 
@@ -233,5 +234,5 @@ def _refusal(view: JobView) -> str:
 
 
 def _advice(view: JobView) -> list[str]:
-    messages = [each.message for each in view.advice if each.condition == "ReplacementAdvised"]
+    messages = [each.message for each in view.advice if each.condition == REPLACEMENT_ADVISED]
     return [f"The operator advises a replacement: {message}" for message in messages if not view.ended]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from heterotp_api.conditions import REPLACEMENT_ADVISED
 from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.table import Table
@@ -126,7 +127,7 @@ def _below(view: JobView, note: str) -> list[Text]:
         texts.append(Text(f"refused: {view.problem}", style=BAD))
     if view.message:
         texts.append(Text(view.message, style=BAD if view.state.lower() == "failed" else ""))
-    texts += [Text(each.message, style=WAIT) for each in view.advice if each.condition == "ReplacementAdvised"]
+    texts += [Text(each.message, style=WAIT) for each in view.advice if each.condition == REPLACEMENT_ADVISED]
     return texts + ([Text(note, style="dim")] if note else [])
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
+from heterotp_api.conditions import FAILED, REPLACEMENT_ADVISED, STRAGGLING
 from heterotp_api.job import Device
 from heterotp_api.ranks import RankPlace
 from heterotp_api.reasons import CONTROL_REFUSED
@@ -12,7 +13,7 @@ from pydantic.alias_generators import to_camel
 
 from heterotp_cli.workdir import UNFINISHED
 
-SHOWN_CONDITIONS = ("Straggling", "ReplacementAdvised")  # whose message is shown while they are True
+SHOWN_CONDITIONS = (STRAGGLING, REPLACEMENT_ADVISED)  # whose message is shown while they are True
 ENDED = ("succeeded", "failed", "stopped", UNFINISHED)
 Body = Mapping[str, Any]
 Picked = TypeVar("Picked")
@@ -142,7 +143,7 @@ def of_job(body: Body) -> JobView:
         "name": metadata["name"],
         "namespace": metadata.get("namespace"),
         "state": status.get("phase") or "",
-        "message": (conditions.get("Failed") or {}).get("message") or "",
+        "message": (conditions.get(FAILED) or {}).get("message") or "",
         "rank_count": spec.get("tensorParallelDegree"),
         "advice": tuple(
             Advice(kind, conditions[kind].get("message") or "") for kind in SHOWN_CONDITIONS if kind in conditions

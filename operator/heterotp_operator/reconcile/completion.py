@@ -7,6 +7,7 @@ take the pods that it deleted itself for pods that failed.
 from typing import Any
 
 from heterotp_api import reasons
+from heterotp_api.conditions import FAILED, RESTARTING, SPEC_CHANGE_PENDING, SUCCEEDED
 
 from heterotp_operator.reconcile.actions import COUNTERS, Action, Decision, DeleteJob, DeletePod, Event
 from heterotp_operator.reconcile.conditions import AT_WORK, Conditions
@@ -20,7 +21,7 @@ FORCE_AFTER_SECONDS = 30.0  # past a pod's own grace: its node is gone
 def fail(observed: Observed, reason: str, message: str) -> Decision:
     """End the job as failed; its pods go by cleanPodPolicy on the next look."""
     conditions = Conditions(observed)
-    conditions.set("Failed", True, reason, message)
+    conditions.set(FAILED, True, reason, message)
     _at_rest(conditions, reason)
     return Decision((), status_of(observed, conditions), (Event("Warning", reason, message),), 0.0)
 
@@ -28,32 +29,32 @@ def fail(observed: Observed, reason: str, message: str) -> Decision:
 def succeed(observed: Observed) -> Decision:
     """End the job as succeeded."""
     conditions, words = Conditions(observed), "every rank ended with exit code 0"
-    conditions.set("Succeeded", True, reasons.ALL_RANKS_SUCCEEDED, words)
+    conditions.set(SUCCEEDED, True, reasons.ALL_RANKS_SUCCEEDED, words)
     _at_rest(conditions, reasons.ALL_RANKS_SUCCEEDED)
     return Decision((), status_of(observed, conditions), (Event("Normal", reasons.SUCCEEDED, words),), 0.0)
 
 
 def _at_rest(conditions: Conditions, reason: str) -> None:
-    for kind in (*AT_WORK, "Restarting", "SpecChangePending"):
+    for kind in (*AT_WORK, RESTARTING, SPEC_CHANGE_PENDING):
         conditions.clear(kind, reason)
 
 
 def invalid(observed: Observed, error: tuple[str, Any, str]) -> Decision:
     """Fail a job that the schema accepts and the models do not, naming field path, value and what would be right."""
     field, value, message = error
-    if observed.holds("Succeeded"):
+    if observed.holds(SUCCEEDED):
         return Decision()
-    if observed.holds("Failed"):
+    if observed.holds(FAILED):
         running = [pod for pod in observed.own if not ended(pod)]
         return Decision(delete(observed, running), requeue_after=force_later(observed))
     text = f"spec.{field}: " + ("" if value is None else f"{value!r} ") + message
     conditions = Conditions(observed)
-    conditions.set("Failed", True, reasons.INVALID_SPEC, text)
+    conditions.set(FAILED, True, reasons.INVALID_SPEC, text)
     _at_rest(conditions, reasons.INVALID_SPEC)
     status = {name: value for name, value in observed.status.items() if name not in COUNTERS}
     status |= {
         "observedGeneration": observed.job["metadata"].get("generation", 0),
-        "phase": "Failed",
+        "phase": FAILED,
         "conditions": conditions.list(),
         "waitingFor": "",
         "completionTime": stamp(observed.now),

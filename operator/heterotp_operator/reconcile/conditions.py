@@ -3,13 +3,22 @@
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from heterotp_api.conditions import (
+    CREATED,
+    FAILED,
+    JOB_CONDITIONS,
+    PODS_READY,
+    REPLACEMENT_ADVISED,
+    RESTARTING,
+    RUNNING,
+    STRAGGLING,
+    SUCCEEDED,
+    SUSPENDED,
+)
+
 from heterotp_operator.reconcile.observed import Body, Observed, stamp
 
-ORDER = (
-    *("Created", "PodsReady", "Running", "Straggling", "ReplacementAdvised"),
-    *("Restarting", "SpecChangePending", "Suspended", "Succeeded", "Failed"),
-)
-AT_WORK = ("PodsReady", "Running", "Straggling", "ReplacementAdvised")  # conditions that hold only while a gang runs
+AT_WORK = (PODS_READY, RUNNING, STRAGGLING, REPLACEMENT_ADVISED)  # conditions that hold only while a gang runs
 MAX_MESSAGE = 4096
 
 
@@ -63,15 +72,15 @@ class Conditions:
 
     def list(self) -> list[Body]:
         """Return all conditions in a fixed order."""
-        known = [self._all[kind] for kind in ORDER if kind in self._all]
-        return known + [c for kind, c in sorted(self._all.items()) if kind not in ORDER]
+        known = [self._all[kind] for kind in JOB_CONDITIONS if kind in self._all]
+        return known + [c for kind, c in sorted(self._all.items()) if kind not in JOB_CONDITIONS]
 
     def phase(self) -> str:
         """Return the phase that follows from the conditions."""
-        for kind in ("Failed", "Succeeded", "Suspended", "Restarting", "Running"):
+        for kind in (FAILED, SUCCEEDED, SUSPENDED, RESTARTING, RUNNING):
             if self.holds(kind):
                 return kind
-        return "Starting" if self.holds("Created") else "Pending"
+        return "Starting" if self.holds(CREATED) else "Pending"
 
 
 def completed_attempt(observed: Observed) -> int:
@@ -91,7 +100,7 @@ def was_complete(observed: Observed) -> bool:
     there: such an operator made the pods of an attempt only after it had taken Created back. An attempt without a
     single pod is made anew, which is safe.
     """
-    if not observed.holds("Created") or _resized(observed):
+    if not observed.holds(CREATED) or _resized(observed):
         return False
     known = observed.status.get("completedAttempt")
     return bool(observed.current) if known is None else known == observed.attempt > 0

@@ -1,6 +1,7 @@
 """Deadlines of a job and of its current attempt, and when to look again because of them."""
 
 from heterotp_api import reasons
+from heterotp_api.conditions import RESTARTING, RUNNING
 
 from heterotp_operator.reconcile.conditions import was_complete
 from heterotp_operator.reconcile.observed import Observed, ended, phase, seconds
@@ -40,7 +41,7 @@ def _active_left(observed: Observed) -> float | None:
 
 def ran(observed: Observed) -> bool:
     """Return whether the ranks of the current attempt have met; with a trainer, rank 0 must have reported it."""
-    running = observed.condition("Running")
+    running = observed.condition(RUNNING)
     if not was_complete(observed) or running.get("status") != "True":
         return False
     return observed.spec.training is None or running.get("reason") == reasons.RANKS_TRAINING
@@ -61,8 +62,8 @@ def _pre_running_left(observed: Observed) -> float | None:
 
 def _began(observed: Observed) -> float | None:
     """Return since when an attempt without pods is wanted, in unix seconds."""
-    if observed.holds("Restarting"):
-        return seconds(observed.condition("Restarting").get("lastTransitionTime"))
+    if observed.holds(RESTARTING):
+        return seconds(observed.condition(RESTARTING).get("lastTransitionTime"))
     return seconds(observed.status.get("startTime"))
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from heterotp_api import reasons
-from heterotp_api.last_words import rank_failure, trainer_status
+from heterotp_api.last_words import RankFailure, rank_failure, trainer_status
 from heterotp_api.names import CONTAINER, EXIT_BAD_INPUT, EXIT_STOPPED, VICTIM_EXITS
 from heterotp_api.run_policy import FailureRule
 
@@ -90,36 +90,42 @@ def _cause(pod: Body, now: float) -> Cause | None:
     """Return why a pod ended badly; None when it did not."""
     if phase(pod) == "Succeeded":  # whatever its sidecars ended with
         return None
-    name, status = pod["metadata"]["name"], pod.get("status", {})
-    where = f"rank {first_rank_of(pod)} (pod {name} on node {pod.get('spec', {}).get('nodeName', 'none')})"
+    name, first, status = pod["metadata"]["name"], first_rank_of(pod), pod.get("status", {})
+    where = f"(pod {name} on node {pod.get('spec', {}).get('nodeName', 'none')})"
     holding = {c["type"]: c for c in status.get("conditions", ()) if c.get("status") == "True"}
     disruption = holding.get("DisruptionTarget", {})
     taken, kinds, at = bool(disruption) or terminating(pod), tuple(holding), _ended_at(pod, now)
     if found := _terminated(pod):
         container, state = found
         code, reason = int(state["exitCode"]), state.get("reason") or reasons.CONTAINER_ERROR
-        detail = _detail(container, state.get("message") or "")
-        words = f"{where} ended: " + ("" if container == CONTAINER else f"container {container}: ")
+        failure = rank_failure(state.get("message") or "") if container == CONTAINER else None
+        detail = _detail(container, state, failure)
+        words = f"rank {first if failure is None else failure.rank} {where} ended: " + (
+            "" if container == CONTAINER else f"container {container}: "
+        )
         words += f"{reason}, exit code {code}"
         words += f": {detail}" if detail else ""
         words += f"; it was taken away: {disruption.get('message') or 'deleted'}" if taken else ""
         return Cause(name, reason, words[:1000], code, kinds, taken, at, container == CONTAINER)
     if phase(pod) == "Failed":
         reason = status.get("reason") or reasons.POD_FAILED
-        words = f"{where} failed: {reason}: {status.get('message', '')}"
+        words = f"rank {first} {where} failed: {reason}: {status.get('message', '')}"
         return Cause(name, reason, words[:1000], None, kinds, taken, at)
     if terminating(pod) and not ended(pod):
         reason = disruption.get("reason") or reasons.POD_DELETED
-        words = f"{where} was deleted" + (f": {disruption['message']}" if disruption.get("message") else "")
+        words = f"rank {first} {where} was deleted" + (
+            f": {disruption['message']}" if disruption.get("message") else ""
+        )
         return Cause(name, reason, words[:1000], None, kinds, True, at)
     return None
 
 
-def _detail(container: str, message: str) -> str:
+def _detail(container: str, state: Body, failure: RankFailure | None) -> str:
     """Return what a container's termination message adds for people: of a trainer's documents, else the last line."""
-    if container == CONTAINER and (failure := rank_failure(message)) is not None:
-        last_line = failure.message or "it wrote no output"
-        return f"rank {failure.rank} ended with exit code {failure.exit_code}: {last_line}"
+    message = state.get("message") or ""
+    if failure is not None:
+        other = "" if failure.exit_code == state["exitCode"] else f"the rank's exit code {failure.exit_code}: "
+        return other + (failure.message or "it wrote no output")
     if container == CONTAINER and (status := trainer_status(message)) is not None:
         return status.message
     return next(iter(reversed(message.strip().splitlines())), "")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from heterotp_api import reasons
+from heterotp_api.conditions import ACCEPTED, FAILED, RUNNING, SUCCEEDED
 from heterotp_api.formatting import listed
 from heterotp_api.injection import StragglerInjectionSpec
 from heterotp_api.slowdown import MOST_SLOWDOWN
@@ -63,10 +64,16 @@ class Effect:
 
 
 def injection_status(seen: ObservedInjection) -> tuple[Body, tuple[Event, ...]]:
-    """Return the whole status and the events of what is new in it."""
+    """Return the whole status and the events of what is new in it.
+
+    The status stays as it is while the control document of a job is not decided: the job's first reconcile decides it
+    and enqueues the injection.
+    """
     spec = injection_spec(seen.injection)
     if isinstance(spec, str):
         return _status(seen, "Failed", [], spec, reasons.INVALID_SPEC)
+    if any(job.control is None and job.is_valid for job in seen.jobs):
+        return seen.status, ()
     effects = {job.name: _effect(seen, spec, job) for job in seen.jobs}
     problems = [f"job {name}: {effect.problem}" for name, effect in sorted(effects.items()) if effect.problem]
     rows = sorted((row for effect in effects.values() for row in effect.rows), key=_order)
@@ -108,7 +115,7 @@ def _status(
 ) -> tuple[Body, tuple[Event, ...]]:
     conditions = Conditions(seen)
     holds = accepted == reasons.ACCEPTED
-    conditions.set("Accepted", holds, accepted, "" if holds else message)
+    conditions.set(ACCEPTED, holds, accepted, "" if holds else message)
     measured = [row["measured"] for row in rows if row.get("since") and row.get("measured")]
     out: Body = {
         "observedGeneration": seen.injection["metadata"].get("generation", 0),
@@ -135,7 +142,7 @@ def _what(phase: str, rows: list[Body]) -> str:
 
 def _effect(seen: ObservedInjection, spec: StragglerInjectionSpec, job: Observed) -> Effect:
     """Return the effect of the injection in a job."""
-    if job.holds("Succeeded") or job.holds("Failed"):
+    if job.holds(SUCCEEDED) or job.holds(FAILED):
         return Effect("finished")
     uid = str(seen.injection["metadata"]["uid"])
     if job.control is None:
@@ -147,7 +154,7 @@ def _effect(seen: ObservedInjection, spec: StragglerInjectionSpec, job: Observed
     ranks = next((each.ranks for each in known.injections if each.uid == uid), [])
     reported = _reported(job, uid)
     trainer = job.trainer_status
-    if trainer is None and job.holds("Running"):
+    if trainer is None and job.holds(RUNNING):
         return _silent(seen, spec, job, ranks)
     known_ranks = {each.rank: each for each in trainer.ranks} if trainer is not None else {}
     rows = tuple(_row(seen, spec, job, rank, reported, known_ranks.get(rank)) for rank in ranks)

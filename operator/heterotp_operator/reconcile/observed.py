@@ -1,7 +1,7 @@
 """All that a decision about one job may read."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Literal, Protocol
@@ -13,7 +13,7 @@ from heterotp_api.ranks import PodPlace, pods
 from heterotp_api.trainer_status import TrainerStatus
 from pydantic import ValidationError
 
-from heterotp_operator.reconcile.control import Effective, Sources, effective
+from heterotp_operator.reconcile.control import Effective
 
 Body = dict[str, Any]
 
@@ -65,13 +65,13 @@ class Observed:
     service: Body | None
     configmap: Body | None
     podgroup: Body | None
+    control: Effective | None  # what its ranks shall follow; None: not decided yet, or the spec is invalid
     trainer: TrainerReport | None
     now: float
     settings: PlanSettings
     policies: tuple[Body, ...] = ()  # of the job's namespace, as are injections
     injections: tuple[Body, ...] = ()
     refusals: Mapping[str, Refusal] = field(default_factory=dict)
-    control: Effective | None = None  # what its ranks shall follow; None: not decided yet, or the spec is invalid
 
     @property
     def name(self) -> str:
@@ -102,6 +102,14 @@ class Observed:
     def spec(self) -> HeteroTPJobSpec:
         """The validated spec; raises pydantic.ValidationError."""
         return HeteroTPJobSpec.model_validate(self.job["spec"])
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the spec is valid."""
+        try:
+            return bool(self.spec)
+        except ValidationError:
+            return False
 
     @cached_property
     def places(self) -> tuple[PodPlace, ...]:
@@ -158,15 +166,6 @@ class Observed:
         """What the job's ranks shall follow; only of a job whose spec is valid."""
         assert self.control is not None
         return self.control
-
-    def with_control(self) -> "Observed":
-        """Return the same with the control document decided; without one where the job's spec is invalid."""
-        lease = self.settings.injection_lease_seconds
-        try:
-            sources = Sources(self.job, self.spec, self.nodes, self.policies, self.injections, self.configmap, lease)
-        except ValidationError:
-            return self
-        return replace(self, control=effective(sources))
 
     def condition(self, kind: str) -> Body:
         """Return a condition of the live status; an empty one when absent."""

@@ -6,6 +6,16 @@ attempt are old by their label.
 """
 
 from heterotp_api import names, reasons
+from heterotp_api.conditions import (
+    CREATED,
+    FAILED,
+    PODS_READY,
+    RESTARTING,
+    RUNNING,
+    SPEC_CHANGE_PENDING,
+    SUCCEEDED,
+    SUSPENDED,
+)
 from heterotp_api.load import first_error
 from heterotp_api.template import template_error
 from pydantic import ValidationError
@@ -49,7 +59,7 @@ def plan(observed: Observed) -> Decision:
         suspended = observed.spec.run_policy.suspend
     except ValidationError as error:
         return invalid(observed, first_error(error))
-    if observed.holds("Succeeded") or observed.holds("Failed"):
+    if observed.holds(SUCCEEDED) or observed.holds(FAILED):
         return finished(observed)
     if suspended:
         return _suspend(observed)
@@ -66,8 +76,7 @@ def _refused(observed: Observed) -> Decision | None:
     """Fail a job whose pod template the API server refuses, with its message."""
     groups = {group.name for group in observed.spec.worker_groups}
     for subject, refusal in sorted(observed.refusals.items()):
-        final = refusal.code in (400, 422) and refusal.reason in API_SERVER_REASONS  # a webhook may accept it later
-        if final and subject in groups:
+        if subject in groups and refusal.reason in API_SERVER_REASONS:  # a webhook may accept it later
             return fail(observed, reasons.INVALID_POD_TEMPLATE, f"workerGroups {subject}: template: {refusal.message}")
     return None
 
@@ -83,11 +92,11 @@ def _suspend(observed: Observed) -> Decision:
     actions += delete(observed, list(observed.own))
     conditions, gone = Conditions(observed), not observed.own
     conditions.set(
-        "Suspended", gone, reasons.SUSPENDED if gone else reasons.PODS_TERMINATING, "runPolicy.suspend is true"
+        SUSPENDED, gone, reasons.SUSPENDED if gone else reasons.PODS_TERMINATING, "runPolicy.suspend is true"
     )
-    for kind in ("Created", *AT_WORK, "Restarting", "SpecChangePending"):
+    for kind in (CREATED, *AT_WORK, RESTARTING, SPEC_CHANGE_PENDING):
         conditions.clear(kind, reasons.SUSPENDED)
-    news = gone and not observed.holds("Suspended")
+    news = gone and not observed.holds(SUSPENDED)
     events = (Event("Normal", reasons.SUSPENDED, "runPolicy.suspend is true; all pods are gone"),) if news else ()
     status = status_of(observed, conditions, "" if gone else "PodsTerminating")
     return Decision(tuple(actions), status, events, force_later(observed))
@@ -157,23 +166,21 @@ def _changed(observed: Observed) -> tuple[bool, bool]:
 def _watch(observed: Observed, actions: tuple[Action, ...], wait: float | None) -> Decision:
     """Show how far the gang has come."""
     conditions = Conditions(observed)
-    conditions.clear("Suspended", reasons.RESUMED)
+    conditions.clear(SUSPENDED, reasons.RESUMED)
     events = _forget_earlier_attempt(observed, conditions)
     complete = len(observed.current) == len(observed.places)
     events += _show_created(observed, conditions, complete)
     _show_template(observed, conditions)
     if complete and all(is_ready(pod) or phase(pod) == "Succeeded" for pod in observed.current):
-        conditions.set("PodsReady", True, reasons.ALL_PODS_READY)
+        conditions.set(PODS_READY, True, reasons.ALL_PODS_READY)
         trainer = observed.trainer_status  # its message while it goes on: a checkpoint that cannot be written
-        words = observed.condition("Running").get("message", "") if trainer is None else trainer.message
-        conditions.set(
-            "Running", True, reasons.RANKS_TRAINING if _ranks_met(observed) else reasons.ALL_PODS_READY, words
-        )
-        conditions.clear("Restarting", reasons.GANG_RUNNING)
+        words = observed.condition(RUNNING).get("message", "") if trainer is None else trainer.message
+        conditions.set(RUNNING, True, reasons.RANKS_TRAINING if _ranks_met(observed) else reasons.ALL_PODS_READY, words)
+        conditions.clear(RESTARTING, reasons.GANG_RUNNING)
         events += show_stragglers(observed, conditions)
     else:
-        conditions.clear("PodsReady", reasons.POD_NOT_READY)
-    if conditions.holds("Running") and not (observed.holds("Running") and was_complete(observed)):
+        conditions.clear(PODS_READY, reasons.POD_NOT_READY)
+    if conditions.holds(RUNNING) and not (observed.holds(RUNNING) and was_complete(observed)):
         words = f"attempt {observed.attempt} runs with {observed.spec.process_count} ranks"
         events += (Event("Normal", reasons.GANG_RUNNING, words),)
     return Decision(actions, status_of(observed, conditions), events, soonest(wait, next_deadline(observed)))
@@ -183,19 +190,19 @@ def _show_created(observed: Observed, conditions: Conditions, complete: bool) ->
     """Set Created: all pods were made, or the child that the API server refuses and its message."""
     if complete:
         words = f"all {len(observed.places)} pods of attempt {observed.attempt} were made"
-        conditions.set("Created", True, reasons.GANG_CREATED, words)
+        conditions.set(CREATED, True, reasons.GANG_CREATED, words)
         return ()
     if observed.foreign:
         pods = ", ".join(pod["metadata"]["name"] for pod in observed.foreign)
         words = f"waits until the pods of an earlier job of this name are gone: {pods}"
-        conditions.set("Created", False, reasons.PODS_TERMINATING, words)
+        conditions.set(CREATED, False, reasons.PODS_TERMINATING, words)
         return ()
     if not observed.refusals:
         return ()
     subject, refusal = min(observed.refusals.items(), key=lambda item: item[0])
     reason, words = REFUSED[refusal.code], f"{subject}: {refusal.message}{HINTS.get(refusal.code, '')}"
-    news = observed.condition("Created").get("reason") != reason
-    conditions.set("Created", False, reason, words)
+    news = observed.condition(CREATED).get("reason") != reason
+    conditions.set(CREATED, False, reason, words)
     return (Event("Warning", reason, words),) if news else ()
 
 
@@ -203,12 +210,12 @@ def _forget_earlier_attempt(observed: Observed, conditions: Conditions) -> tuple
     """Clear what holds for another attempt only: the operator was killed before it wrote that."""
     if was_complete(observed):
         return ()
-    before = [kind for kind in ("Created", *AT_WORK) if conditions.holds(kind)]
+    before = [kind for kind in (CREATED, *AT_WORK) if conditions.holds(kind)]
     events: tuple[Event, ...] = ()
-    if before and not conditions.holds("Restarting"):
+    if before and not conditions.holds(RESTARTING):
         cause = earlier_cause(observed)
         reason, message = (cause.reason, cause.message) if cause else (reasons.GANG_RESTARTED, "its pods are gone")
-        conditions.set("Restarting", True, reason, message)
+        conditions.set(RESTARTING, True, reason, message)
         events = (restarted_event(observed.attempt, message),)
     for kind in before:
         conditions.clear(kind, reasons.RESTARTING)
@@ -218,9 +225,9 @@ def _forget_earlier_attempt(observed: Observed, conditions: Conditions) -> tuple
 def _show_template(observed: Observed, conditions: Conditions) -> None:
     if _changed(observed)[1]:
         words = "the template, or the operator's default image, changed; it takes effect with the next attempt"
-        conditions.set("SpecChangePending", True, reasons.TEMPLATE_CHANGED, words)
+        conditions.set(SPEC_CHANGE_PENDING, True, reasons.TEMPLATE_CHANGED, words)
     else:
-        conditions.clear("SpecChangePending", reasons.TEMPLATE_IN_FORCE)
+        conditions.clear(SPEC_CHANGE_PENDING, reasons.TEMPLATE_IN_FORCE)
 
 
 def _ranks_met(observed: Observed) -> bool:

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from heterotp_api import reasons
+from heterotp_api.conditions import ACCEPTED, APPLIED, CONFLICT, RUNNING
 from heterotp_api.formatting import listed
 from heterotp_api.policy import policy_problem
+from heterotp_api.status import ENDED_PHASES
 
 from heterotp_operator.reconcile.actions import Event
 from heterotp_operator.reconcile.conditions import Conditions
@@ -15,7 +17,6 @@ from heterotp_operator.reconcile.policies import claimant
 
 MAX_LAGGARDS = 64
 NAMED = 5  # jobs that a message names one by one
-ENDED = ("Succeeded", "Failed")
 PROBLEMS = (("False", reasons.INVALID_SPEC), ("True", reasons.GOVERNED_BY_ANOTHER), ("False", reasons.DOES_NOT_FIT))
 
 
@@ -55,7 +56,7 @@ class SelectedJob:
     @property
     def ended(self) -> bool:
         """Whether the job is over."""
-        return self.status.get("phase") in ENDED
+        return self.status.get("phase") in ENDED_PHASES
 
     def follows(self, policy: Body) -> bool:
         """Return whether all ranks follow this version of the policy."""
@@ -81,10 +82,10 @@ def policy_status(seen: ObservedPolicy) -> tuple[Body, tuple[Event, ...]]:
     spec = policy_spec(seen.policy)
     out: Body = {"observedGeneration": seen.policy["metadata"].get("generation", 0)}
     if isinstance(spec, str):
-        conditions.set("Accepted", False, reasons.INVALID_SPEC, spec)
+        conditions.set(ACCEPTED, False, reasons.INVALID_SPEC, spec)
         counts, jobs = {"selectedJobs": 0, "appliedJobs": 0, "laggards": []}, []
     else:
-        conditions.set("Accepted", True, reasons.ACCEPTED)
+        conditions.set(ACCEPTED, True, reasons.ACCEPTED)
         leaving = seen.policy["metadata"].get("deletionTimestamp")  # it governs nothing any more
         jobs = [] if leaving else [_seen(job, seen) for job in seen.jobs if policy_selects(seen.policy, job)]
         counts = _counts(seen, jobs)
@@ -122,7 +123,7 @@ def _live(jobs: Iterable[SelectedJob]) -> list[SelectedJob]:
 
 def _lagging(seen: ObservedPolicy, jobs: Iterable[SelectedJob]) -> list[SelectedJob]:
     """Return the running jobs that do not follow yet; others follow from their start."""
-    running = (job for job in _live(jobs) if job.status.get("phase") == "Running")
+    running = (job for job in _live(jobs) if job.status.get("phase") == RUNNING)
     return [job for job in running if job.misfit or not job.follows(seen.policy)]
 
 
@@ -139,30 +140,30 @@ def _counts(seen: ObservedPolicy, jobs: list[SelectedJob]) -> Body:
 def _show_conflict(conditions: Conditions, jobs: list[SelectedJob]) -> None:
     lost = [job for job in jobs if job.rival and not job.ended]
     if not lost:
-        conditions.clear("Conflict", reasons.NO_CONFLICT)
+        conditions.clear(CONFLICT, reasons.NO_CONFLICT)
         return
     named = listed([f"job {name_of(job.body)} follows {job.rival}" for job in lost], NAMED, "; ")
     words = f"{named}: a job's own choice comes first, then the oldest policy"
-    conditions.set("Conflict", True, reasons.GOVERNED_BY_ANOTHER, words)
+    conditions.set(CONFLICT, True, reasons.GOVERNED_BY_ANOTHER, words)
 
 
 def _show_applied(conditions: Conditions, seen: ObservedPolicy, jobs: list[SelectedJob]) -> None:
     live, lagging = _live(jobs), _lagging(seen, jobs)
     misfits = [job for job in live if job.misfit]
-    if not conditions.holds("Accepted") or not live:
+    if not conditions.holds(ACCEPTED) or not live:
         conditions.set(
-            "Applied", False, reasons.NO_JOBS, "it governs no job" if conditions.holds("Accepted") else "invalid"
+            APPLIED, False, reasons.NO_JOBS, "it governs no job" if conditions.holds(ACCEPTED) else "invalid"
         )
     elif misfits:
         words = listed([f"job {name_of(job.body)}: {job.misfit}" for job in misfits], NAMED, "; ")
-        conditions.set("Applied", False, reasons.DOES_NOT_FIT, f"{words}: AUTO without loss balances it instead")
+        conditions.set(APPLIED, False, reasons.DOES_NOT_FIT, f"{words}: AUTO without loss balances it instead")
     elif lagging:
         words = listed([name_of(job.body) for job in lagging], NAMED)
-        conditions.set("Applied", False, reasons.PUBLISHING, f"not yet in force in: {words}")
+        conditions.set(APPLIED, False, reasons.PUBLISHING, f"not yet in force in: {words}")
     else:
-        waiting = sum(1 for job in live if job.status.get("phase") != "Running")
+        waiting = sum(1 for job in live if job.status.get("phase") != RUNNING)
         words = f"in force in all running jobs; {waiting} that do not run take it when they start" if waiting else ""
-        conditions.set("Applied", True, reasons.IN_FORCE, words)
+        conditions.set(APPLIED, True, reasons.IN_FORCE, words)
 
 
 def _news(seen: ObservedPolicy, conditions: Conditions) -> tuple[Event, ...]:

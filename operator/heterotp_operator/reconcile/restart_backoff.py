@@ -1,9 +1,10 @@
 """Restarts of a gang: whether one follows a failure, whether it counts against backoffLimit, and the next attempt.
 
-A restart follows at once; a delay between attempts would be decided here.
+A restart follows at once: there is no delay between attempts.
 """
 
 from heterotp_api import reasons
+from heterotp_api.conditions import CREATED, RESTARTING
 
 from heterotp_operator.reconcile.actions import BumpAttempt, Decision, Event
 from heterotp_operator.reconcile.completion import fail
@@ -29,8 +30,8 @@ def restart(observed: Observed, cause: Cause) -> Decision:
 def next_attempt(observed: Observed, reason: str, message: str, counted: bool) -> Decision:
     """Raise the attempt; the pods that are there are old then, and go on the next look."""
     conditions = Conditions(observed)
-    conditions.set("Restarting", True, reason, message)
-    for kind in ("Created", *AT_WORK):
+    conditions.set(RESTARTING, True, reason, message)
+    for kind in (CREATED, *AT_WORK):
         conditions.clear(kind, reasons.RESTARTING)
     action, event = bump(observed, observed.restarts + counted), restarted_event(observed.attempt + 1, message)
     return Decision((action,), status_of(observed, conditions, "PodsTerminating"), (event,), 0.0)

@@ -1,5 +1,6 @@
 """The status of a job: its pods, counted; what rank 0 reports; the one thing that the job waits for."""
 
+from heterotp_api.conditions import FAILED, RUNNING, SUCCEEDED, SUSPENDED
 from heterotp_api.names import EXIT_NAME_UNRESOLVED, LABEL_GROUP
 from heterotp_api.reasons import POLICY_NOT_FOUND, RANKS_TRAINING
 
@@ -22,7 +23,7 @@ def status_of(observed: Observed, conditions: Conditions, waiting_for: str | Non
         "workerGroups": group_counts(observed),
         "completedAttempt": completed_attempt(observed),
     }
-    ending = conditions.holds("Succeeded") or conditions.holds("Failed")
+    ending = conditions.holds(SUCCEEDED) or conditions.holds(FAILED)
     if ending or not observed.spec.run_policy.suspend:  # as in batch/v1: the time starts again with resuming
         out["startTime"] = live.get("startTime") or stamp(observed.now)
     if ending:
@@ -53,7 +54,7 @@ def group_counts(observed: Observed) -> list[Body]:
 
 def _counts_at_the_end(observed: Observed, counts: list[Body]) -> list[Body]:
     """Keep how many pods had succeeded and failed when the job ended: cleaning up must not change it."""
-    if not (observed.holds("Succeeded") or observed.holds("Failed")):
+    if not (observed.holds(SUCCEEDED) or observed.holds(FAILED)):
         return counts
     known = {group["name"]: group for group in observed.status.get("workerGroups") or ()}
     return [
@@ -70,7 +71,7 @@ def is_ready(pod: Body) -> bool:
 
 def waits_for(observed: Observed, conditions: Conditions) -> str:
     """Return the one thing that the job waits for now; empty: nothing."""
-    if conditions.phase() in ("Succeeded", "Failed", "Suspended"):
+    if conditions.phase() in (SUCCEEDED, FAILED, SUSPENDED):
         return ""
     if observed.foreign or observed.old:
         return "PodsTerminating"
@@ -102,9 +103,9 @@ def _pod_waits_for(pod: Body) -> str:
 def _ranks_wait_for(observed: Observed, conditions: Conditions) -> str:
     """Return what the running ranks wait for; Unreachable: rank 0 does not answer the operator."""
     trainer = observed.trainer
-    if observed.spec.training is None or not conditions.holds("Running"):
+    if observed.spec.training is None or not conditions.holds(RUNNING):
         return ""
-    if conditions.reason("Running") != RANKS_TRAINING:
+    if conditions.reason(RUNNING) != RANKS_TRAINING:
         return "Rendezvous"
     if trainer is not None and trainer.status is None and observed.now - trainer.since > SILENCE_SECONDS:
         return "Unreachable"

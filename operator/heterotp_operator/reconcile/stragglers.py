@@ -7,6 +7,7 @@ is a rank whose units have moved away. The latter may still be worth a replaceme
 from collections.abc import Sequence
 
 from heterotp_api import reasons
+from heterotp_api.conditions import REPLACEMENT_ADVISED, STRAGGLING
 from heterotp_api.formatting import listed
 
 from heterotp_operator.reconcile.actions import Event
@@ -14,7 +15,6 @@ from heterotp_operator.reconcile.conditions import Conditions
 from heterotp_operator.reconcile.observed import Body, Observed, seconds
 from heterotp_operator.reconcile.training_status import rank_rows
 
-STRAGGLING, REPLACEMENT = "Straggling", "ReplacementAdvised"  # conditions
 NAMED = 8  # ranks that a message names one by one
 
 
@@ -42,13 +42,13 @@ def _show_straggling(conditions: Conditions, rows: Sequence[Body], before: set[i
 
 def _show_replacement(observed: Observed, conditions: Conditions, rows: Sequence[Body]) -> tuple[Event, ...]:
     if not rows:
-        conditions.clear(REPLACEMENT, reasons.NO_RANK_STAYS_SLOW)
+        conditions.clear(REPLACEMENT_ADVISED, reasons.NO_RANK_STAYS_SLOW)
         return ()
     settings = observed.effective.policy.settings
     rule = f"replaceThreshold {settings.replace_threshold:g}, replaceAfterSeconds {settings.replace_after_seconds}"
     words = listed([_slow(row) for row in rows], NAMED, "; ") + f" ({rule}): replace or drain the node"
-    news = not conditions.holds(REPLACEMENT)
-    conditions.set(REPLACEMENT, True, reasons.RANK_STAYS_SLOW, words)
+    news = not conditions.holds(REPLACEMENT_ADVISED)
+    conditions.set(REPLACEMENT_ADVISED, True, reasons.RANK_STAYS_SLOW, words)
     return (Event("Warning", reasons.REPLACEMENT_ADVISED, words),) if news else ()
 
 

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from heterotp_api import reasons
+from heterotp_api.conditions import FAILED, SUCCEEDED
 from heterotp_api.status import MAX_RANKS
 from heterotp_api.trainer_status import TrainerRank, TrainerStatus
 
@@ -168,7 +169,7 @@ def _problem(observed: Observed) -> Body:
 def _published(observed: Observed) -> Body:
     """Return which control document is published; for a job that has ended, the last one."""
     live = observed.status.get("balancing") or {}
-    if live and (observed.holds("Succeeded") or observed.holds("Failed")):
+    if live and (observed.holds(SUCCEEDED) or observed.holds(FAILED)):
         return {key: live.get(key) for key in ("policy", "policyGeneration", "generation", "strategy")}
     policy, document = observed.effective.policy, observed.effective.document
     return {

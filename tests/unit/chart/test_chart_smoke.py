@@ -7,10 +7,12 @@ import socket
 import urllib.error
 
 import pytest
+from heterotp_api.job import HeteroTPJob
 from heterotp_operator.certificate import Certificate
 from heterotp_operator.cluster import JOBS
 from heterotp_operator.metrics import Metrics
 from heterotp_operator.server import Server
+from pydantic import ValidationError
 from support.made_certificate import made
 from support.rendered_chart import CHART, installed, of_kind, one, render
 
@@ -107,15 +109,22 @@ def answers(monkeypatch, *codes):
     [
         ([(404, "the server could not find the requested resource")], "does not take a HeteroTPJob: 404"),
         ([(403, "tester may not")], "403 tester may not"),
+        ([(400, 'unknown field "status.completedAttempt"')], 'completedAttempt"; the CRDs are older'),
         ([(201, ""), (201, "")], "takes a HeteroTPJob of 3 ranks in 2 pods"),
         ([(201, ""), (422, "another field")], "the CRDs are old"),
     ],
-    ids=["no CRDs", "no right", "no rules", "another rule"],
+    ids=["no CRDs", "no right", "no field", "no rules", "another rule"],
 )
 def test_kinds_that_are_not_right_are_named(monkeypatch, codes, wrong):
     answers(monkeypatch, *codes)
     with pytest.raises(smoke.Broken, match=wrong):
         smoke.check_kinds("https://server", "system", "token", None)
+
+
+def test_the_job_of_the_dry_run_is_valid_and_has_the_fields_that_only_server_side_apply_needs():
+    assert HeteroTPJob.model_validate(smoke.job(2)).status.completed_attempt == 0
+    with pytest.raises(ValidationError, match="tensorParallelDegree"):
+        HeteroTPJob.model_validate(smoke.job(3))
 
 
 def test_kinds_that_are_right_pass(monkeypatch):

@@ -5,7 +5,7 @@ import sys
 import time
 
 import pytest
-from heterotp_api.last_words import RankFailure, rank_failure_line
+from heterotp_api.last_words import RankFailure, with_failure
 from heterotp_api.ranks import PodPlace
 from heterotp_cli.blame import NO_DOCUMENT, failure_text, reason
 from heterotp_cli.follow import read_failure
@@ -171,8 +171,8 @@ def test_failure_text_of_a_hanging_pod_names_its_only_rank(tmp_path):
 def test_a_document_of_an_earlier_attempt_is_not_read(tmp_path):
     prepare(tmp_path, "demo", 1, {})
     assert read_failure(tmp_path, "a-0") is None
-    last_words_file(tmp_path, "a-0").write_text(rank_failure_line(3, 7, "bang", 5.0) + "\n")
-    assert read_failure(tmp_path, "a-0") == failed(3, 7, 5.0, "bang")
+    last_words_file(tmp_path, "a-0").write_text(with_failure("", 3, 7, ["bang"], 5.0) + "\n")
+    assert read_failure(tmp_path, "a-0") == failed(3, 7, 5.0, "bang").model_copy(update={"tail": ("bang",)})
     prepare(tmp_path, "demo", 2, {})
     assert read_failure(tmp_path, "a-0") is None
 

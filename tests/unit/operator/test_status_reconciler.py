@@ -8,9 +8,10 @@ from heterotp_operator.queue import WorkQueue
 from heterotp_operator.reconcile.actions import Event
 from heterotp_operator.settings import Settings
 from heterotp_operator.status_reconciler import StatusDecisions, StatusReconciler
-from heterotp_operator.store import Stores
+from heterotp_operator.store import Stores, key_of
 from heterotp_operator.trainer_poller import TrainerPoller
 from support.reconcile_world import EPOCH, injection, labelled, manifest, policy
+from support.reconcile_world import World as JobWorld
 
 KEY = ("team", "p")
 
@@ -136,31 +137,65 @@ async def test_another_object_of_the_same_name_has_its_own_write_times(world):
     assert world.reconciler._memories == {}
 
 
-def decisions():
-    stores = Stores()
-    poller = TrainerPoller(stores, PublishedControls(), WorkQueue().add, 5.0, 1.0, "me")
-    return stores, StatusDecisions(stores, poller, Settings(), PublishedControls())
+class Decisions:
+    """The stores, and the statuses that are decided on them and on the recorded control documents."""
+
+    def __init__(self):
+        self.stores, self.published = Stores(), PublishedControls()
+        poller = TrainerPoller(self.stores, self.published, WorkQueue().add, 5.0, 1.0, "me")
+        self.decide = StatusDecisions(self.stores, poller, Settings(), self.published)
+
+    def take(self, name, control):
+        """Store a job, with the control document of its last reconcile."""
+        self.stores.jobs.upsert(labelled(manifest(name)))
+        if control is not None:
+            self.published.record(("team", name), control)
+
+    def injection(self, body):
+        self.stores.injections.upsert(body)
+        return self.decide.injection(key_of(body), body, EPOCH)[0]
+
+
+def control_of(job, *injections):
+    """Return the control document that a reconcile of the job decides with these injections."""
+    world = JobWorld(labelled(manifest(job)))
+    world.injections = {body["metadata"]["name"]: body for body in injections}
+    return world.observe().control
 
 
 def test_a_policy_reads_the_jobs_and_policies_of_its_namespace():
-    stores, seen = decisions()
+    world = Decisions()
     for each in (policy("p"), policy("q", 1, strategy="MIG")):
-        stores.policies.upsert(each)
-    stores.jobs.upsert(labelled(manifest("one")))
+        world.stores.policies.upsert(each)
+    world.take("one", None)
     elsewhere = labelled(manifest("far"))
     elsewhere["metadata"] |= {"namespace": "elsewhere", "uid": "far"}
-    stores.jobs.upsert(elsewhere)
-    status, _ = seen.policy(KEY, stores.policies.get(KEY), EPOCH)
+    world.stores.jobs.upsert(elsewhere)
+    status, _ = world.decide.policy(KEY, world.stores.policies.get(KEY), EPOCH)
     assert status["selectedJobs"] == 1
-    rival, _ = seen.policy(("team", "q"), stores.policies.get(("team", "q")), EPOCH)
+    rival, _ = world.decide.policy(("team", "q"), world.stores.policies.get(("team", "q")), EPOCH)
     assert [c["type"] for c in rival["conditions"] if c["status"] == "True"] == ["Accepted", "Conflict"]
 
 
 def test_an_injection_reads_its_target_jobs():
-    stores, seen = decisions()
     body = injection("i", jobRef={"name": "one"}, targets={"ranks": [9]})
-    stores.injections.upsert(body)
+    world = Decisions()
     for name in ("one", "two"):
-        stores.jobs.upsert(labelled(manifest(name)))
-    status, _ = seen.injection(("team", "i"), body, EPOCH)
-    assert status["message"] == "job one: spec.targets.ranks: 9: the job has ranks 0 .. 2"
+        world.take(name, control_of(name, body))
+    assert world.injection(body)["message"] == "job one: spec.targets.ranks: 9: the job has ranks 0 .. 2"
+
+
+def test_the_status_of_an_injection_reads_the_recorded_control_document_and_decides_none():
+    body = injection("i", jobRef={"name": "one"}, targets={"ranks": [1]})
+    world = Decisions()
+    world.take("one", control_of("one", body))
+    status = world.injection(body)
+    assert ([row["rank"] for row in status["ranks"]], status["phase"]) == ([1], "Pending")
+
+
+@pytest.mark.parametrize("live", [{}, {"phase": "Injecting", "ranks": [{"job": "one", "rank": 1, "since": "t"}]}])
+def test_the_status_of_an_injection_stays_until_the_first_reconcile_of_its_jobs(live):
+    body = injection("i", jobRef={"name": "one"}, targets={"ranks": [1]}) | {"status": live}
+    world = Decisions()
+    world.take("one", None)
+    assert world.decide.injection(("team", "i"), body, EPOCH) == (live, ())

@@ -87,17 +87,26 @@ def test_the_reason_of_a_rank_is_a_fact_and_its_message_is_not(change, expected)
     assert due(changed(ranks=[ROW]), changed(ranks=[ROW | change]), 0) is expected
 
 
+def test_of_a_rank_the_wording_of_an_injection_problem_is_no_fact():
+    old, new, none = (changed(ranks=[{"rank": 0, "injectionProblem": words}]) for words in ("slow", "slower", ""))
+    assert not due(old, new, 29) and due(old, new, 30)
+    assert due(old, none, 0)
+
+
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
         ({"reason": "the same decision, now 80 ms"}, False),
         ({"decisionId": 5, "reason": "another decision"}, True),
         ({"problemReason": "ControlRefused", "problem": "no"}, True),
+        ({"problem": "another wording"}, False),
+        ({"problem": ""}, True),
     ],
-    ids=["wording", "decision", "problem"],
+    ids=["wording", "decision", "another problem", "wording of a problem", "no problem any more"],
 )
 def test_the_decision_id_of_balancing_is_a_fact_and_its_reason_is_not(change, expected):
-    balancing = {"strategy": "AUTO", "decisionId": 4, "reason": "a decision"}
+    problem = {"problemReason": "PolicyInvalid", "problem": "invalid"}
+    balancing = {"strategy": "AUTO", "decisionId": 4, "reason": "a decision", **problem}
     assert due(changed(balancing=balancing), changed(balancing=balancing | change), 0) is expected
 
 
@@ -127,6 +136,7 @@ def test_a_status_write_waits_for_ranks_that_apply_a_document(wanted, expected):
     assert awaits_ranks(old, changed(balancing=wanted)) is expected
     assert not awaits_ranks(old, changed(balancing=wanted, waitingFor="Policy"))
     assert not awaits_ranks(old, changed(balancing=wanted, phase="Restarting"))
+    assert not awaits_ranks(old | {"phase": "Restarting"}, changed(balancing=wanted, phase="Restarting"))
 
 
 def test_seconds_of_balancing_are_numbers_like_others():

@@ -1,9 +1,16 @@
 """Exit codes of a rank, by the error that ended it."""
 
+import json
+import os
+import subprocess
+import sys
+
 import pytest
-from heterotp_api.names import EXIT_BAD_INPUT, EXIT_NAME_UNRESOLVED, EXIT_PEER_LOST, VICTIM_EXITS
+from heterotp_api.names import EXIT_BAD_INPUT, EXIT_NAME_UNRESOLVED, EXIT_PEER_LOST, VICTIM_EXITS, Env
 from heterotp_trainer.launch.rendezvous import NameUnresolvedError, PeerLostError
 from heterotp_trainer.run_rank import explain
+from support.launched import spec
+from support.patience import COMPUTING_SECONDS
 
 
 @pytest.mark.parametrize(
@@ -22,3 +29,24 @@ def test_exit_code_of_an_error(error, code):
 
 def test_a_rank_that_cannot_resolve_the_name_is_a_victim():
     assert {EXIT_NAME_UNRESOLVED, EXIT_PEER_LOST} == VICTIM_EXITS
+
+
+def test_a_rank_whose_rank_0_has_no_address_ends_with_its_own_exit_code_and_message():
+    variables = {
+        Env.RANK: "1",
+        Env.WORLD_SIZE: "2",
+        Env.MASTER_ADDR: "no such host",  # not a valid name, so that no DNS server is asked
+        Env.SPEC: json.dumps(spec(2, collectiveTimeoutSeconds=1)),
+    }
+    command = [sys.executable, "-P", "-m", "heterotp_trainer"]
+    ended = subprocess.run(
+        command,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=COMPUTING_SECONDS,
+        check=False,
+    )
+    assert ended.returncode == EXIT_NAME_UNRESOLVED, ended.stderr
+    last = ended.stderr.splitlines()[-1]
+    assert last == "error: no such host does not resolve; is rank 0's pod running?"

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
@@ -22,6 +23,8 @@ from heterotp_api.names import EXIT_BAD_INPUT, EXIT_STOPPED, RANK_LINE_PREFIX, V
 PEER_GRACE_SECONDS = 10.0  # time in which the other ranks detect that a rank died
 KILL_GRACE_SECONDS = 5.0
 POLL_SECONDS = 0.05
+TAIL_LINES = 80  # of a rank's output that are kept for the file of last words
+TAIL_LINE_CHARACTERS = 1000
 PR_SET_PDEATHSIG = 1
 # glibc keeps freed memory: every iteration allocates the same sizes, and zeroed pages cost as much as copying columns
 ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**33)}
@@ -74,7 +77,7 @@ class Launcher:
         self._stopping = False
         self._children: list[subprocess.Popen[str]] = []
         self._ranks = [environment[Env.RANK] for environment in environments]
-        self._last_lines: dict[str, str] = {}
+        self._output: dict[str, deque[str]] = {rank: deque(maxlen=TAIL_LINES) for rank in self._ranks}
         self._ended_at: dict[str, float] = {}  # unix seconds
         self._readers: list[threading.Thread] = []
         path = environments[0].get(Env.LAST_WORDS) if environments else None
@@ -121,7 +124,7 @@ class Launcher:
             reader.join(timeout=KILL_GRACE_SECONDS)
         rank, code = root_cause(ends)
         if code:
-            last_line = self._last_lines.get(rank, "it wrote no output")
+            last_line = self._output[rank][-1].strip() if self._output[rank] else "it wrote no output"
             print(f"heterotp launcher: rank {rank} ended with exit code {code}: {last_line}", file=sys.stderr)
             self._leave_failure(rank, code)
         return code
@@ -130,12 +133,12 @@ class Launcher:
         """Add a RankFailure to the file of last words, which the operator and `heterotp run` read."""
         if self._last_words is None or code == EXIT_STOPPED:
             return
-        from heterotp_api.last_words import rank_failure_line, with_failure  # pydantic: not at every start
+        from heterotp_api.last_words import with_failure  # pydantic: not at every start
 
-        line = rank_failure_line(int(rank), code, self._last_lines.get(rank, ""), self._ended_at[rank])
         try:
             left = self._last_words.read_text("utf-8", "replace") if self._last_words.exists() else ""
-            self._last_words.write_text(with_failure(left, line), encoding="utf-8")
+            text = with_failure(left, int(rank), code, list(self._output[rank]), self._ended_at[rank])
+            self._last_words.write_text(text, encoding="utf-8")
         except OSError as error:  # the exit code still reports the failure
             print(f"heterotp launcher: {self._last_words}: {error}", file=sys.stderr)
 
@@ -155,7 +158,7 @@ class Launcher:
             sys.stdout.write(prefix + line)
             sys.stdout.flush()
             if line.strip():
-                self._last_lines[rank] = line.strip()
+                self._output[rank].append(line.rstrip()[:TAIL_LINE_CHARACTERS])
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -46,10 +46,11 @@ def test_a_resume_waits_until_the_old_pods_are_gone_and_is_no_restart():
     assert (world.phase, world.status["attempt"], world.status["restarts"]) == ("Running", 2, 0)
 
 
-def test_a_shape_changed_during_an_unobserved_suspension_gets_new_pods():
+@pytest.mark.parametrize("pods", [2, 4], ids=["fewer", "more"])
+def test_a_shape_changed_during_an_unobserved_suspension_gets_new_pods(pods):
     world = World(manifest(groups=(("a", 3, 1),))).started()
-    fewer = manifest(groups=(("a", 2, 1),))["spec"]
-    world.edit(**fewer)  # the API server allows it only while suspend is true; the operator was away then
+    resized = manifest(groups=(("a", pods, 1),))["spec"]
+    world.edit(**resized)  # the API server allows it only while suspend is true; the operator was away then
     world.settle()
     assert (world.status["attempt"], world.status["restarts"]) == (2, 0)
     assert [event.message for event in world.events if event.reason == "GangRestarted"] == [
@@ -57,7 +58,7 @@ def test_a_shape_changed_during_an_unobserved_suspension_gets_new_pods():
     ]
     world.vanish()
     world.started()
-    assert (sorted(world.pods), world.phase) == (["job-a-0-2", "job-a-1-2"], "Running")
+    assert (sorted(world.pods), world.phase) == ([f"job-a-{index}-2" for index in range(pods)], "Running")
 
 
 # -- deadlines ------------------------------------------------------------------------------------------------

@@ -4,12 +4,13 @@ import json
 
 import pytest
 from heterotp_api import names
-from heterotp_api.last_words import rank_failure_line
+from heterotp_api.last_words import with_failure
 from heterotp_api.run_policy import DISRUPTION, FailureRule
 from heterotp_operator.reconcile.failure import Cause, judge
 from support.reconcile_world import World, manifest
 
 FIRST, SECOND, THIRD = "job-a-0-1", "job-b-0-1", "job-b-1-1"
+ON_NODE = f"(pod {THIRD} on node node-1)"
 DISRUPTED = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager", "message": "node gone"}
 
 
@@ -119,13 +120,20 @@ def test_the_last_line_of_the_log_is_part_of_the_cause():
     assert world.condition("Failed")["message"].endswith("rank 2 (cuda:Tesla P100): bf16 is not supported")
 
 
-def test_the_launchers_document_gives_rank_and_message_of_the_cause():
+@pytest.mark.parametrize(
+    ("rank", "code", "output", "words"),
+    [
+        (2, 2, ["error: heads: 5"], f"rank 2 {ON_NODE} ended: Error, exit code 2: error: heads: 5"),
+        (3, 2, ["Traceback", "error: heads: 5"], f"rank 3 {ON_NODE} ended: Error, exit code 2: error: heads: 5"),
+        (2, 2, [], f"rank 2 {ON_NODE} ended: Error, exit code 2: it wrote no output"),
+        (2, 7, ["bang"], f"rank 2 {ON_NODE} ended: Error, exit code 2: the rank's exit code 7: bang"),
+    ],
+    ids=["first rank", "another rank of the pod", "no output", "another exit code"],
+)
+def test_the_launchers_document_names_rank_and_words_of_the_cause_and_the_exit_code_once(rank, code, output, words):
     world = running()
-    world.end(THIRD, names.EXIT_BAD_INPUT, message=rank_failure_line(2, 2, "error: heads: 5"))
+    world.end(THIRD, names.EXIT_BAD_INPUT, message=with_failure("", rank, code, output))
     world.settle()
-    words = (
-        f"rank 2 (pod {THIRD} on node node-1) ended: Error, exit code 2: rank 2 ended with exit code 2: error: heads: 5"
-    )
     assert world.condition("Failed")["message"] == words
 
 

@@ -126,11 +126,10 @@ def test_a_job_without_training_and_command_is_refused():
     assert "must have the command to run" in world.condition("Failed")["message"]
 
 
-def test_a_template_that_the_server_refuses_fails_with_the_servers_message():
-    world = World(
-        manifest(),
-        refuse={"b": Refusal(422, "Invalid", 'spec.containers[0].imagePullPolicy: Unsupported value: "Sometimes"')},
-    )
+@pytest.mark.parametrize(("code", "reason"), [(422, "Invalid"), (400, "BadRequest")])
+def test_a_template_that_the_server_refuses_fails_with_the_servers_message(code, reason):
+    message = 'spec.containers[0].imagePullPolicy: Unsupported value: "Sometimes"'
+    world = World(manifest(), refuse={"b": Refusal(code, reason, message)})
     world.settle()
     failed = world.condition("Failed")
     assert (failed["reason"], world.pods, world.objects) == ("InvalidPodTemplate", {}, {})

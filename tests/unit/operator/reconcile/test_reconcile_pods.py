@@ -181,6 +181,7 @@ def test_kueue_sees_a_queue_a_group_and_a_gate():
     for pod in world.pods.values():
         assert pod["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
         assert pod["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"] == "job-1"
+        assert pod["metadata"]["labels"]["kueue.x-k8s.io/managed"] == "true"
         assert pod["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"] == "3"
         assert pod["spec"]["schedulingGates"] == [{"name": "kueue.x-k8s.io/admission"}]
         assert pod["spec"]["priorityClassName"] == "high"

@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from heterotp_api.last_words import rank_failure
+from heterotp_api.last_words import MAX_BYTES, rank_failure
 from heterotp_api.names import EXIT_NAME_UNRESOLVED, EXIT_PEER_LOST, Env
 from heterotp_trainer.launch.launcher import ALLOCATOR, rank_environments, root_cause
 
@@ -90,6 +90,41 @@ def test_a_failure_is_written_as_a_document_after_that_of_rank_0(tmp_path):
     assert (failure.rank, failure.exit_code, failure.message) == (5, 7, "ValueError: what went wrong")
     assert started <= failure.ended_at <= time.time()
     assert text.splitlines()[0] == '{"of": "rank 0"}'
+
+
+RAISES = """
+import os, time
+if os.environ["LOCAL_RANK"] == "1":
+    raise ValueError("what went wrong")
+time.sleep(1)
+print("output of another rank", flush=True)
+"""
+
+
+def test_the_document_carries_the_traceback_of_the_failed_rank(tmp_path):
+    left = tmp_path / "termination-log"
+    with start(RAISES, stderr=subprocess.STDOUT, **{Env.LAST_WORDS: str(left)}) as launcher:
+        launcher.communicate(timeout=60)
+    tail = rank_failure(left.read_text()).tail
+    assert tail[0] == "Traceback (most recent call last):"
+    assert tail[1].startswith('  File "<string>", line 4')
+    assert tail[-1] == "ValueError: what went wrong"
+
+
+MANY = """
+for number in range(1000):
+    print(number, "x" * 5000)
+raise SystemExit(3)
+"""
+
+
+def test_lines_of_a_tail_are_cut(tmp_path):
+    left = tmp_path / "termination-log"
+    with start(MANY, processes=1, stderr=subprocess.STDOUT, **{Env.LAST_WORDS: str(left)}) as launcher:
+        launcher.communicate(timeout=60)
+    assert left.stat().st_size <= MAX_BYTES
+    tail = rank_failure(left.read_text()).tail
+    assert [line.split()[0] for line in tail] == ["997", "998", "999"] and {len(line) for line in tail} == {1000}
 
 
 def test_a_stop_is_no_failure_and_a_file_that_cannot_be_written_changes_no_exit_code(tmp_path):
