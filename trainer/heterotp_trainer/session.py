@@ -64,7 +64,7 @@ class Directive:
 
 @dataclass(frozen=True)
 class Watched:
-    """What `Session.watch` was given, and what is kept for it."""
+    """Model parameters and optimizer that `Session.watch` received, with their balancer and saved time."""
 
     parameters: dict[str, nn.Parameter]
     optimizer: torch.optim.Optimizer

@@ -52,7 +52,7 @@ class Reporter(NullReporter):
         """saved, policy: see RunStatus. iterations: of the whole run."""
         self._environment = environment
         self._first, self._owned = saved.first, 1.0
-        self._whole_seconds = 0.0  # of the products of the last measured iteration, with nothing taken from the rank
+        self._whole_seconds = 0.0  # of the products of the last measured iteration, with no work pruned or migrated
         self._costs: Costs | None = None
         self.metrics = RankMetrics(environment.rank, environment.spec.metrics.level)
         devices = [fact.device for fact in gang.facts]
@@ -106,7 +106,7 @@ class Reporter(NullReporter):
         self.job.epoch.set(epoch)
 
     def _work(self, own: Report) -> float:
-        """Return the work of an iteration: its matmul seconds over those of a plain one with nothing taken.
+        """Return the work of an iteration: its matmul seconds over those of one with no work pruned or migrated.
 
         An evaluation computes with all columns, whatever is pruned: it counts by its time.
         """
