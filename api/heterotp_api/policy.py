@@ -39,6 +39,7 @@ def unique(ranks: list[int]) -> list[int]:
 
 Rank = Annotated[int, Field(ge=0, le=16383)]
 Ranks = Annotated[list[Rank], Field(min_length=1, max_length=1024, json_schema_extra=SET_LIST), AfterValidator(unique)]
+Imputation = Literal["Zero", "Average", "Same"]  # of the gradients of pruned columns
 LabelValue = Annotated[str, StringConstraints(max_length=63)]
 
 
@@ -62,7 +63,7 @@ class Zero(Model):
 
     selection: Selection = Field("Pri", description="Which columns are pruned.")
     criterion: Literal["minimum", "average"] = Field("minimum", description="What time a straggler is brought to.")
-    imputation: Literal["Zero", "Average", "Same"] = Field("Zero", description="Gradients of pruned columns.")
+    imputation: Imputation = Field("Zero", description="Gradients of pruned columns.")
     gamma_max: float = Field(0.9, ge=0, le=1, description="Most of a linear's columns to leave out.")
     alpha: float = Field(0.8, ge=0, le=1, description="PriDiff: a layer counts with at least this times gamma.")
     theta_mode: Literal["quantile", "absolute"] = Field("quantile", description="PriDiff: how theta is found.")

@@ -113,7 +113,8 @@ def evaluations(history: History, report: dict[str, Any]) -> list[tuple[int, flo
 
 def decisions(history: History) -> list[tuple[int, int]]:
     """Return first iteration and number of every decision; the decision of the first line is left out."""
-    plans = [entry.get("decisionId") for entry in history.entries]
+    # "plan": the key in histories of earlier versions, to which a resumed run appends
+    plans = [entry.get("decisionId", entry.get("plan")) for entry in history.entries]
     rising = zip(history.iterations[1:], pairwise(plans), strict=False)
     return [(iteration, now) for iteration, (before, now) in rising if now is not None and now != before]
 

@@ -16,6 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -68,9 +69,10 @@ def fork(arguments: Sequence[str], environ: Mapping[str, str], output: int, firs
 
 
 def _take_over(environ: Mapping[str, str], output: int) -> None:
-    for descriptor, source in ((0, os.open(os.devnull, os.O_RDONLY)), (1, output), (2, output)):
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor, source in ((0, nothing), (1, output), (2, output)):
         os.dup2(source, descriptor)
-    os.close(output)
+    _let_go_of_inherited(nothing)
     # new objects: another thread of the parent may have held the locks of the old ones
     sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
@@ -79,6 +81,18 @@ def _take_over(environ: Mapping[str, str], output: int) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if "RANK" in environ:
         ctypes.CDLL(None).prctl(PR_SET_NAME, f"rank-{environ['RANK']}".encode())
+
+
+def _let_go_of_inherited(nothing: int) -> None:
+    """Point each inherited descriptor at /dev/null, so that peers of its pipe or socket see this process as a real one.
+
+    Not closed: the parent's Python objects, which this process inherits too, close their numbers when they are freed.
+    """
+    for descriptor in [int(name) for name in os.listdir("/proc/self/fd")]:
+        if descriptor > 2 and descriptor != nothing:
+            with suppress(OSError):  # the listing's own descriptor
+                os.fstat(descriptor)
+                os.dup2(nothing, descriptor, inheritable=False)
 
 
 def _run(arguments: list[str]) -> int:
@@ -120,7 +134,10 @@ class ForkedRank:
 
     def poll(self) -> int | None:
         if self.returncode is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            try:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:
+                return None  # a signal handler calls this while the interrupted call has the status
             self.returncode = os.waitstatus_to_exitcode(status) if pid else None
         return self.returncode
 
@@ -134,7 +151,8 @@ class ForkedRank:
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         self.send_signal(signal.SIGTERM)

@@ -32,14 +32,21 @@ class Forked:
         self.arguments = list(arguments)
         self.returncode: int | None = None
         self._end = end
-        self.pid = int(self._received())
+        self._handles: list[int] = []  # a pidfd: unlike the number, it cannot become another process's
+        self.pid = self._received()
 
-    def _received(self) -> bytes:
-        answer = self._end.recv(16)
+    def _received(self) -> int:
+        answer, handles, _, _ = socket.recv_fds(self._end, 16, 1)
+        self._handles += handles
         if not answer:
-            self._end.close()
+            self._close()
             raise AssertionError(f"the rank server ended before {self.arguments}")
-        return answer
+        return int(answer)
+
+    def _close(self) -> None:
+        self._end.close()
+        while self._handles:
+            os.close(self._handles.pop())
 
     def poll(self) -> int | None:
         """Return the exit code, None while the process runs."""
@@ -52,15 +59,15 @@ class Forked:
         if self.returncode is None:
             if not select.select([self._end], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired(self.arguments, timeout or 0.0)
-            self.returncode = int(self._received())
-            self._end.close()
+            self.returncode = self._received()
+            self._close()
         return self.returncode
 
     def kill(self) -> None:
         """Send SIGKILL to a process that still runs."""
         if self.poll() is None:
             with suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
+                signal.pidfd_send_signal(self._handles[0], signal.SIGKILL)
 
 
 class RankServer:
@@ -79,8 +86,10 @@ class RankServer:
 
     def start(self, arguments: Sequence[str], environ: Mapping[str, str], output: int) -> Forked:
         """Fork a process that does what `python ARGUMENTS` does, with its output going to a descriptor."""
-        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         request = json.dumps({"arguments": list(arguments), "environ": dict(environ)}).encode()
+        if len(request) > LARGEST_REQUEST:
+            raise ValueError(f"a request of {len(request)} bytes; the rank server receives at most {LARGEST_REQUEST}")
+        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with there:
             socket.send_fds(self._control, [request], [output, there.fileno()])
         return Forked(arguments, here)
@@ -118,13 +127,14 @@ def _serve(control: socket.socket) -> None:
             output, answers = descriptors[0], socket.socket(fileno=descriptors[1])
             pid = fork(**json.loads(request), output=output, first=_die_with_parent)
             os.close(output)
-            _answer(answers, pid)
-            running[os.pidfd_open(pid)] = pid, answers
+            handle = os.pidfd_open(pid)
+            _answer(answers, pid, handle)
+            running[handle] = pid, answers
 
 
-def _answer(answers: socket.socket, number: int) -> None:
+def _answer(answers: socket.socket, number: int, *descriptors: int) -> None:
     with suppress(BrokenPipeError):  # the test is over and asks no more
-        answers.send(str(number).encode())
+        socket.send_fds(answers, [str(number).encode()], descriptors)
 
 
 def main(descriptor: int) -> None:

@@ -41,6 +41,8 @@ from heterotp_trainer.model.checks import refuse_dropout
 from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.rebalancing.balancer import Balancer
 from heterotp_trainer.rebalancing.speed_probe import initial_speeds
+from heterotp_trainer.reporting.control_status import ControlStatus
+from heterotp_trainer.reporting.http_server import StatusServer
 from heterotp_trainer.reporting.null_reporter import NullReporter
 from heterotp_trainer.reporting.reporter import Reporter
 from heterotp_trainer.tensor_parallel.context import TPContext
@@ -62,7 +64,7 @@ class Directive:
 
 @dataclass(frozen=True)
 class Watched:
-    """What `Session.watch` was given, and what is kept for it."""
+    """Model parameters and optimizer that `Session.watch` received, with their balancer and saved time."""
 
     parameters: dict[str, nn.Parameter]
     optimizer: torch.optim.Optimizer
@@ -74,8 +76,8 @@ class Session:
     """One rank of a job. All ranks must call a method marked "(all ranks)", in the same order.
 
     telemetry=False shows nothing: no metrics, status, history or final report. Times are still measured (a few tens of
-    clock readings an iteration), so that policies and injections act as with telemetry. Without a status server no
-    operator's poll renews a lease: injections of a document with leaseSeconds end when it runs out.
+    clock readings an iteration), and a configured status port still answers an operator's polls, which renew the lease
+    of injections: policies and injections act as with telemetry.
     """
 
     def __init__(self, environment: RankEnvironment, *, telemetry: bool = True) -> None:
@@ -94,6 +96,8 @@ class Session:
         self._injector = Injector(self.device, rank, environment.ranks)
         self._statistics = IterationStatistics()
         self._telemetry = telemetry
+        self._status = ControlStatus(environment.job, environment.attempt, self.control)
+        self._server: StatusServer | None = None
         self._stop_requested = False
         self._iteration = 0
         self._tp: TPContext | None = None
@@ -147,9 +151,13 @@ class Session:
         workdir = environment.workdir if environment.rank == 0 else None
         balancer, saved = Balancer(model, self.tp, workdir, optimizer), SavedTime(self.tp.plan)
         self._watched = Watched(dict(model.named_parameters()), optimizer, balancer, saved)
+        status, metrics = self._status.text, None
         if self._telemetry:
-            renew = self.control.lease.renew
-            self.reporter = Reporter(environment, self.gang, saved, balancer.policy, iterations, renew)
+            self.reporter = reporter = Reporter(environment, self.gang, saved, balancer.policy, iterations)
+            status, metrics = reporter.status, reporter.metrics.text
+        if environment.status_port is not None:
+            self._server = StatusServer(environment.status_port, status, metrics, self.control.lease.renew)
+            self._server.start()
         self.reporter.start()
         self.control.start()
 
@@ -181,7 +189,7 @@ class Session:
         evaluate: rank 0 asks for an evaluation; the next boundary's directive asks all ranks for it. Raises
         MismatchError where ranks disagree, ValueError before `watch`.
         """
-        self._iteration = iteration
+        self._iteration, self._status.running = iteration, True
         report = self._report(iteration, evaluate)
         before = self.clock.switch("control")
         previous = self._exchange.collect()
@@ -205,9 +213,16 @@ class Session:
             lease_over=leads and self.control.lease_is_over(),
         )
         plan = hash_number(self.tp.plan.hash) ^ hash_number(balancer.plan.hash)
-        ready, pace = balancer.resharder.ready, balancer.pace_probe.pace_ratio
         return iteration_report(
-            iteration, flags, spent, ran, self.control, ready, pace, plan, self._replicas(iteration)
+            iteration=iteration,
+            flags=flags,
+            spent=spent,
+            ran=ran,
+            control=self.control,
+            ready=balancer.resharder.ready,
+            pace_ratio=balancer.pace_probe.pace_ratio,
+            plan=plan,
+            replicas=self._replicas(iteration),
         )
 
     def _replicas(self, iteration: int) -> int:
@@ -285,14 +300,20 @@ class Session:
         self.save()
         self.watched.saved_time.take(last or ())
         self.reporter.finish(last, state)
-        self.control.stop()
+        self._stop_threads()
         leave(self.gang)
         self.ended = state
 
     def fail(self, message: str) -> None:
         """Show a failure; nothing is exchanged, because peers may be gone."""
-        self.control.stop()
         self.reporter.failed(message)
+        self._stop_threads()
+
+    def _stop_threads(self) -> None:
+        self.control.stop()
+        if self._server is not None:
+            self._server.stop()
+            self._server = None
 
     def agree(self, what: str, value: str) -> None:
         """Raise ValueError naming the ranks whose value differs from rank 0's (all ranks)."""

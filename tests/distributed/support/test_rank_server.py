@@ -81,6 +81,46 @@ def test_forks_end_with_their_server(tmp_path):
         process.wait(SECONDS)
 
 
+OPEN = """
+import os
+kept = {}
+for name in os.listdir('/proc/self/fd'):
+    try:
+        kept[int(name)] = os.readlink(f'/proc/self/fd/{name}')
+    except FileNotFoundError:
+        pass  # the listing's own
+print(sorted(target for number, target in kept.items() if number > 2 and target.startswith(('socket:', 'pipe:'))))
+"""
+
+
+def test_a_fork_holds_no_socket_or_pipe_of_the_server_or_of_other_forks(tmp_path):
+    (tmp_path / "first").mkdir()
+    first, _ = forked(tmp_path / "first", "import time; time.sleep(600)")
+    second, output = forked(tmp_path, OPEN)
+    try:
+        assert second.wait(SECONDS) == 0, output.read_text()
+        assert output.read_text() == "[]\n"
+    finally:
+        first.kill()
+        first.wait(SECONDS)
+
+
+def test_a_request_that_is_too_long_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"a request of \d+ bytes; the rank server receives at most 200000"):
+        forked(tmp_path, "pass", LONG="x" * 200_000)
+
+
+def test_kill_reaches_no_other_process_with_the_same_number(tmp_path):
+    process, _ = forked(tmp_path, "import time; time.sleep(600)")
+    other, _ = forked(tmp_path, "import time; time.sleep(600)")
+    own, process.pid = process.pid, other.pid  # as after the end of the first and the start of the second
+    process.kill()
+    assert process.wait(SECONDS) == -signal.SIGKILL and own != other.pid
+    assert other.poll() is None
+    other.kill()
+    assert other.wait(SECONDS) == -signal.SIGKILL
+
+
 def test_only_what_a_fork_can_stand_for_is_forked():
     one = {"OMP_NUM_THREADS": "1"}
     python = sys.executable

@@ -28,6 +28,13 @@ def history(plans, **ranks):
     return History(tuple(range(1, len(entries) + 1)), tuple(entries))
 
 
+def test_a_history_that_an_earlier_version_began_has_the_same_decisions():
+    log = history([1, 1, 2, 2, 3])
+    early = [{**{k: v for k, v in e.items() if k != "decisionId"}, "plan": e["decisionId"]} for e in log.entries[:3]]
+    mixed = History(log.iterations, (*early, *log.entries[3:]))
+    assert decisions(mixed) == decisions(log) == [(3, 2), (5, 3)]
+
+
 def curve(*seconds):
     return {"columns": [0.0, 16.0, 32.0][: len(seconds)], "seconds": list(seconds)}
 

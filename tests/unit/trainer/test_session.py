@@ -1,10 +1,15 @@
 """What a session refuses: a model with dropout, and calls in the wrong order."""
 
+import json
 import signal
+import urllib.error
+import urllib.request
 
 import pytest
 import torch
 import torch.distributed as dist
+from heterotp_api.names import LEASE_HEADER, Env
+from heterotp_api.trainer_status import TrainerStatus
 from heterotp_trainer.devices.device import Device
 from heterotp_trainer.devices.phase_clock import NullClock
 from heterotp_trainer.launch.environment import read_environment
@@ -69,3 +74,63 @@ def test_a_call_without_shares_names_the_missing_call(session):
         session.watch(nn.Linear(2, 2), None)
     session.evaluated(1.0, 0.5, epoch=1)  # shows nothing yet
     session.fail("early")
+
+
+@pytest.fixture
+def watching(tmp_path):
+    """Yield start(telemetry) -> a session of one rank that watches a model on a status port, and that port."""
+    before, started = signal.getsignal(signal.SIGTERM), []
+
+    def start(telemetry):
+        port = free_port(2)
+        ports = {"MASTER_PORT": str(port), Env.STATUS_PORT: str(port + 1)}
+        environment = {"RANK": "0", "WORLD_SIZE": "1", Env.CONTROL_DIR: str(tmp_path), **ports}
+        session = Session(read_environment(environment), telemetry=telemetry)
+        started.append(session)
+        model = nn.Linear(2, 2)
+        session.shard(heads=1, ffn=4, width=2, rows=2)
+        session.watch(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        return session, port + 1
+
+    yield start
+    for session in started:
+        session.fail("the test is over")
+    signal.signal(signal.SIGTERM, before)
+    dist.destroy_process_group()
+
+
+def get(port, path, **headers):
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers)
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return answer.read().decode()
+
+
+@pytest.mark.parametrize("telemetry", [True, False], ids=["telemetry", "no-telemetry"])
+def test_an_operators_poll_renews_the_lease_with_and_without_telemetry(watching, tmp_path, telemetry):
+    (tmp_path / "control.json").write_text(json.dumps({"generation": 3, "leaseSeconds": 10}))
+    session, port = watching(telemetry)
+    now = session.control.lease._now()
+    session.control.lease._now = lambda: now
+    for iteration in (1, 2):
+        session.boundary(iteration)
+    now += 11
+    assert TrainerStatus.model_validate_json(get(port, "/status")).applied_generation == 3
+    assert session.control.lease_is_over()  # not a poll of the operator
+    get(port, "/status", **{LEASE_HEADER: "operator"})
+    assert not session.control.lease_is_over()
+
+
+def test_without_telemetry_the_port_serves_health_and_control_but_no_metrics(watching, tmp_path):
+    (tmp_path / "control.json").write_text(json.dumps({"generation": -1}))
+    session, port = watching(False)
+    first = TrainerStatus.model_validate_json(get(port, "/status"))
+    assert (first.state, first.job) == ("starting", session.environment.job)
+    assert "generation: -1" in first.control_error and first.control_error_generation == -1
+    session.boundary(1)
+    assert TrainerStatus.model_validate_json(get(port, "/status")).state == "running"
+    assert get(port, "/healthz") == "ok\n"
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        get(port, "/metrics")
+    session.fail("over")
+    with pytest.raises(urllib.error.URLError):
+        get(port, "/healthz")

@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import torch
 import torch.distributed as dist
@@ -15,16 +16,17 @@ from pydantic import ValidationError
 
 from heterotp_trainer.boundary.lease import Lease
 
+RefusalReason = Literal["malformed", "newer", "invalid", "older"]
 POLL_SECONDS = 0.25  # an edit must be in force within a second
 
 
 class ControlError(ValueError):
     """A document that cannot be used.
 
-    reason: one word, the value of a metric's label. generation: of the document; None where it names none.
+    reason: the value of a metric's label. generation: of the document; None where it names none.
     """
 
-    def __init__(self, reason: str, message: str, generation: int | None = None) -> None:
+    def __init__(self, reason: RefusalReason, message: str, generation: int | None = None) -> None:
         self.reason, self.generation = reason, generation
         super().__init__(message)
 

@@ -1,9 +1,9 @@
-"""The boundary exchange: the one path by which a rank's request or measurement leads all ranks into a collective.
+"""The boundary exchange: each rank's requests and measurements reach all ranks, so that all enter the same collectives.
 
-At the boundary after iteration k every rank posts one small vector to an asynchronous all-gather on a gloo group that
-serves nothing else; the result is read at the boundary after k + 1, so that no rank waits for it. What all ranks must
-do together (stop, checkpoint, evaluate, receive a control document) follows from these vectors by one pure function,
-`merge_reports`, and so happens at the same iteration on every rank.
+At the boundary after iteration k every rank starts an asynchronous all-gather of one small vector, on a gloo group of
+its own. The result is read at the boundary after k + 1, so that no rank waits for it. The pure function `merge_reports`
+derives from these vectors what all ranks do at the same iteration: stop, write a checkpoint, evaluate, receive a
+control document.
 """
 
 import struct
@@ -38,7 +38,7 @@ class Report:
     applied: int = 0  # generation of the document in force in this iteration
     decision_id: int = 0  # of the plan in force in this iteration
     ready: int = 0  # decision_id of the proposal that memory is reserved for; negative: there is not enough memory
-    full: float = 0.0  # matmul seconds with nothing taken from the rank (estimated)
+    full: float = 0.0  # matmul seconds with no work pruned or migrated (estimated)
     unslowed: float = 0.0  # matmul seconds without the injected slow-down (estimated); 0: there is none
     attention: float = 0.0  # the part of the unit seconds that belongs to attention
     pace_ratio: float = 0.0  # seconds of a product over its seconds at calibration; 0: not probed

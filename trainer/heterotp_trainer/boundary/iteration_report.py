@@ -34,6 +34,7 @@ class IterationStatistics:
 
 
 def iteration_report(
+    *,
     iteration: int,
     flags: int,
     spent: dict[str, float],

@@ -1,4 +1,4 @@
-"""The lease of injections: they hold only while an operator polls the job, since only it can take them back."""
+"""The lease of injections: they hold only while an operator polls the job, for only the operator can remove them."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +12,7 @@ class Lease:
         self._renewed = now()
 
     def renew(self) -> None:
-        """Start the count anew."""
+        """Restart the count of seconds."""
         self._renewed = self._now()
 
     def is_over(self, seconds: float | None) -> bool:

@@ -14,11 +14,11 @@ def shares_of(plan: UnitPlan) -> list[float]:
 
 
 class SavedTime:
-    """Sum of T_untouched - T over all measured iterations whose plan changes them, and the owners that reports are of.
+    """Sum of T_untouched - T over the measured iterations that a plan changes; and which rank owned which units then.
 
     T_untouched is what the iteration would take with no work reduced and the shares that the attempt began with: the
     slowest rank's matmul + unit + fixed seconds, and the wait, data and control seconds that remain. Reports arrive one
-    boundary late, so that `shares` and `owned` change with the first report under the new owners, not before.
+    boundary late: `shares` and `owned` change with the first report of the new unit plan.
     """
 
     def __init__(self, first: UnitPlan) -> None:
@@ -26,9 +26,9 @@ class SavedTime:
         self.seconds = 0.0
         self.first = self.owned = first
         self.shares = shares_of(first)
-        self.work = self._former = WorkPlan()  # the newest plan, and the one before, which late reports are of
+        self.work = self._former = WorkPlan()  # the newest plan, and the one before, to which late reports belong
         self._calibrated: tuple[list[float], list[float]] | None = None  # see _set_costs
-        self._coming: tuple[int, UnitPlan, Costs] | None = None  # owners from a decision_id on, and their costs
+        self._coming: tuple[int, UnitPlan, Costs] | None = None  # from this decision_id on: unit plan and its costs
 
     def decided(self, plan: WorkPlan, costs: Costs) -> None:
         """Store the plan of the next iteration and the costs it was decided with."""

@@ -20,11 +20,13 @@ class StatusServer:
         self,
         port: int,
         status: Callable[[], str],
-        metrics: Callable[[str], tuple[bytes, str]],
+        metrics: Callable[[str], tuple[bytes, str]] | None,
         renew: Callable[[], None] = lambda: None,
         host: str = "0.0.0.0",
     ) -> None:
-        """metrics: Accept header -> body and content type. renew: called for a poll with the lease header."""
+        """metrics: Accept header -> body and content type; None: there is no /metrics. renew: called for a poll with
+        the lease header.
+        """
         self._port, self._host = port, host
         self._status, self._metrics, self._renew = status, metrics, renew
         self._loop = asyncio.new_event_loop()
@@ -63,7 +65,8 @@ class StatusServer:
     def _application(self) -> web.Application:
         application = web.Application()
         application.router.add_get("/status", self._get_status)
-        application.router.add_get("/metrics", self._get_metrics)
+        if self._metrics is not None:
+            application.router.add_get("/metrics", self._get_metrics)
         application.router.add_get("/healthz", self._get_health)
         return application
 
@@ -73,6 +76,7 @@ class StatusServer:
         return web.Response(text=self._status(), content_type="application/json")
 
     async def _get_metrics(self, request: web.Request) -> web.Response:
+        assert self._metrics is not None
         body, content_type = self._metrics(request.headers.get("Accept", ""))
         return web.Response(body=body, headers={"Content-Type": content_type})
 

@@ -22,6 +22,7 @@ from prometheus_client import (
 from prometheus_client.exposition import choose_encoder
 
 from heterotp_trainer.balancing.effect import Effect
+from heterotp_trainer.boundary.control_channel import RefusalReason
 from heterotp_trainer.devices.phase_clock import PHASES
 from heterotp_trainer.plans.work_plan import WorkPlan
 
@@ -161,7 +162,7 @@ class JobMetrics:
         self.control_errors = Counter(
             "heterotp_control_errors_total", "Control documents refused.", ["reason"], registry=registry
         )
-        for reason in ("malformed", "newer", "invalid", "older"):
+        for reason in get_args(RefusalReason):
             self.control_errors.labels(reason)
         self.checkpoint = gauge("heterotp_checkpoint_seconds", "Seconds that the last checkpoint took.")
         self.limit = gauge("heterotp_limit_seconds", "Fluid limit of an iteration, seconds.")

@@ -19,7 +19,7 @@ class NullReporter:
     """
 
     def start(self) -> None:
-        """Start to serve status and metrics; raise ValueError when the port is taken."""
+        """Start to write the run directory."""
 
     def iteration(
         self,
@@ -57,7 +57,7 @@ class NullReporter:
         """Show that a checkpoint could not be written, until one is written."""
 
     def finish(self, last: tuple[Report, ...] | None, state: str) -> None:
-        """Show the last reports, write the final report, stop to serve."""
+        """Show the last reports, write the final report."""
 
     def failed(self, message: str) -> None:
-        """Show the failure, write the final report, stop to serve."""
+        """Show the failure, write the final report."""

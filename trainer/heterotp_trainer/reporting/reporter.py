@@ -1,10 +1,9 @@
 """What a rank shows: metrics, status, run directory. It decides nothing and reads no input.
 
-Threads serve and write; the training loop only hands over numbers.
+Threads write; the training loop only hands over numbers.
 """
 
 import time
-from collections.abc import Callable
 
 from heterotp_api.control import ControlDocument
 from heterotp_api.policy import BalancingSettings
@@ -20,7 +19,6 @@ from heterotp_trainer.launch.rendezvous import Gang
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.plans.work_plan import WorkPlan
-from heterotp_trainer.reporting.http_server import StatusServer
 from heterotp_trainer.reporting.metrics import JobMetrics, RankMetrics
 from heterotp_trainer.reporting.null_reporter import NullReporter
 from heterotp_trainer.reporting.run_directory import RunDirectory, last_words
@@ -50,12 +48,11 @@ class Reporter(NullReporter):
         saved: SavedTime,
         policy: BalancingSettings,
         iterations: int | None = None,
-        renew_lease: Callable[[], None] = lambda: None,
     ) -> None:
-        """saved, policy: see RunStatus. iterations: of the whole run. renew_lease: called for an operator's poll."""
-        self._environment, self._renew_lease = environment, renew_lease
+        """saved, policy: see RunStatus. iterations: of the whole run."""
+        self._environment = environment
         self._first, self._owned = saved.first, 1.0
-        self._whole_seconds = 0.0  # of the products of the last measured iteration, with nothing taken from the rank
+        self._whole_seconds = 0.0  # of the products of the last measured iteration, with no work pruned or migrated
         self._costs: Costs | None = None
         self.metrics = RankMetrics(environment.rank, environment.spec.metrics.level)
         devices = [fact.device for fact in gang.facts]
@@ -66,19 +63,15 @@ class Reporter(NullReporter):
             JobMetrics(self.metrics.registry, environment.ranks, environment.attempt, gang.backend) if leads else None
         )
         self._loss: Tensor | None = None
-        self._server: StatusServer | None = None
         self._run: RunDirectory | None = None
 
     def start(self) -> None:
         """See NullReporter.start."""
-        environment = self._environment
-        if environment.status_port is not None:
-            self._server = StatusServer(environment.status_port, self._status, self.metrics.text, self._renew_lease)
-            self._server.start()
-        if environment.rank == 0 and environment.workdir is not None:
-            self._run = RunDirectory(environment.workdir, self._status)
+        if self._environment.rank == 0 and self._environment.workdir is not None:
+            self._run = RunDirectory(self._environment.workdir, self.status)
 
-    def _status(self) -> str:
+    def status(self) -> str:
+        """Return the status document as JSON; called from any thread."""
         return self.run_status.status().model_dump_json(by_alias=True)
 
     # -- what the training loop hands over ----------------------------------------------------------------
@@ -113,7 +106,7 @@ class Reporter(NullReporter):
         self.job.epoch.set(epoch)
 
     def _work(self, own: Report) -> float:
-        """Return the work of an iteration: its matmul seconds over those of a plain one with nothing taken.
+        """Return the work of an iteration: its matmul seconds over those of one with no work pruned or migrated.
 
         An evaluation computes with all columns, whatever is pruned: it counts by its time.
         """
@@ -219,6 +212,3 @@ class Reporter(NullReporter):
         if self._run is not None:
             self._run.close(self.run_status.report())
             self._run = None
-        if self._server is not None:
-            self._server.stop()
-            self._server = None

@@ -5,16 +5,14 @@ micro-batches use the same columns.
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 import torch
+from heterotp_api.policy import Imputation
 from torch import Tensor
 
 from heterotp_trainer.plans.linears import Primitive
 from heterotp_trainer.plans.work_plan import Piece
 from heterotp_trainer.tensor_parallel.columns import ColumnSet
-
-Imputation = Literal["Zero", "Average", "Same"]
 
 
 @dataclass(frozen=True)

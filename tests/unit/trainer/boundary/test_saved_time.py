@@ -2,9 +2,13 @@
 
 from dataclasses import replace
 
+import pytest
 from heterotp_trainer.boundary.exchange import Report
 from heterotp_trainer.boundary.saved_time import SavedTime
 from heterotp_trainer.devices.phase_clock import PHASES
+from heterotp_trainer.plans.costs import Costs
+from heterotp_trainer.plans.linears import Curve, LinearClass
+from heterotp_trainer.plans.ownership import Ownership
 from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.plans.work_plan import WorkPlan
 
@@ -72,3 +76,35 @@ def test_the_last_iteration_of_a_plan_counts_although_its_report_arrives_under_t
     saved.decided(plan(10, reductions=()), None)
     saved.take(reduced(3, 1.0, 4.0, decision_id=7))
     assert saved.seconds == 3.0
+
+
+# -- units that moved -----------------------------------------------------------------------------------------
+
+
+def moved(first, now):
+    """Return the saved time of ranks that began with `first` and own `now`, with equal measured curves."""
+    linears = LinearClass("fc", "row", (8, 8), (4, 4), 2, 1, "ffn", 1)
+    costs = Costs((linears,), ((Curve((0.0, 8.0), (0.0, 1.0), 4),),) * 2, (1, 1))
+    saved = SavedTime(first)
+    saved.decided(WorkPlan(decision_id=7, ownership=Ownership(now)), costs.owned_by(now))
+    return saved
+
+
+@pytest.mark.parametrize(
+    ("now", "unit", "untouched"),
+    [
+        # rank 1 takes 2.0 s with half of its first units: 4.0 s and twice the unit seconds with all of them
+        ((12, 4), 0.5, 4.0 + 2 * 0.5 + 0.4375),
+        ((12, 4), 0.0, 4.0 + 0.4375),
+        ((4, 12), 0.75, 4.0 / 3 + 2 / 3 * 0.75 + 0.4375),
+        ((16, 0), 0.25, 1.0 + 0.25 + 0.4375),  # without units a share cannot grow: unit seconds stay
+    ],
+    ids=["half", "no-unit-seconds", "more", "none"],
+)
+def test_unit_seconds_grow_with_the_share_that_a_rank_began_with(now, unit, untouched):
+    heads = tuple(count // 4 for count in now)
+    saved = moved(UnitPlan.even(2, 4, 16), UnitPlan.from_counts(heads, now))
+    first, second = (replace(each, decision_id=7) for each in reports(1, now[0] / 8, 2.0 * (now[1] > 0)))
+    second = replace(second, seconds=second.seconds | {"unit": unit})
+    saved.take((first, second))
+    assert saved.untouched((first, second), saved.work) == pytest.approx(untouched)

@@ -11,9 +11,9 @@ from heterotp_trainer.reporting.http_server import StatusServer
 
 @pytest.fixture
 def port():
-    with socket.socket() as pace_ratio:
-        pace_ratio.bind(("127.0.0.1", 0))
-        return pace_ratio.getsockname()[1]
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        return unused.getsockname()[1]
 
 
 def fetch(port, path):

@@ -1,9 +1,11 @@
 """The exposition of a rank: names, labels, series."""
 
 import math
+from typing import get_args
 
 import pytest
 from heterotp_api.policy import BalancingSettings
+from heterotp_trainer.boundary.control_channel import RefusalReason
 from heterotp_trainer.devices.phase_clock import PHASES
 from heterotp_trainer.plans.work_plan import WorkPlan
 from heterotp_trainer.reporting.metrics import JobMetrics, RankMetrics
@@ -61,6 +63,8 @@ def test_rank_0_adds_the_jobs():
     assert shown["heterotp_attempt", ()] == 2
     assert shown["heterotp_loss", (("split", "train"),)] == 1.5
     assert shown["heterotp_control_errors_total", (("reason", "newer"),)] == 1
+    reasons = {labels[0][1] for name, labels in shown if name == "heterotp_control_errors_total"}
+    assert reasons == set(get_args(RefusalReason))
     assert shown["heterotp_control_errors_total", (("reason", "malformed"),)] == 0
     assert sum(value for (name, _), value in shown.items() if name == "heterotp_policy_strategy") == 1
     assert not any(name.endswith("_created") for name, _ in shown)
