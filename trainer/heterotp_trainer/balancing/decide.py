@@ -50,9 +50,9 @@ def _with_work(situation: Situation, work: Reduced | None) -> WorkPlan:
     cause = _cause(situation, work, price)
     if cause not in (Cause.REDUCED, Cause.FIXED_RATIO):
         chosen, price = KEPT, replace(price, predicted=price.untouched)
-    numbered = _numbered(situation)
+    renewed = _renewed(situation)
     made = replace(
-        numbered,
+        renewed,
         reductions=tuple((rank, chosen.reductions[rank]) for rank in sorted(chosen.reductions)),
         receivers=chosen.receivers,
         primitive=chosen.primitive,
@@ -77,8 +77,8 @@ def _cause(situation: Situation, work: Reduced | None, price: Price) -> Cause:
     return Cause.REDUCED
 
 
-def _numbered(situation: Situation) -> WorkPlan:
-    """Return the plan to fill in; a fixed ratio keeps the number that its policy made."""
+def _renewed(situation: Situation) -> WorkPlan:
+    """Return the plan to fill in; a fixed ratio keeps the decision_id that the new policy got."""
     plan, seen = situation.plan, situation.seen
     if seen is None or situation.due & Due.FIXED_RATIO:
         return plan
@@ -111,20 +111,20 @@ def _reason(situation: Situation, cause: Cause, price: Price) -> str:
 
 
 def _with_units(plan: WorkPlan, step: MoveStep) -> WorkPlan:
-    """Return the plan with the next step of a move; a new number where ranks have something to do or to report."""
-    number, settings, proposal = plan.decision_id + 1, plan.settings, step.proposal
+    """Return the plan with the next step of a move; a new decision_id where ranks have something to do or to report."""
+    decision_id, settings, proposal = plan.decision_id + 1, plan.settings, step.proposal
     if step.cause is None:
         if proposal is None:
             return replace(plan, ownership=step.ownership)
-        asked = replace(step.ownership, proposal=replace(proposal, decision_id=number))
-        return replace(plan, decision_id=number, ownership=asked)
+        asked = replace(step.ownership, proposal=replace(proposal, decision_id=decision_id))
+        return replace(plan, decision_id=decision_id, ownership=asked)
     if proposal is None:
-        return _without_shares(plan, step, number)
+        return _without_shares(plan, step, decision_id)
     reason = explanations.move(step.cause, proposal.case, step.short)
     if step.cause is not Cause.UNITS_MOVED:
-        return replace(plan, decision_id=number, ownership=step.ownership, cause=step.cause, reason=reason)
+        return replace(plan, decision_id=decision_id, ownership=step.ownership, cause=step.cause, reason=reason)
     return WorkPlan(
-        number,
+        decision_id,
         settings,
         base_wait=plan.base_wait,
         ownership=step.ownership,
@@ -134,9 +134,9 @@ def _with_units(plan: WorkPlan, step: MoveStep) -> WorkPlan:
     )
 
 
-def _without_shares(plan: WorkPlan, step: MoveStep, number: int) -> WorkPlan:
+def _without_shares(plan: WorkPlan, step: MoveStep, decision_id: int) -> WorkPlan:
     """Return the plan that reports once that no shares keep the limits."""
     if plan.cause is Cause.NO_SHARES or plan.settings is None:
         return replace(plan, ownership=step.ownership) if step.ownership is not plan.ownership else plan
     reason = explanations.no_shares(plan.settings)
-    return replace(plan, decision_id=number, ownership=step.ownership, cause=Cause.NO_SHARES, reason=reason)
+    return replace(plan, decision_id=decision_id, ownership=step.ownership, cause=Cause.NO_SHARES, reason=reason)

@@ -75,8 +75,8 @@ class Reduced:
 class MoveStep:
     """The next state of the ownership of units.
 
-    cause: why the plan gets a new number; None: only `ownership` changes. proposal: a new one, not yet numbered, or the
-    one that the cause is about. short: ranks that reported too little memory.
+    cause: why the plan gets a new decision_id; None: only `ownership` changes. proposal: a new one, with
+    decision_id 0, or the one that the cause is about. short: ranks that reported too little memory.
     """
 
     ownership: Ownership

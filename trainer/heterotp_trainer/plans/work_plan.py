@@ -76,7 +76,7 @@ class WorkPlan:
 
     @property
     def work(self) -> tuple[object, ...]:
-        """What ranks compute under the plan, without its number and reason."""
+        """What ranks compute under the plan, without its decision_id and reason."""
         return self.reductions, self.receivers, self.primitive
 
     @property
@@ -91,7 +91,7 @@ class WorkPlan:
 
     @cached_property
     def hash(self) -> str:
-        """16 hex digits; equal if and only if number, work and ownership are equal."""
+        """16 hex digits; equal if and only if decision_id, work and ownership are equal."""
         reductions = [(rank, [(t.pruned, t.migrated) for t in classes]) for rank, classes in self.reductions]
         receivers = [(rank, weight.hex()) for rank, weight in self.receivers]
         done = [self.decision_id, reductions, receivers, self.primitive, self.ownership.digest]

@@ -95,8 +95,8 @@ class Balancer:
         """Put a policy in force for the next decision."""
         self.policy = policy
         if self.tp.ranks == 1:  # there is nothing to decide
-            number, reason = self.plan.decision_id + 1, explanations.single_rank(policy)
-            self.plan = WorkPlan(number, policy, cause=Cause.SINGLE_RANK, reason=reason)
+            decision_id, reason = self.plan.decision_id + 1, explanations.single_rank(policy)
+            self.plan = WorkPlan(decision_id, policy, cause=Cause.SINGLE_RANK, reason=reason)
             return
         self.history = self.history.resized(policy.window)
         self.assigner.follow(policy)
@@ -130,7 +130,7 @@ class Balancer:
     def _reshard(self, plan: WorkPlan) -> bool:
         """Answer the plan's proposal and move units to its shares; return whether units moved."""
         self.resharder.answer(plan.ownership.proposal)
-        after, self.moved = plan.ownership.shards, None
+        after, self.moved = plan.ownership.unit_plan, None
         if after is None or after == self.tp.plan:
             return False
         before, costs = self.tp.plan, self.costs
@@ -143,8 +143,10 @@ class Balancer:
     def _seen(self, reports: Sequence[Report]) -> Observation:
         """Return the observation of an iteration, as it would have been under the present shares."""
         seen = observation(reports, self._migrated(reports[0]))
-        number, costs, shards = self._earlier
-        return ReshardProblem(costs, seen, shards).seen_under(self.tp.plan) if reports[0].decision_id < number else seen
+        decision_id, costs, unit_plan = self._earlier
+        if reports[0].decision_id >= decision_id:
+            return seen
+        return ReshardProblem(costs, seen, unit_plan).seen_under(self.tp.plan)
 
     def _calibrate(self) -> bool:
         """Measure costs once, before the first decision that needs them; return whether they were measured now."""
