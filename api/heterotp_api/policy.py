@@ -137,7 +137,7 @@ class Semi(Model):
             "zero.pairedUnits",
         ),
         Rule(
-            "criterion average belongs to strategy ZERO: SEMI relieves down to the minimum",
+            "criterion average belongs to strategy ZERO: SEMI reduces work down to the minimum",
             "self.zero.criterion == 'minimum'",
             lambda s: s.zero.criterion == "minimum",
             "zero.criterion",
