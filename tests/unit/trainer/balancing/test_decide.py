@@ -9,7 +9,7 @@ from heterotp_trainer.balancing.prediction import iteration_seconds, pruned_shar
 from heterotp_trainer.boundary.exchange import Report
 from heterotp_trainer.devices.phase_clock import PHASES
 from heterotp_trainer.plans.grains import grain_for
-from heterotp_trainer.plans.work_plan import Piece, WorkPlan
+from heterotp_trainer.plans.work_plan import Cause, Piece, WorkPlan
 from heterotp_trainer.plans.work_reduction import WorkReduction
 from heterotp_trainer.rebalancing.balancer import observation
 from hypothesis import given, settings
@@ -224,3 +224,22 @@ def test_a_fixed_share_migrates_from_the_first_iteration_on():
     assert plan.reductions == ((1, (WorkReduction(0, 480),)),)
     assert plan.pieces(0) == (Piece(1, 2, 0, 240), Piece(1, 0, 240, 480))
     assert plan.reason == "MIG: 50% of the columns of rank 1 migrated, as the policy fixes it"
+
+
+def test_a_single_rank_gets_one_plan_per_policy():
+    costs, history = even_costs(1), history_of(seen([1.0]))
+    plan = decide(history, policy("ZERO"), WorkPlan(), costs)
+    assert (plan.decision_id, plan.cause) == (1, Cause.SINGLE_RANK)
+    assert plan.reason == "ZERO: a single rank does not wait for others"
+    history.add(seen([9.0]))
+    assert decide(history, policy("ZERO"), plan, costs) is plan
+    assert decide(history, policy("AUTO"), plan, costs).decision_id == 2
+
+
+@pytest.mark.parametrize(("pace", "reduced"), [(1.0, False), (4.0, True)], ids=["even", "a-straggler"])
+def test_a_plan_that_leaves_the_work_predicts_the_seconds_of_all_work(pace, reduced):
+    """KEPT's prediction is that of the untouched iteration, also where a slower candidate was found."""
+    costs, history = even_costs(4), history_of(*[seen([pace, 1, 1, 1], unit=0.25)] * 2)
+    plan = decide(history, policy("ZERO", max_pruned_share=0.0), WorkPlan(), costs)
+    assert plan.reductions == () and plan.predicted_seconds == pytest.approx(pace + 0.25)
+    assert decide(history, policy("ZERO"), WorkPlan(), costs).reductions != () or not reduced
