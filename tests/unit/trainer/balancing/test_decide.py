@@ -9,6 +9,7 @@ from heterotp_trainer.balancing.prediction import iteration_seconds, pruned_shar
 from heterotp_trainer.boundary.exchange import Report
 from heterotp_trainer.devices.phase_clock import PHASES
 from heterotp_trainer.plans.grains import grain_for
+from heterotp_trainer.plans.linears import Line, Link
 from heterotp_trainer.plans.work_plan import Cause, Piece, WorkPlan
 from heterotp_trainer.plans.work_reduction import WorkReduction
 from heterotp_trainer.rebalancing.balancer import observation
@@ -236,10 +237,16 @@ def test_a_single_rank_gets_one_plan_per_policy():
     assert decide(history, policy("AUTO"), plan, costs).decision_id == 2
 
 
-@pytest.mark.parametrize(("pace", "reduced"), [(1.0, False), (4.0, True)], ids=["even", "a-straggler"])
-def test_a_plan_that_leaves_the_work_predicts_the_seconds_of_all_work(pace, reduced):
-    """KEPT's prediction is that of the untouched iteration, also where a slower candidate was found."""
-    costs, history = even_costs(4), history_of(*[seen([pace, 1, 1, 1], unit=0.25)] * 2)
-    plan = decide(history, policy("ZERO", max_pruned_share=0.0), WorkPlan(), costs)
-    assert plan.reductions == () and plan.predicted_seconds == pytest.approx(pace + 0.25)
-    assert decide(history, policy("ZERO"), WorkPlan(), costs).reductions != () or not reduced
+def test_a_candidate_that_is_slower_leaves_the_work_and_predicts_the_seconds_of_all_work():
+    costs, history = even_costs(4, allocation=9.0), history_of(*[seen([4.0, 1, 1, 1], unit=0.25)] * 2)
+    plan = decide(history, policy("ZERO"), WorkPlan(), costs)
+    assert (plan.reductions, plan.cause) == ((), Cause.NO_FASTER_PLAN)
+    assert plan.predicted_seconds == pytest.approx(4.25)
+
+
+@pytest.mark.parametrize(("semi", "migrates"), [({}, False), ({"migrating_stragglers": 1}, True)], ids=str)
+def test_a_mandated_candidate_is_taken_although_it_is_slower(semi, migrates):
+    slow_link = Link(*[Line(100.0, 1.0)] * 3)
+    costs, history = even_costs(4, link=slow_link, allocation=200.0), history_of(*[seen([4.0, 1, 1, 1])] * 2)
+    plan = decide(history, policy("SEMI", semi=Semi(**semi)), WorkPlan(), costs)
+    assert (plan.migrates, plan.cause) == (migrates, Cause.REDUCED if migrates else Cause.NO_FASTER_PLAN)

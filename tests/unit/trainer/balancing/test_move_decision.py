@@ -5,13 +5,10 @@ import pytest
 from heterotp_api.policy import Reshard
 from heterotp_trainer.balancing.decide import decide
 from heterotp_trainer.balancing.history import Observation
-from heterotp_trainer.balancing.move_decision import RECENT
-from heterotp_trainer.plans.linears import Line, Link
 from heterotp_trainer.plans.unit_plan import UnitPlan
-from support.resharding_world import HEADS, UNITS, machine, one, simulation, train
+from support.resharding_world import DEAR, HEADS, UNITS, machine, one, simulation, train
 
 FLUID = {2.0: 8 / 7.5, 4.0: 8 / 7.25, 8.0: 8 / 7.125}
-DEAR = Link(Line(), Line(), Line(0.0, 2e-5))  # 10 s and more for a move
 
 
 def moves(iterations):
@@ -179,9 +176,9 @@ def test_a_limit_that_cannot_be_kept_is_a_reason_and_nothing_moves():
     run = simulation(reshard={"memory_limit_bytes": 1})
     assert moves(train(run, one(4.0), 30)) == []
     assert run.plan.reason == "AUTO: no shares keep minUnits and memoryLimitBytes: units stay"
-    number = run.plan.decision_id
+    decision_id = run.plan.decision_id
     train(run, one(4.0), 10)
-    assert run.plan.decision_id == number  # decided once
+    assert run.plan.decision_id == decision_id  # decided once
 
 
 def test_the_reason_names_ranks_units_bytes_and_seconds():
@@ -238,23 +235,25 @@ def answered(run, *answers):
 
 def test_units_move_when_every_rank_has_the_memory():
     run = proposed()
-    number, wanted = run.plan.ownership.proposal.decision_id, run.plan.ownership.proposal.unit_plan
-    for waiting in ([], [0] * 8, [number] * 7 + [0], [number - 1] * 8):
+    decision_id, wanted = run.plan.ownership.proposal.decision_id, run.plan.ownership.proposal.unit_plan
+    for waiting in ([], [0] * 8, [decision_id] * 7 + [0], [decision_id - 1] * 8):
         assert answered(run, *waiting) is run.plan
-    plan = answered(run, *[number] * 8)
+    plan = answered(run, *[decision_id] * 8)
     assert plan.ownership.unit_plan == wanted and plan.ownership.proposal is None
     assert plan.hash != run.plan.hash
 
 
 def test_a_rank_without_memory_gets_no_new_proposal_for_a_while():
     run = proposed()
-    number = run.plan.ownership.proposal.decision_id
-    plan = answered(run, *[number] * 6, -number, -number)
+    decision_id = run.plan.ownership.proposal.decision_id
+    assert run.plan.ownership.lost_seconds > 0
+    plan = answered(run, *[decision_id] * 6, -decision_id, -decision_id)
+    assert plan.ownership.lost_seconds == 0
     assert plan.ownership.unit_plan == run.machine.unit_plan and plan.ownership.proposal is None
     assert plan.reason.endswith("ranks 6 and 7 lacked memory for it: units stay where they are")
     run.plan = plan
     draw = np.random.default_rng(0)  # with noise the best shares are never quite the same
-    for _ in range(RECENT - 5):
+    for _ in range(95):
         run.step((np.array(one(4.0)) * (1 + draw.normal(0, 0.02, 8))).tolist())
         assert run.plan.ownership.proposal is None
     assert len(moves(train(run, one(4.0), 20))) == 1
