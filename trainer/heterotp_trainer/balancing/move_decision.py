@@ -10,8 +10,9 @@ from heterotp_api.policy import Reshard
 
 from heterotp_trainer.balancing.detection import Drift
 from heterotp_trainer.balancing.prediction import move_seconds
+from heterotp_trainer.balancing.pruning import prune_meanwhile
 from heterotp_trainer.balancing.reshard_problem import Counts, ReshardProblem, counts_of
-from heterotp_trainer.balancing.situation import MoveStep, Situation
+from heterotp_trainer.balancing.situation import Candidate, MoveStep, Situation
 from heterotp_trainer.balancing.ski_rental import pays, with_loss_counted
 from heterotp_trainer.balancing.unit_planner import Impossible, keeps_limits, target
 from heterotp_trainer.plans.ownership import MoveCase, MoveCause, Ownership, Proposal
@@ -19,6 +20,11 @@ from heterotp_trainer.plans.unit_plan import FAMILIES, UnitPlan
 from heterotp_trainer.plans.work_plan import Cause
 
 RECENT = 100  # observations without a proposal after a rank reported too little memory
+
+
+def move_and_prune_meanwhile(situation: Situation) -> Candidate:
+    """Return the next step of a move, and what stragglers prune until then, within maxPrunedShare (0 by default)."""
+    return Candidate(prune_meanwhile(situation), next_move(situation))
 
 
 def next_move(situation: Situation) -> MoveStep | None:

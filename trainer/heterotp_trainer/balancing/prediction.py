@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import numpy as np
+from heterotp_api.strategies import Primitive
 
 from heterotp_trainer.balancing.history import Observation
 from heterotp_trainer.balancing.reshard_problem import Counts
 from heterotp_trainer.plans.arrays import Array, added, at, total
 from heterotp_trainer.plans.costs import Costs
-from heterotp_trainer.plans.linears import Line, Primitive
+from heterotp_trainer.plans.linears import Line
 from heterotp_trainer.plans.unit_plan import FAMILIES
 from heterotp_trainer.plans.work_plan import WorkPlan
 from heterotp_trainer.plans.work_reduction import Reductions, WorkReductions

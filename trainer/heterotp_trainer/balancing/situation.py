@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from enum import Enum
 
 from heterotp_api.policy import BalancingSettings
+from heterotp_api.strategies import Primitive
 
 from heterotp_trainer.balancing.detection import Detection
 from heterotp_trainer.balancing.history import History, Observation
 from heterotp_trainer.plans.costs import Costs
-from heterotp_trainer.plans.linears import Primitive
 from heterotp_trainer.plans.ownership import Ownership, Proposal
 from heterotp_trainer.plans.work_plan import Cause, WorkPlan
 from heterotp_trainer.plans.work_reduction import Reductions

@@ -12,8 +12,9 @@ from enum import Enum
 from functools import cached_property
 
 from heterotp_api.policy import BalancingSettings
+from heterotp_api.strategies import Primitive
 
-from heterotp_trainer.plans.linears import Link, Primitive
+from heterotp_trainer.plans.linears import Link
 from heterotp_trainer.plans.ownership import UNKNOWN_OWNERSHIP, Ownership
 from heterotp_trainer.plans.unit_plan import balanced_counts
 from heterotp_trainer.plans.work_reduction import Reductions, WorkReduction
