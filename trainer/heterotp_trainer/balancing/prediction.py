@@ -26,7 +26,7 @@ Receivers = Sequence[tuple[int, float]]
 class Transfer(Generic[Amount]):
     """Elements that one sender's migration moves in one call, in `pieces` successive transfers."""
 
-    how: str  # broadcast, reduce (summed on the way back) or piece
+    how: str  # field of Link: broadcast, reduce (a sum that comes back) or piece
     elements: Amount
     pieces: Amount | int = 1
 
@@ -37,8 +37,8 @@ def transfers(
     """Yield the transfers of one call (forward and backward) that migrates columns C to this many receivers.
 
     Column-parallel: W[:, C] and dY go out, Y and dW[:, C] come back. Row-parallel: X[:, C] and W[:, C] go out,
-    dX[:, C] and dW[:, C] come back. dX of a column-parallel and Y of a row-parallel linear flow into an all-reduce:
-    broadcastReduce merges them there, scatterGather returns them.
+    dX[:, C] and dW[:, C] come back. dX of a column-parallel and Y of a row-parallel linear are summed by an
+    all-reduce: broadcastReduce adds them there, scatterGather returns them.
     """
     merged = primitive == "broadcastReduce"
     out, times = ("broadcast", 1) if merged else ("piece", receivers)

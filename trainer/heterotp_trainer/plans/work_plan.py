@@ -36,12 +36,12 @@ class Piece:
 
 
 class Cause(Enum):
-    """Why a plan is as it is; `WorkPlan.reason` is the sentence for people."""
+    """Why a plan is as it is; `WorkPlan.reason` is its sentence for people."""
 
     NOT_MEASURED = "notMeasured"  # no window of measurements is full yet
     SINGLE_RANK = "singleRank"  # a job of one rank balances nothing
     NO_STRAGGLER = "noStraggler"
-    LEFT_ALONE = "leftAlone"  # stragglers keep their work: so does the strategy, or it may not delete
+    LEFT_ALONE = "leftAlone"  # stragglers keep their work: the strategy or the policy reduces none
     NO_FASTER_PLAN = "noFasterPlan"
     REDUCED = "reduced"  # stragglers prune or migrate columns
     FIXED_RATIO = "fixedRatio"  # the policy fixes ratio and ranks
