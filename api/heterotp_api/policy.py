@@ -14,9 +14,11 @@ from pydantic_core import PydanticCustomError
 from heterotp_api.base import Metadata, Model, Rule
 from heterotp_api.conditions import CONDITIONS, Condition
 from heterotp_api.strategies import (
+    LOSSLESS_BY_DEFAULT,
     PRUNING,
     SELECTIONS,
     STRATEGIES,
+    Primitive,
     Selection,
     SelectionTraits,
     Strategy,
@@ -102,7 +104,7 @@ class Zero(Model):
 class Mig(Model):
     """MIG: migrate contraction columns every iteration."""
 
-    primitive: Literal["broadcastReduce", "scatterGather"] = Field("broadcastReduce", description="How work travels.")
+    primitive: Primitive = Field("broadcastReduce", description="How work travels.")
     grain: int | None = Field(None, ge=1, le=4096, description="Columns per block; absent: by device.")
     fixed_ratio: float | None = Field(None, ge=0, le=1, description="Migrate so much of `ranks`, whatever their speed.")
     ranks: Ranks | None = Field(None, description="Ranks that fixedRatio is for.")
@@ -138,7 +140,7 @@ class Semi(Model):
             "zero.pairedUnits",
         ),
         Rule(
-            "criterion average belongs to strategy ZERO: SEMI relieves down to the minimum",
+            "criterion average belongs to strategy ZERO: SEMI reduces work down to the minimum",
             "self.zero.criterion == 'minimum'",
             lambda s: s.zero.criterion == "minimum",
             "zero.criterion",
@@ -215,7 +217,10 @@ class BalancingSettings(Model):
         0.10, ge=0, le=100, description="A straggler's time that moves by more than this makes a new plan."
     )
     max_pruned_share: float | None = Field(
-        None, ge=0, le=1, description="Upper bound of deleted work; absent: 0 for AUTO and RESHARD, else 1."
+        None,
+        ge=0,
+        le=1,
+        description=f"Upper bound of deleted work; absent: 0 for {' and '.join(LOSSLESS_BY_DEFAULT)}, else 1.",
     )
     replace_threshold: float = Field(2.0, ge=1, le=1000, description="chi from which a rank should be replaced.")
     replace_after_seconds: int = Field(600, ge=0, description="How long it must have been so slow.")

@@ -5,6 +5,7 @@ from typing import Literal
 
 Strategy = Literal["None", "ZERO", "MIG", "SEMI", "RESHARD", "AUTO"]
 Selection = Literal["Rd", "Pri", "PriDiffE", "PriDiffR"]
+Primitive = Literal["broadcastReduce", "scatterGather"]  # how migrated work travels
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ STRATEGIES: dict[Strategy, StrategyTraits] = {
     "RESHARD": StrategyTraits(("reshard",), prunes=True, moves_units=True),
 }
 PRUNING = tuple(name for name, traits in STRATEGIES.items() if traits.prunes)
+LOSSLESS_BY_DEFAULT = tuple(name for name in PRUNING if not STRATEGIES[name].pruned_share)
 
 
 def strategies_with(block: str) -> tuple[Strategy, ...]:

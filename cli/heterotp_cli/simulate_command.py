@@ -80,15 +80,15 @@ def command(
         raise BadInput("--chi: with --trace: the trace holds the slow-downs: give one of them")
     job = read_manifest(manifest, to_run=False).job
     machine = machine_of(job.spec, ranks, run)
-    title = f"{job.metadata.name}, {machine.shards.ranks} ranks"
+    title = f"{job.metadata.name}, {machine.unit_plan.ranks} ranks"
     own = job.spec.balancing.policy
     if trace is not None:
         from heterotp_cli.simulate.scenario import EVICT, policies
 
-        chosen = policies([1.0] * machine.shards.ranks, own, loss)
+        chosen = policies([1.0] * machine.unit_plan.ranks, own, loss)
         _fleet(machine, title, trace, seconds, {k: v for k, v in chosen.items() if k != EVICT}, picture)
         return
-    slow = parse_chis(chis, machine.shards.ranks)
+    slow = parse_chis(chis, machine.unit_plan.ranks)
     from heterotp_cli.simulate.scenario import prospect
 
     found = prospect(machine, slow, own, loss)
@@ -156,7 +156,7 @@ def _fleet(
 ) -> None:
     from heterotp_cli.simulate.trace import end_of, read_trace, replay, replay_fleet
 
-    jobs = read_trace(trace, machine.shards.ranks)
+    jobs = read_trace(trace, machine.unit_plan.ranks)
     end = seconds or end_of(jobs)
     undisturbed = replay(machine, every["None"], "", [], end).iterations
     done: dict[str, list[float]] = {}

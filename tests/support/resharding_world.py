@@ -1,6 +1,8 @@
 """Machines to train on without training: eight equal ranks, some of which become slow."""
 
 from heterotp_api.policy import BalancingSettings
+from heterotp_trainer.balancing.history import Observation
+from heterotp_trainer.balancing.reshard_problem import ReshardProblem
 from heterotp_trainer.balancing.simulation import Machine, Simulation
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.linears import Curve, Line, LinearClass, Link, UnitMoveCost
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 HEADS, UNITS, HEAD_SIZE = 32, 1024, 8
 WIDTH = HEADS * HEAD_SIZE
 FAST = Link(Line(), Line(), Line(0.0, 1e-9))
+DEAR = Link(Line(), Line(), Line(0.0, 2e-5))  # 10 s and more for a move
 
 
 def machine(ranks=8, matmul=0.4, fixed=0.6, link=FAST, curve=(1.0,), plan=None, **more):
@@ -46,6 +49,17 @@ def simulation(found=None, **policy):
 def train(run, chis, count):
     """Train so many iterations at these slow-downs; return what each took."""
     return [run.step(chis) for _ in range(count)]
+
+
+def measured(found, chis, **more):
+    """Return the observation of an iteration of a machine at these slow-downs, without other work."""
+    nothing = [0.0] * len(chis)
+    return Observation.of((found.costs.tables.full * chis).tolist(), nothing, nothing, nothing, **more)
+
+
+def problem_of(found, chis, **more):
+    """Return the case for other shares of a machine at these slow-downs."""
+    return ReshardProblem(found.costs, measured(found, chis, **more), found.unit_plan)
 
 
 def one(chi, ranks=8, place=0):

@@ -4,7 +4,9 @@ import hashlib
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, get_args
+
+from heterotp_api.strategies import STRATEGIES, Strategy
 
 from heterotp_cli.bench.emulation import RANKS, VIT_1B, VIT_3B, PaperModel
 
@@ -107,7 +109,9 @@ FULL = Size(
     everything=True,
 )
 BASELINE: dict[str, Any] = {"strategy": "None"}
-OURS = ("RESHARD", "AUTO")  # move ownership: a gang that they have acted on has other shares
+OURS = tuple(
+    name for name in get_args(Strategy) if STRATEGIES[name].moves_units
+)  # move ownership: a gang that they have acted on has other shares
 
 
 def one(chi: float, place: int) -> tuple[float, ...]:

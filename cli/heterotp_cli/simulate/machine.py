@@ -111,8 +111,8 @@ def machine_of_run(calibration: dict[str, Any], status: dict[str, Any]) -> Machi
         return [float(rank[name] or 0.0) for rank in ranks]
 
     fixed, unit, wait = every("fixedSeconds"), every("unitSeconds"), every("waitSeconds")
-    shards = UnitPlan.from_counts(counts["heads"], counts["ffn"])
-    return Machine(costs, shards, max(fixed), (0.0, sum(unit) / len(unit)), min(wait))
+    unit_plan = UnitPlan.from_counts(counts["heads"], counts["ffn"])
+    return Machine(costs, unit_plan, max(fixed), (0.0, sum(unit) / len(unit)), min(wait))
 
 
 def _units(costs: Costs, family: Family, last: list[int]) -> list[int]:

@@ -87,7 +87,7 @@ def prospect(
 def limit_seconds(machine: Machine, chis: Sequence[float]) -> float:
     """Return the fluid limit of an iteration, seconds (docs/algorithms.md, section 5)."""
     run = Simulation(machine, BalancingSettings(strategy="None"))
-    return ReshardProblem(machine.costs, run.seen(chis), machine.shards).fluid + machine.fixed + machine.wait
+    return ReshardProblem(machine.costs, run.seen(chis), machine.unit_plan).fluid + machine.fixed + machine.wait
 
 
 def _outcome(name: str, machine: Machine, policy: BalancingSettings, chis: Sequence[float]) -> Outcome:
@@ -95,7 +95,7 @@ def _outcome(name: str, machine: Machine, policy: BalancingSettings, chis: Seque
     run.run([1.0] * len(chis), BEFORE)
     run.policy = policy  # an eviction follows only after the slow ranks were detected
     after = [each for count, each in run.run(chis, AFTER) for _ in range(count)]
-    shards = run.plan.ownership.shards or machine.shards
+    unit_plan = run.plan.ownership.unit_plan or machine.unit_plan
     return Outcome(
         name,
         after[-1].seconds,
@@ -105,7 +105,7 @@ def _outcome(name: str, machine: Machine, policy: BalancingSettings, chis: Seque
         _settled(after),
         None,
         run.plan.reason,
-        tuple(shards.share(rank) for rank in range(shards.ranks)),
+        tuple(unit_plan.share(rank) for rank in range(unit_plan.ranks)),
     )
 
 

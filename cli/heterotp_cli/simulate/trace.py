@@ -99,7 +99,7 @@ def chis_at(spells: Iterable[Spell], ranks: int, now: float) -> list[float]:
 def replay(machine: Machine, policy: BalancingSettings, job: str, spells: Sequence[Spell], seconds: float) -> Replay:
     """Return the iterations of a job in so many seconds under a policy."""
     run, now, done, deleted, moves = Simulation(machine, policy), 0.0, 0, 0.0, 0
-    for until, chis in _stretches(spells, machine.shards.ranks, seconds):
+    for until, chis in _stretches(spells, machine.unit_plan.ranks, seconds):
         while now < until:
             each = run.step(chis)
             # no decision changes before the next slow-down: the rest of the stretch at once

@@ -81,7 +81,7 @@ def moved(run, times, before):
     return until(lambda: f"units moved {times} times: {run.rank_zero(1)}", check, 60, 0.2)
 
 
-def test_a_rank_is_slowed_named_relieved_and_left_alone_again(run, space, policy, measured):
+def test_a_rank_is_slowed_named_its_work_reduced_and_restored(run, space, policy, measured):
     before, pods = iteration_seconds(run), uids(run)
     injection = slowed_and_named(run, space)
     slowed = iteration_seconds(run)
@@ -195,7 +195,7 @@ def nothing_restarted(run, pods):
 
 
 def _even_again(run):
-    """Return the generation that neither slows nor relieves anybody, once all follow it."""
+    """Return the generation that neither slows a rank nor reduces its work, once all follow it."""
     balancing, zero = run.status.get("balancing", {}), run.rank_zero(1)
     followed = balancing.get("policy") == "default" and balancing.get("generation") == balancing.get(
         "appliedGeneration"

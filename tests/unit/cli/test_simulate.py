@@ -90,14 +90,14 @@ def test_first_shares_are_those_of_the_session(tmp_path, shares):
     text = path.read_text()
     head, _, tail = text.rpartition(DEVICE)
     path.write_text(head + slow + tail)
-    shards = machine_of(spec_of(path), None, None).shards
-    assert shards.counts("heads") == (3, 3, 2, 0) or shards.counts("heads")[3] <= 1
-    assert shards.counts("ffn")[3] == pytest.approx(256 * 0.25 / 3.25, abs=1)
+    unit_plan = machine_of(spec_of(path), None, None).unit_plan
+    assert unit_plan.counts("heads") == (3, 3, 2, 0) or unit_plan.counts("heads")[3] <= 1
+    assert unit_plan.counts("ffn")[3] == pytest.approx(256 * 0.25 / 3.25, abs=1)
 
 
 def test_other_numbers_of_ranks_keep_the_proportions(tmp_path):
     machine = machine_of(spec_of(manifest(tmp_path, shares="declared", speed="0.25")), 8, None)
-    counts = machine.shards.counts("ffn")
+    counts = machine.unit_plan.counts("ffn")
     assert len(counts) == 8 and sum(counts) == 256
     assert counts[6] == counts[7] < counts[0] / 3
 
@@ -117,7 +117,7 @@ def test_the_costs_of_a_run_stand_for_its_devices(tmp_path, machine):
     (tmp_path / "status.json").write_text(json.dumps({"ranks": rows}))
     spec = spec_of(manifest(tmp_path, device="{type: cpu}"))
     measured = machine_of(spec, None, tmp_path)
-    assert (measured.costs, measured.shards) == (machine.costs, machine.shards)
+    assert (measured.costs, measured.unit_plan) == (machine.costs, machine.unit_plan)
     assert (measured.fixed, measured.wait) == (0.02, 0.03)
     slow = [1.0, 1.0, 4.0, 1.0]
     expected, found = (prospect(each, slow) for each in (replace(machine, wait=0.03), measured))

@@ -13,7 +13,7 @@ from heterotp_trainer.balancing.detection import detect
 from heterotp_trainer.balancing.due import situation_of
 from heterotp_trainer.balancing.history import History
 from heterotp_trainer.balancing.prediction import Price, price_of
-from heterotp_trainer.balancing.situation import WORK, Due, MoveStep, Reduced, Situation
+from heterotp_trainer.balancing.situation import MoveStep, Reduced, Situation, WorkDue
 from heterotp_trainer.balancing.strategies import STRATEGIES
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.work_plan import Cause, WorkPlan
@@ -28,31 +28,58 @@ def decide(
 
     answers: of all ranks to the proposal in force, see Situation.
     """
+    if costs.ranks == 1:
+        return _of_a_single_rank(plan, policy)
     detection = detect(history, policy, plan, costs)
     situation = situation_of(history, policy, plan, costs, detection, answers)
     if not situation.due:
-        return situation.plan
+        return plan
     candidate = STRATEGIES[policy.strategy](situation)
-    found = situation.plan
-    if situation.due & WORK:
-        found = _with_work(situation, candidate.work)
+    found = _first_plan(plan, policy) if situation.new_policy else plan
+    if situation.work is not None:
+        found = _with_work(situation, found, candidate.work)
     return found if candidate.units is None else _with_units(found, candidate.units)
+
+
+# -- plans that follow from the policy alone ------------------------------------------------------------------
+
+
+def _of_a_single_rank(plan: WorkPlan, policy: BalancingSettings) -> WorkPlan:
+    """Return the plan of a job of one rank: nothing is balanced under any policy."""
+    if plan.settings == policy and plan.cause is Cause.SINGLE_RANK:
+        return plan
+    reason = explanations.single_rank(policy)
+    return WorkPlan(plan.decision_id + 1, policy, ownership=plan.ownership, cause=Cause.SINGLE_RANK, reason=reason)
+
+
+def _first_plan(plan: WorkPlan, policy: BalancingSettings) -> WorkPlan:
+    """Return the first plan under another policy: no reductions, and no proposal where units may not move."""
+    return WorkPlan(
+        plan.decision_id + 1,
+        policy,
+        base_wait=plan.base_wait,
+        ownership=plan.ownership if policy.moves_units else replace(plan.ownership, proposal=None),
+        cause=Cause.NOT_MEASURED,
+        reason=explanations.not_measured(policy),
+    )
 
 
 # -- the work of ranks ----------------------------------------------------------------------------------------
 
 
-def _with_work(situation: Situation, work: Reduced | None) -> WorkPlan:
-    """Return the plan with the candidate's reductions, priced and explained; None: all ranks keep their work."""
+def _with_work(situation: Situation, plan: WorkPlan, work: Reduced | None) -> WorkPlan:
+    """Return the plan with the candidate's reductions, priced and explained; None: all ranks keep their work.
+
+    plan: the one that it follows.
+    """
     chosen = work or KEPT
     costs, wait = situation.costs, situation.base_wait
     price = price_of(costs, situation.seen, chosen.reductions, chosen.receivers, chosen.primitive, wait)
     cause = _cause(situation, work, price)
     if cause not in (Cause.REDUCED, Cause.FIXED_RATIO):
         chosen, price = KEPT, replace(price, predicted=price.untouched)
-    numbered = _numbered(situation)
     made = replace(
-        numbered,
+        _renewed(situation, plan),
         reductions=tuple((rank, chosen.reductions[rank]) for rank in sorted(chosen.reductions)),
         receivers=chosen.receivers,
         primitive=chosen.primitive,
@@ -60,12 +87,12 @@ def _with_work(situation: Situation, work: Reduced | None) -> WorkPlan:
         cause=cause,
         reason=_reason(situation, cause, price),
     )
-    unchanged = situation.due & Due.PRICES and made.work == situation.plan.work
-    return replace(made, decision_id=situation.plan.decision_id) if unchanged else made
+    unchanged = situation.work is WorkDue.PRICES and made.work == plan.work
+    return replace(made, decision_id=plan.decision_id) if unchanged else made
 
 
 def _cause(situation: Situation, work: Reduced | None, price: Price) -> Cause:
-    if situation.due & Due.FIXED_RATIO:
+    if situation.work is WorkDue.FIXED_RATIO:
         return Cause.FIXED_RATIO
     if not situation.stragglers:
         return Cause.NO_STRAGGLER
@@ -77,19 +104,19 @@ def _cause(situation: Situation, work: Reduced | None, price: Price) -> Cause:
     return Cause.REDUCED
 
 
-def _numbered(situation: Situation) -> WorkPlan:
-    """Return the plan to fill in; a fixed ratio keeps the number that its policy made."""
-    plan, seen = situation.plan, situation.seen
-    if seen is None or situation.due & Due.FIXED_RATIO:
-        return plan
+def _renewed(situation: Situation, plan: WorkPlan) -> WorkPlan:
+    """Return the plan to fill in; a fixed ratio keeps the decision_id of the first plan under its policy."""
+    seen = situation.seen
+    if seen is None or situation.work is WorkDue.FIXED_RATIO:
+        return replace(plan, base_wait=situation.known_wait)
     return WorkPlan(
         plan.decision_id + 1,
         situation.policy,
-        stragglers=plan.stragglers,
+        stragglers=situation.stragglers,
         basis=tuple(seen.full.tolist()),
         link=situation.costs.link,
-        repriced=plan.repriced + 1 if situation.due & Due.PRICES else 0,
-        base_wait=plan.base_wait,
+        repriced=plan.repriced + 1 if situation.work is WorkDue.PRICES else 0,
+        base_wait=situation.known_wait,
         ownership=plan.ownership,
     )
 
@@ -111,20 +138,20 @@ def _reason(situation: Situation, cause: Cause, price: Price) -> str:
 
 
 def _with_units(plan: WorkPlan, step: MoveStep) -> WorkPlan:
-    """Return the plan with the next step of a move; a new number where ranks have something to do or to report."""
-    number, settings, proposal = plan.decision_id + 1, plan.settings, step.proposal
+    """Return the plan with the next step of a move; a new decision_id where ranks have something to do or to report."""
+    decision_id, settings, proposal = plan.decision_id + 1, plan.settings, step.proposal
     if step.cause is None:
         if proposal is None:
             return replace(plan, ownership=step.ownership)
-        asked = replace(step.ownership, proposal=replace(proposal, decision_id=number))
-        return replace(plan, decision_id=number, ownership=asked)
+        asked = replace(step.ownership, proposal=replace(proposal, decision_id=decision_id))
+        return replace(plan, decision_id=decision_id, ownership=asked)
     if proposal is None:
-        return _without_shares(plan, step, number)
+        return _without_shares(plan, step, decision_id)
     reason = explanations.move(step.cause, proposal.case, step.short)
     if step.cause is not Cause.UNITS_MOVED:
-        return replace(plan, decision_id=number, ownership=step.ownership, cause=step.cause, reason=reason)
+        return replace(plan, decision_id=decision_id, ownership=step.ownership, cause=step.cause, reason=reason)
     return WorkPlan(
-        number,
+        decision_id,
         settings,
         base_wait=plan.base_wait,
         ownership=step.ownership,
@@ -134,9 +161,9 @@ def _with_units(plan: WorkPlan, step: MoveStep) -> WorkPlan:
     )
 
 
-def _without_shares(plan: WorkPlan, step: MoveStep, number: int) -> WorkPlan:
+def _without_shares(plan: WorkPlan, step: MoveStep, decision_id: int) -> WorkPlan:
     """Return the plan that reports once that no shares keep the limits."""
     if plan.cause is Cause.NO_SHARES or plan.settings is None:
         return replace(plan, ownership=step.ownership) if step.ownership is not plan.ownership else plan
     reason = explanations.no_shares(plan.settings)
-    return replace(plan, decision_id=number, ownership=step.ownership, cause=Cause.NO_SHARES, reason=reason)
+    return replace(plan, decision_id=decision_id, ownership=step.ownership, cause=Cause.NO_SHARES, reason=reason)

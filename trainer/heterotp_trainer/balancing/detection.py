@@ -61,10 +61,10 @@ class Detection:
 
 def detect(history: History, policy: BalancingSettings, plan: WorkPlan, costs: Costs) -> Detection:
     """Return the stragglers and the drift; where units may move, stragglers are slower than their shares allow for."""
-    seen, shards = history.median(), plan.ownership.shards
-    if not policy.moves_units or seen is None or shards is None or not costs.classes:
+    seen, unit_plan = history.median(), plan.ownership.unit_plan
+    if not policy.moves_units or seen is None or unit_plan is None or not costs.classes:
         return Detection(seen, slower_than_others(history, policy, plan.stragglers))
-    drift = _drift(history, policy, plan.ownership, ReshardProblem(costs, seen, shards))
+    drift = _drift(history, policy, plan.ownership, ReshardProblem(costs, seen, unit_plan))
     return Detection(seen, tuple(rank for rank in drift.slower if seen.full[rank] > 0), drift)
 
 
@@ -123,7 +123,7 @@ def expected_seconds(ownership: Ownership, problem: ReshardProblem) -> Array:
 
     Of the first shares only ratios are known: they are scaled so that the upper quartile of speed is as expected.
     """
-    expected: Array = np.asarray(ownership.slowness or (1.0,) * problem.shards.ranks)
+    expected: Array = np.asarray(ownership.slowness or (1.0,) * problem.unit_plan.ranks)
     if ownership.moved_at is not None or not ownership.relative:
         return expected
     scale = np.sort(problem.even_seconds / expected)[len(expected) // 4]

@@ -6,12 +6,11 @@ from dataclasses import replace
 from heterotp_api.policy import BalancingSettings
 
 from heterotp_trainer.balancing.detection import Detection
-from heterotp_trainer.balancing.explanations import not_measured
 from heterotp_trainer.balancing.history import History, Observation
 from heterotp_trainer.balancing.prediction import transfer_seconds
-from heterotp_trainer.balancing.situation import Due, Situation
+from heterotp_trainer.balancing.situation import Situation, WorkDue
 from heterotp_trainer.plans.costs import Costs
-from heterotp_trainer.plans.work_plan import Cause, WorkPlan
+from heterotp_trainer.plans.work_plan import WorkPlan
 
 MOST_REPRICINGS = 2  # for one set of stragglers: or two plans, each slower than predicted, would alternate for ever
 
@@ -24,63 +23,56 @@ def situation_of(
     detection: Detection,
     answers: Sequence[int],
 ) -> Situation:
-    """Return what is due, with the plan in force: a new and empty one where the policy is new."""
-    known, fresh = plan.stragglers, plan.settings != policy
-    plan = _begun(plan, policy) if fresh else plan
-    pending = plan.ownership.proposal is not None or detection.drift is not None
-    units = Due.UNITS if policy.moves_units and pending else Due.NOTHING
-    found = Situation(history, policy, costs, plan, detection, answers, detection.seen, units)
-    if policy.fixed is not None:
-        return _changed(found, Due.FIXED_RATIO, base_wait=_least_wait(plan, found.seen)) if fresh else found
+    """Return what is due at this boundary; plan: the one in force, possibly under another policy."""
+    new_policy = plan.settings != policy
+    units = policy.moves_units and (detection.drift is not None or plan.ownership.proposal is not None)
+    stragglers = () if new_policy else plan.stragglers
+    found = Situation(
+        history, policy, costs, plan, detection, answers, detection.seen, new_policy, units, stragglers, plan.base_wait
+    )
+    return _with_work_due(found, detection.stragglers)
+
+
+def _with_work_due(found: Situation, detected: tuple[int, ...]) -> Situation:
+    """Return the situation with what is due of the work of ranks; detected: the stragglers."""
+    if found.policy.fixed is not None:
+        return _due(found, WorkDue.FIXED_RATIO, known_wait=_least_wait(found)) if found.new_policy else found
     if found.seen is None:
-        return _in_a_larger_window(found, known) if fresh else found
-    if _other_stragglers(plan, detection.stragglers, found.seen, policy):
-        base_wait = _least_wait(plan, found.seen)
-        return _changed(found, Due.REDUCTIONS, base_wait=base_wait, stragglers=detection.stragglers)
-    if _other_prices(plan, policy, costs):  # the speeds stay those that the plan was made on
-        return replace(found, due=units | Due.PRICES, seen=found.seen.with_full(plan.basis))
+        return _in_a_larger_window(found) if found.new_policy else found
+    if _other_stragglers(found, detected, found.seen):
+        return _due(found, WorkDue.REDUCTIONS, known_wait=_least_wait(found), stragglers=detected)
+    if not found.new_policy and _other_prices(found.plan, found.policy, found.costs):
+        return _due(found, WorkDue.PRICES, seen=found.seen.with_full(found.plan.basis))  # the speeds planned on
     return found
 
 
-def _changed(found: Situation, due: Due, **fields: object) -> Situation:
-    return replace(found, due=found.due | due, plan=replace(found.plan, **fields))  # type: ignore[arg-type]
+def _due(found: Situation, work: WorkDue, **fields: object) -> Situation:
+    return replace(found, work=work, **fields)  # type: ignore[arg-type]
 
 
-def _begun(plan: WorkPlan, policy: BalancingSettings) -> WorkPlan:
-    """Return the first plan under another policy: no reductions, and no proposal where units may not move."""
-    ownership = plan.ownership if policy.moves_units else replace(plan.ownership, proposal=None)
-    return WorkPlan(
-        plan.decision_id + 1,
-        policy,
-        base_wait=plan.base_wait,
-        ownership=ownership,
-        cause=Cause.NOT_MEASURED,
-        reason=not_measured(policy),
-    )
-
-
-def _in_a_larger_window(found: Situation, known: tuple[int, ...]) -> Situation:
+def _in_a_larger_window(found: Situation) -> Situation:
     """Return the situation until the window of a new policy is full: the known stragglers, by what is measured."""
     latest = found.history.latest()
-    if not known or latest is None:
+    if not found.plan.stragglers or latest is None:
         return found
-    return replace(_changed(found, Due.REDUCTIONS, stragglers=known), seen=latest)
+    return _due(found, WorkDue.REDUCTIONS, stragglers=found.plan.stragglers, seen=latest)
 
 
-def _least_wait(plan: WorkPlan, seen: Observation | None) -> float | None:
+def _least_wait(found: Situation) -> float | None:
     """Return the least seconds that an iteration waits; while columns migrate, waits contain their transfers."""
-    return plan.base_wait if seen is None or seen.migrating else float(min(seen.wait))
+    seen = found.seen
+    return found.known_wait if seen is None or seen.migrating else float(min(seen.wait))
 
 
-def _other_stragglers(
-    plan: WorkPlan, stragglers: tuple[int, ...], seen: Observation, policy: BalancingSettings
-) -> bool:
+def _other_stragglers(found: Situation, detected: tuple[int, ...], seen: Observation) -> bool:
     """Return whether the stragglers are other ones, or the time of one changed by more than replanThreshold."""
-    if stragglers != plan.stragglers:
+    if detected != found.stragglers:
         return True
-    if not stragglers or not plan.basis:
+    basis = found.plan.basis
+    if not detected or not basis:
         return False
-    return any(_change(float(seen.full[rank]), plan.basis[rank]) > policy.replan_threshold for rank in stragglers)
+    threshold = found.policy.replan_threshold
+    return any(_change(float(seen.full[rank]), basis[rank]) > threshold for rank in detected)
 
 
 def _change(now: float, before: float) -> float:

@@ -10,8 +10,9 @@ from heterotp_api.policy import Reshard
 
 from heterotp_trainer.balancing.detection import Drift
 from heterotp_trainer.balancing.prediction import move_seconds
+from heterotp_trainer.balancing.pruning import prune_meanwhile
 from heterotp_trainer.balancing.reshard_problem import Counts, ReshardProblem, counts_of
-from heterotp_trainer.balancing.situation import MoveStep, Situation
+from heterotp_trainer.balancing.situation import Candidate, MoveStep, Situation
 from heterotp_trainer.balancing.ski_rental import pays, with_loss_counted
 from heterotp_trainer.balancing.unit_planner import Impossible, keeps_limits, target
 from heterotp_trainer.plans.ownership import MoveCase, MoveCause, Ownership, Proposal
@@ -19,6 +20,11 @@ from heterotp_trainer.plans.unit_plan import FAMILIES, UnitPlan
 from heterotp_trainer.plans.work_plan import Cause
 
 RECENT = 100  # observations without a proposal after a rank reported too little memory
+
+
+def move_and_prune_meanwhile(situation: Situation) -> Candidate:
+    """Return the next step of a move, and what stragglers prune until then, within maxPrunedShare (0 by default)."""
+    return Candidate(prune_meanwhile(situation), next_move(situation))
 
 
 def next_move(situation: Situation) -> MoveStep | None:
@@ -41,26 +47,26 @@ def _answered(situation: Situation, proposal: Proposal) -> MoveStep | None:
         return MoveStep(kept, Cause.MEMORY_REFUSED, proposal, short)
     if not answers or any(answer != proposal.decision_id for answer in answers):
         return None
-    if not proposal.required and _obsolete(situation, proposal.shards):
+    if not proposal.required and _obsolete(situation, proposal.unit_plan):
         return MoveStep(replace(ownership, proposal=None, lost_seconds=0.0), Cause.MOVE_WITHDRAWN, proposal)
     moved = Ownership(
-        proposal.shards,
+        proposal.unit_plan,
         proposal.slowness,
         proposal.evicted,
         counted_at=count,
         moved_at=count,
-        first=ownership.first or ownership.shards,
+        first_unit_plan=ownership.first_unit_plan or ownership.unit_plan,
     )
     return MoveStep(moved, Cause.UNITS_MOVED, proposal)
 
 
-def _obsolete(situation: Situation, shards: UnitPlan) -> bool:
-    """Return whether the newest iteration would not be faster with these shares: medians show a recovery late."""
+def _obsolete(situation: Situation, unit_plan: UnitPlan) -> bool:
+    """Return whether the newest iteration would not be faster with this unit plan: medians show a recovery late."""
     drift = situation.detection.drift
     if drift is None:
         return False
     newest = replace(drift.problem, seen=situation.history.last(1)[0])
-    return newest.seconds(counts_of(shards)) >= newest.seconds(counts_of(newest.shards))
+    return newest.seconds(counts_of(unit_plan)) >= newest.seconds(counts_of(newest.unit_plan))
 
 
 # -- the case for one ---------------------------------------------------------------------------------------
@@ -78,7 +84,7 @@ def _watched(situation: Situation, drift: Drift) -> MoveStep | None:
     if not (cause or settings.return_to_even or drift.slower):  # recovered ranks keep their smaller shares
         return kept
     try:
-        counts = target(drift.problem, settings, ownership.first)
+        counts = target(drift.problem, settings, ownership.first_unit_plan)
     except Impossible:
         return MoveStep(ownership, Cause.NO_SHARES)
     counted = with_loss_counted(situation.history, ownership, drift, drift.problem.seconds(counts))
@@ -108,17 +114,17 @@ def _proposed(
     ownership: Ownership, problem: ReshardProblem, case: MoveCase, counts: Counts, settings: Reshard
 ) -> MoveStep:
     """Return the step that asks all ranks to reserve memory; none is needed where the shares stay the same."""
-    shards, evicted = problem.shards.rearranged(counts["heads"], counts["ffn"]), tuple(settings.evict or ())
-    if shards == problem.shards:
+    unit_plan, evicted = problem.unit_plan.rearranged(counts["heads"], counts["ffn"]), tuple(settings.evict or ())
+    if unit_plan == problem.unit_plan:
         return MoveStep(replace(ownership, evicted=evicted, lost_seconds=0.0))
     required = case.cause not in (MoveCause.SPEEDS, MoveCause.UNEVEN)
     slowness = tuple(problem.even_seconds.tolist())
-    return MoveStep(ownership, None, Proposal(0, shards, slowness, evicted, required, case))
+    return MoveStep(ownership, None, Proposal(0, unit_plan, slowness, evicted, required, case))
 
 
 def _case(cause: MoveCause | None, ownership: Ownership, drift: Drift, counts: Counts, settings: Reshard) -> MoveCase:
     """Return the numbers for and against a move to these counts."""
-    problem, current = drift.problem, counts_of(drift.problem.shards)
+    problem, current = drift.problem, counts_of(drift.problem.unit_plan)
     units = tuple((family, _gained(current[family], counts[family]), sum(current[family])) for family in FAMILIES)
     faster = tuple(rank for rank in drift.ranks if rank not in drift.slower)
     return MoveCase(

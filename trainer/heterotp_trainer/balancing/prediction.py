@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import numpy as np
+from heterotp_api.strategies import Primitive
 
 from heterotp_trainer.balancing.history import Observation
 from heterotp_trainer.balancing.reshard_problem import Counts
 from heterotp_trainer.plans.arrays import Array, added, at, total
 from heterotp_trainer.plans.costs import Costs
-from heterotp_trainer.plans.linears import Line, Primitive
+from heterotp_trainer.plans.linears import Line
 from heterotp_trainer.plans.unit_plan import FAMILIES
 from heterotp_trainer.plans.work_plan import WorkPlan
 from heterotp_trainer.plans.work_reduction import Reductions, WorkReductions
@@ -25,7 +26,7 @@ Receivers = Sequence[tuple[int, float]]
 class Transfer(Generic[Amount]):
     """Elements that one sender's migration moves in one call, in `pieces` successive transfers."""
 
-    how: str  # broadcast, reduce (summed on the way back) or piece
+    how: str  # field of Link: broadcast, reduce (a sum that comes back) or piece
     elements: Amount
     pieces: Amount | int = 1
 
@@ -36,8 +37,8 @@ def transfers(
     """Yield the transfers of one call (forward and backward) that migrates columns C to this many receivers.
 
     Column-parallel: W[:, C] and dY go out, Y and dW[:, C] come back. Row-parallel: X[:, C] and W[:, C] go out,
-    dX[:, C] and dW[:, C] come back. dX of a column-parallel and Y of a row-parallel linear flow into an all-reduce:
-    broadcastReduce merges them there, scatterGather returns them.
+    dX[:, C] and dW[:, C] come back. dX of a column-parallel and Y of a row-parallel linear are summed by an
+    all-reduce: broadcastReduce adds them there, scatterGather returns them.
     """
     merged = primitive == "broadcastReduce"
     out, times = ("broadcast", 1) if merged else ("piece", receivers)

@@ -85,7 +85,7 @@ def prune(
 
 
 def reduction_shares(seen: Observation, stragglers: Collection[int], level: float) -> Array:
-    """Return the relief r = (T - T_ref) / M of each straggler, 0 for the others (eq. 1): [e].
+    """Return the share of work to reduce r = (T - T_ref) / M of each straggler, 0 for the others (eq. 1): [e].
 
     level: T_ref in seconds. Full-work times make r independent of the last decision; times as executed oscillate.
     """
@@ -96,7 +96,7 @@ def reduction_shares(seen: Observation, stragglers: Collection[int], level: floa
 
 
 def _pruned(costs: Costs, wanted: Array, part: float, settings: Zero) -> WorkReductions:
-    """Return what is pruned for a part, 0..1, of the wanted relief [e]."""
+    """Return what is pruned for a part, 0..1, of the wanted shares of work [e]."""
     fixed_ratio = settings.selection_traits.fixed_ratio
     if fixed_ratio is not None:  # a share of columns, not of time
         ratio = part * min(fixed_ratio, settings.gamma_max)

@@ -41,7 +41,7 @@ class ReshardProblem:
 
     costs: Costs
     seen: Observation
-    shards: UnitPlan
+    unit_plan: UnitPlan
 
     @cached_property
     def pace(self) -> Array:
@@ -57,7 +57,7 @@ class ReshardProblem:
     @cached_property
     def even_seconds(self) -> Array:
         """Seconds of the products of an even share: a rank's slowness, independent of the shares in force: [e]."""
-        plan, seconds = self.shards, np.zeros(self.shards.ranks)
+        plan, seconds = self.unit_plan, np.zeros(self.unit_plan.ranks)
         for family in self.families:
             even = np.full(plan.ranks, plan.total(family) / plan.ranks)
             seconds = seconds + Times(*family_curve(self.costs, family)).at(even)
@@ -74,7 +74,7 @@ class ReshardProblem:
         return {family: self._times(family) for family in self.families}
 
     def _times(self, family: Family) -> Times:
-        counts = np.asarray(self.shards.counts(family), dtype=np.float64)
+        counts = np.asarray(self.unit_plan.counts(family), dtype=np.float64)
         spent = self.seen.attention if family == "heads" else self.seen.unit - self.seen.attention
         return family_times(self.costs, self.pace, self._unit_seconds(spent, counts), family)
 
@@ -93,7 +93,7 @@ class ReshardProblem:
     @cached_property
     def imbalance(self) -> float:
         """By how much the slowest ranks exceed the fluid limit, both families added, relative to the limit."""
-        counts = {family: np.asarray(self.shards.counts(family), dtype=np.float64) for family in self.families}
+        counts = {family: np.asarray(self.unit_plan.counts(family), dtype=np.float64) for family in self.families}
         late = sum(float(self.times[family].at(counts[family]).max()) for family in self.families)
         return late / self.fluid - 1 if self.fluid else 0.0
 
@@ -102,7 +102,7 @@ class ReshardProblem:
         """Seconds of products and other work of units with fractional shares: its part of the fluid limit."""
         limit = 0.0
         for family in self.families:
-            counts = np.asarray(self.shards.counts(family), dtype=np.float64)
+            counts = np.asarray(self.unit_plan.counts(family), dtype=np.float64)
             seconds = self.times[family].at(counts)
             speed = np.divide(counts, seconds, out=np.zeros_like(seconds), where=seconds > 0)
             limit += total(counts) / total(speed) if speed.any() else 0.0
@@ -116,13 +116,13 @@ class ReshardProblem:
     def seen_under(self, after: UnitPlan) -> Observation:
         """Return the observation as it would have been under another unit plan."""
         full = self.pace * self.costs.owned_by(after).tables.full
-        parts = [_scaled(self.seen, self.shards, after, family) for family in FAMILIES]
+        parts = [_scaled(self.seen, self.unit_plan, after, family) for family in FAMILIES]
         return replace(self.seen, full=full, unit=parts[0] + parts[1], attention=parts[0], pace=self.pace)
 
     def lost_seconds(self, seen: Observation, target_seconds: float) -> float:
         """Return by how many seconds one iteration under the shares in force exceeded the target."""
-        problem = ReshardProblem(self.costs, seen, self.shards)
-        return max(0.0, problem.seconds(counts_of(self.shards)) - target_seconds)
+        problem = ReshardProblem(self.costs, seen, self.unit_plan)
+        return max(0.0, problem.seconds(counts_of(self.unit_plan)) - target_seconds)
 
 
 def _scaled(seen: Observation, before: UnitPlan, after: UnitPlan, family: Family) -> Array:

@@ -28,7 +28,7 @@ class Machine:
     """The ranks to simulate: costs, first shares, and seconds per iteration of all other work."""
 
     costs: Costs
-    shards: UnitPlan
+    unit_plan: UnitPlan
     fixed: float = 0.0
     unit_seconds: tuple[float, float] = (0.0, 0.0)  # with an even share: attention's and the FFN's
     wait: float = 0.0  # least seconds that an iteration waits in its collectives
@@ -51,8 +51,8 @@ class Simulation:
 
     def __init__(self, machine: Machine, policy: BalancingSettings) -> None:
         self.machine, self.policy = machine, policy
-        self.plan = WorkPlan(ownership=Ownership(machine.shards, machine.slowness))
-        self._shards, self._history = machine.shards, History(policy.window)
+        self.plan = WorkPlan(ownership=Ownership(machine.unit_plan, machine.slowness))
+        self._unit_plan, self._history = machine.unit_plan, History(policy.window)
         self._newest: tuple[Observation, UnitPlan] | None = None
         self._answers = deque([0] * ANSWER_BOUNDARIES, maxlen=ANSWER_BOUNDARIES)
         self._fresh = True
@@ -74,14 +74,14 @@ class Simulation:
 
     @property
     def _costs(self) -> Costs:
-        return self.machine.costs.owned_by(self._shards)
+        return self.machine.costs.owned_by(self._unit_plan)
 
     def step(self, chis: Sequence[float]) -> Iteration:
         """Simulate one iteration in which rank i's products take chis[i] times as long."""
         seen, plan = self.seen(chis), self.plan
         seconds = self._seconds(seen, plan)
         deleted = pruned_share(self._costs, plan.reductions_by_rank) if plan.reductions else 0.0
-        moved = self._boundary(None if self._fresh else (seen, self._shards))
+        moved = self._boundary(None if self._fresh else (seen, self._unit_plan))
         same = self.plan is plan and moved is None and list(chis) == self._chis
         self._unchanged, self._chis = self._unchanged + 1 if same else 0, list(chis)
         return Iteration(seconds + (moved or 0.0), moved is not None, moved or 0.0, deleted, plan)
@@ -90,7 +90,7 @@ class Simulation:
         """Return the observation of an iteration under these slow-downs."""
         chis, machine, ranks = np.asarray(slowdowns, dtype=np.float64), self.machine, len(slowdowns)
         attention, network = (
-            np.asarray(self._shards.counts(f)) * each * ranks / self._shards.total(f)
+            np.asarray(self._unit_plan.counts(f)) * each * ranks / self._unit_plan.total(f)
             for f, each in zip(FAMILIES, machine.unit_seconds, strict=True)
         )
         flat = np.ones(ranks)
@@ -102,24 +102,26 @@ class Simulation:
         if plan.reductions:
             wait = self.machine.wait
             return iteration_seconds(self._costs, seen, plan.reductions_by_rank, plan.receivers, plan.primitive, wait)
-        return ReshardProblem(self._costs, seen, self._shards).seconds(counts_of(self._shards)) + self.machine.wait
+        return (
+            ReshardProblem(self._costs, seen, self._unit_plan).seconds(counts_of(self._unit_plan)) + self.machine.wait
+        )
 
     def _boundary(self, newest: tuple[Observation, UnitPlan] | None) -> float | None:
         """Decide on the observation of one iteration ago; return the seconds of a move, None without one."""
         if self._history.window != self.policy.window:
             self._history = self._history.resized(self.policy.window)
         if self._newest is not None:
-            seen, shards = self._newest
-            same = shards == self._shards
-            costs = self.machine.costs.owned_by(shards)
-            self._history.add(seen if same else ReshardProblem(costs, seen, shards).seen_under(self._shards))
+            seen, unit_plan = self._newest
+            same = unit_plan == self._unit_plan
+            costs = self.machine.costs.owned_by(unit_plan)
+            self._history.add(seen if same else ReshardProblem(costs, seen, unit_plan).seen_under(self._unit_plan))
         self._newest = newest
-        ranks = self._shards.ranks
+        ranks = self._unit_plan.ranks
         decided = decide(self._history, self.policy, self.plan, self._costs, [self._answers[0]] * ranks)
         proposal = decided.ownership.proposal
         self._answers.append(proposal.decision_id if proposal is not None else 0)
-        self._fresh, before, self.plan = decided.work != self.plan.work, self._shards, decided
-        after = decided.ownership.shards
+        self._fresh, before, self.plan = decided.work != self.plan.work, self._unit_plan, decided
+        after = decided.ownership.unit_plan
         if after is None or after == before:
             return None
         return self._move(before, after)
@@ -127,5 +129,5 @@ class Simulation:
     def _move(self, before: UnitPlan, after: UnitPlan) -> float:
         costs = self._costs
         self._history = self._history.rebased(lambda seen: ReshardProblem(costs, seen, before).seen_under(after))
-        self._shards, self._fresh = after, True
+        self._unit_plan, self._fresh = after, True
         return move_seconds(costs, counts_of(before), counts_of(after))

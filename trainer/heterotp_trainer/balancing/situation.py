@@ -2,38 +2,35 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Flag, auto
+from enum import Enum
 
 from heterotp_api.policy import BalancingSettings
+from heterotp_api.strategies import Primitive
 
 from heterotp_trainer.balancing.detection import Detection
 from heterotp_trainer.balancing.history import History, Observation
 from heterotp_trainer.plans.costs import Costs
-from heterotp_trainer.plans.linears import Primitive
 from heterotp_trainer.plans.ownership import Ownership, Proposal
 from heterotp_trainer.plans.work_plan import Cause, WorkPlan
 from heterotp_trainer.plans.work_reduction import Reductions
 
 
-class Due(Flag):
-    """What is to be decided anew at a boundary."""
+class WorkDue(Enum):
+    """Why the work of ranks is to be decided anew."""
 
-    NOTHING = 0
-    FIXED_RATIO = auto()  # a policy that fixes its ratio has just come into force
-    REDUCTIONS = auto()  # other stragglers, or one whose time changed
-    PRICES = auto()  # transfers cost more or less than the plan assumed
-    UNITS = auto()  # units may move
-
-
-WORK = Due.FIXED_RATIO | Due.REDUCTIONS | Due.PRICES
+    FIXED_RATIO = "fixedRatio"  # a policy that fixes its ratio has just come into force
+    REDUCTIONS = "reductions"  # other stragglers, or one whose time changed
+    PRICES = "prices"  # transfers take more or less time than the plan assumed
 
 
 @dataclass(frozen=True)
 class Situation:
-    """One boundary: the plan in force under the policy in force, what was measured, and what is due.
+    """One boundary: the plan in force, the policy in force, what was measured, and what is due.
 
-    seen: the medians to plan on; None only while nothing is measured. answers: by rank the decision_id of the proposal
-    that memory is reserved for, negative where it could not be, 0 before the attempt.
+    answers: by rank the decision_id of the proposal that memory is reserved for, negative where it could not be, 0
+    before the attempt. seen: the medians to plan on; None while no window is full. new_policy: whether the plan was
+    made under another policy. units: whether units may move. stragglers: the ranks whose work is to be reduced,
+    ascending. known_wait: least seconds that an iteration waits in its own collectives. work: None: nothing is due.
     """
 
     history: History
@@ -43,22 +40,26 @@ class Situation:
     detection: Detection
     answers: Sequence[int]
     seen: Observation | None
-    due: Due
+    new_policy: bool
+    units: bool
+    stragglers: tuple[int, ...]
+    known_wait: float | None
+    work: WorkDue | None = None
 
     @property
-    def stragglers(self) -> tuple[int, ...]:
-        """The ranks whose work is to be reduced, ascending."""
-        return self.plan.stragglers
+    def due(self) -> bool:
+        """Whether anything is to be decided anew."""
+        return self.new_policy or self.units or self.work is not None
 
     @property
     def base_wait(self) -> float:
         """Least seconds that an iteration waits in its own collectives; 0 while unknown."""
-        return self.plan.base_wait or 0.0
+        return self.known_wait or 0.0
 
     @property
     def reducible(self) -> Observation | None:
         """The medians to plan reductions on; None where none are due or no rank is a straggler."""
-        return self.seen if self.due & WORK and self.stragglers else None
+        return self.seen if self.work is not None and self.stragglers else None
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,8 @@ class Reduced:
 class MoveStep:
     """The next state of the ownership of units.
 
-    cause: why the plan gets a new number; None: only `ownership` changes. proposal: a new one, not yet numbered, or the
-    one that the cause is about. short: ranks that reported too little memory.
+    cause: why the plan gets a new decision_id; None: only `ownership` changes. proposal: a new one, with
+    decision_id 0, or the one that the cause is about. short: ranks that reported too little memory.
     """
 
     ownership: Ownership

@@ -1,6 +1,7 @@
-"""When a move of units pays: as soon as the seconds lost since ranks drifted have reached the cost of the move.
+"""A move of units pays when the seconds lost since ranks drifted are at least the seconds of the move.
 
-Ski rental: the total is at most twice that of the best choice for a change of unknown length (algorithms, section 5).
+Ski rental: lost and move seconds together are at most twice those of the best choice, however long the change lasts
+(algorithms, section 5).
 """
 
 from dataclasses import replace

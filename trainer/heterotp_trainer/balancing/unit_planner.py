@@ -36,12 +36,12 @@ def target(problem: ReshardProblem, settings: Reshard, first: UnitPlan | None = 
     The first shares, else even ones, are preferred where they are as fast within the accuracy of measured speeds.
     Raises Impossible where minUnits or memoryLimitBytes leave no shares.
     """
-    current = counts_of(problem.shards)
+    current = counts_of(problem.unit_plan)
     found = dict(current)
     for family in problem.families:
         bounds = _bounds(problem, settings, family)
-        found[family] = balanced(problem.times[family], bounds, problem.shards.total(family), current[family])
-    even = UnitPlan.even(problem.shards.ranks, problem.shards.total("heads"), problem.shards.total("ffn"))
+        found[family] = balanced(problem.times[family], bounds, problem.unit_plan.total(family), current[family])
+    even = UnitPlan.even(problem.unit_plan.ranks, problem.unit_plan.total("heads"), problem.unit_plan.total("ffn"))
     for plan in (first, even) if first is not None else (even,):
         simple = counts_of(plan)
         allowed = not settings.evict and _within_limits(problem, settings, simple)
@@ -52,7 +52,7 @@ def target(problem: ReshardProblem, settings: Reshard, first: UnitPlan | None = 
 
 def keeps_limits(problem: ReshardProblem, settings: Reshard) -> bool:
     """Return whether the shares in force keep memoryLimitBytes, and minUnits where the policy gives it."""
-    return _within_limits(problem, settings, counts_of(problem.shards))
+    return _within_limits(problem, settings, counts_of(problem.unit_plan))
 
 
 def _within_limits(problem: ReshardProblem, settings: Reshard, counts: Counts) -> bool:
@@ -66,7 +66,7 @@ def _within_limits(problem: ReshardProblem, settings: Reshard, counts: Counts) -
 
 
 def _bounds(problem: ReshardProblem, settings: Reshard, family: Family) -> Bounds:
-    units, ranks = problem.shards.total(family), problem.shards.ranks
+    units, ranks = problem.unit_plan.total(family), problem.unit_plan.ranks
     grain = grain_for(settings.grain, max(problem.costs.grains), units // ranks) if family == "ffn" else 1
     least = 0
     if family == "ffn":  # so that the rank's speed can be measured
@@ -75,7 +75,7 @@ def _bounds(problem: ReshardProblem, settings: Reshard, family: Family) -> Bound
     most = None
     if limit is not None:  # each family gets its part of the bytes
         unit_move = problem.costs.unit_move
-        whole = sum(problem.shards.total(each) * unit_move.unit_bytes(each) for each in FAMILIES)
+        whole = sum(problem.unit_plan.total(each) * unit_move.unit_bytes(each) for each in FAMILIES)
         most = [limit / whole * units if whole else float(units)] * ranks
     return bounds_of(units, grain, ranks, least, settings.evict or (), most)
 

@@ -18,14 +18,14 @@ class SavedTime:
 
     T_untouched is what the iteration would take with no work reduced and the shares that the attempt began with: the
     slowest rank's matmul + unit + fixed seconds, and the wait, data and control seconds that remain. Reports arrive one
-    boundary late: `shares` and `owned` change with the first report of the new unit plan.
+    boundary late: `shares` and `unit_plan` change with the first report of the new unit plan.
     """
 
-    def __init__(self, first: UnitPlan) -> None:
-        """first: who owns which units at the start of the attempt."""
+    def __init__(self, unit_plan: UnitPlan) -> None:
+        """unit_plan: the one that the attempt begins with."""
         self.seconds = 0.0
-        self.first = self.owned = first
-        self.shares = shares_of(first)
+        self.first_unit_plan = self.unit_plan = unit_plan
+        self.shares = shares_of(unit_plan)
         self.work = self._former = WorkPlan()  # the newest plan, and the one before, to which late reports belong
         self._calibrated: tuple[list[float], list[float]] | None = None  # see _set_costs
         self._coming: tuple[int, UnitPlan, Costs] | None = None  # from this decision_id on: unit plan and its costs
@@ -37,11 +37,11 @@ class SavedTime:
         if plan.decision_id != self.work.decision_id:
             self._former = self.work
         self.work = plan
-        shards = plan.ownership.shards
-        if shards is None or shards == self.owned:
+        unit_plan = plan.ownership.unit_plan
+        if unit_plan is None or unit_plan == self.unit_plan:
             self._set_costs(costs)
         else:
-            self._coming = plan.decision_id, shards, costs
+            self._coming = plan.decision_id, unit_plan, costs
 
     def take(self, reports: Sequence[Report]) -> None:
         """Count all ranks' reports of one iteration; none, or not comparable ones, are left out."""
@@ -55,21 +55,21 @@ class SavedTime:
 
     def changes_iterations(self, plan: WorkPlan) -> bool:
         """Return whether a plan reduces a rank's work, or was made for other owners than the first."""
-        shards = plan.ownership.shards
-        return bool(plan.reductions) or (shards is not None and shards != self.first)
+        unit_plan = plan.ownership.unit_plan
+        return bool(plan.reductions) or (unit_plan is not None and unit_plan != self.first_unit_plan)
 
     def _change_owners(self, decision_id: int) -> None:
         if self._coming is None or decision_id < self._coming[0]:
             return
-        _, self.owned, costs = self._coming
-        self.shares, self._coming = shares_of(self.owned), None
+        _, self.unit_plan, costs = self._coming
+        self.shares, self._coming = shares_of(self.unit_plan), None
         self._set_costs(costs)
 
     def _set_costs(self, costs: Costs) -> None:
         """Store each rank's full matmul seconds at calibration: with the units it owns now, and with its first ones."""
         self._calibrated = None
-        if self.owned != self.first:
-            first = costs.owned_by(self.first)
+        if self.unit_plan != self.first_unit_plan:
+            first = costs.owned_by(self.first_unit_plan)
             self._calibrated = costs.tables.full.tolist(), first.tables.full.tolist()
 
     def untouched(self, reports: Sequence[Report], plan: WorkPlan) -> float:
@@ -92,4 +92,4 @@ class SavedTime:
 
     def _unit_growth(self, rank: int) -> float:
         """Return a rank's first share over its share now; 1 where it owns nothing now."""
-        return self.first.share(rank) / self.shares[rank] if self.shares[rank] else 1.0
+        return self.first_unit_plan.share(rank) / self.shares[rank] if self.shares[rank] else 1.0

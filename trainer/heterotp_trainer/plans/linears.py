@@ -6,7 +6,6 @@ from typing import Literal
 from heterotp_trainer.plans.unit_plan import Family, UnitPlan
 
 Parallel = Literal["column", "row"]
-Primitive = Literal["broadcastReduce", "scatterGather"]
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ class Proposal:
     """
 
     decision_id: int
-    shards: UnitPlan
+    unit_plan: UnitPlan
     slowness: tuple[float, ...]
     evicted: tuple[int, ...]
     required: bool
@@ -62,29 +62,29 @@ class Proposal:
 class Ownership:
     """The shares in force and the case for other ones. Points in time are numbers of observations (History.count)."""
 
-    shards: UnitPlan | None = None  # None: not known yet
-    slowness: tuple[float, ...] = ()  # seconds for an even share that the shards were made for, by rank
+    unit_plan: UnitPlan | None = None  # None: not known yet
+    slowness: tuple[float, ...] = ()  # seconds for an even share that the unit plan was made for, by rank
     evicted: tuple[int, ...] = ()
     drifted: tuple[int, ...] = ()  # ranks whose slowness has changed since
     persistent: tuple[int, ...] = ()  # those that have drifted during the whole count of lost seconds
     lost_seconds: float = 0.0  # against the best shares, since ranks drifted
     counted_at: int = 0  # up to which observation lost_seconds is counted
-    relative: bool = True  # of the first shards: only ratios of `slowness` are known, not seconds
+    relative: bool = True  # of the first unit plan: only ratios of `slowness` are known, not seconds
     moved_at: int | None = None  # the last observation before the last move
-    first: UnitPlan | None = None  # the shards before any move
+    first_unit_plan: UnitPlan | None = None  # before any move
     proposal: Proposal | None = None
     refused_at: int | None = None  # when a rank last reported too little memory for a proposal
 
     @cached_property
     def digest(self) -> str:
-        """16 hex digits; equal if and only if shards and proposal are equal."""
-        shards = [plan.hash if plan is not None else "" for plan in (self.shards, self._proposed)]
+        """16 hex digits; equal if and only if unit plan and proposal are equal."""
+        plans = [plan.hash if plan is not None else "" for plan in (self.unit_plan, self._proposed)]
         decision_id = self.proposal.decision_id if self.proposal is not None else 0
-        return hashlib.blake2b(json.dumps([*shards, decision_id]).encode(), digest_size=8).hexdigest()
+        return hashlib.blake2b(json.dumps([*plans, decision_id]).encode(), digest_size=8).hexdigest()
 
     @property
     def _proposed(self) -> UnitPlan | None:
-        return self.proposal.shards if self.proposal is not None else None
+        return self.proposal.unit_plan if self.proposal is not None else None
 
 
 UNKNOWN_OWNERSHIP = Ownership()

@@ -12,8 +12,9 @@ from enum import Enum
 from functools import cached_property
 
 from heterotp_api.policy import BalancingSettings
+from heterotp_api.strategies import Primitive
 
-from heterotp_trainer.plans.linears import Link, Primitive
+from heterotp_trainer.plans.linears import Link
 from heterotp_trainer.plans.ownership import UNKNOWN_OWNERSHIP, Ownership
 from heterotp_trainer.plans.unit_plan import balanced_counts
 from heterotp_trainer.plans.work_reduction import Reductions, WorkReduction
@@ -35,12 +36,12 @@ class Piece:
 
 
 class Cause(Enum):
-    """Why a plan is as it is; `WorkPlan.reason` is the sentence for people."""
+    """Why a plan is as it is; `WorkPlan.reason` is its sentence for people."""
 
     NOT_MEASURED = "notMeasured"  # no window of measurements is full yet
     SINGLE_RANK = "singleRank"  # a job of one rank balances nothing
     NO_STRAGGLER = "noStraggler"
-    LEFT_ALONE = "leftAlone"  # stragglers keep their work: so does the strategy, or it may not delete
+    LEFT_ALONE = "leftAlone"  # stragglers keep their work: the strategy or the policy reduces none
     NO_FASTER_PLAN = "noFasterPlan"
     REDUCED = "reduced"  # stragglers prune or migrate columns
     FIXED_RATIO = "fixedRatio"  # the policy fixes ratio and ranks
@@ -76,7 +77,7 @@ class WorkPlan:
 
     @property
     def work(self) -> tuple[object, ...]:
-        """What ranks compute under the plan, without its number and reason."""
+        """What ranks compute under the plan, without its decision_id and reason."""
         return self.reductions, self.receivers, self.primitive
 
     @property
@@ -91,7 +92,7 @@ class WorkPlan:
 
     @cached_property
     def hash(self) -> str:
-        """16 hex digits; equal if and only if number, work and ownership are equal."""
+        """16 hex digits; equal if and only if decision_id, work and ownership are equal."""
         reductions = [(rank, [(t.pruned, t.migrated) for t in classes]) for rank, classes in self.reductions]
         receivers = [(rank, weight.hex()) for rank, weight in self.receivers]
         done = [self.decision_id, reductions, receivers, self.primitive, self.ownership.digest]

@@ -15,7 +15,6 @@ from heterotp_api.control import LOSSLESS_AUTO
 from heterotp_api.policy import BalancingSettings
 from torch import nn
 
-from heterotp_trainer.balancing import explanations
 from heterotp_trainer.balancing.decide import decide
 from heterotp_trainer.balancing.history import History, Observation
 from heterotp_trainer.balancing.prediction import kept_seconds, received_seconds, refreshed
@@ -24,7 +23,7 @@ from heterotp_trainer.boundary.exchange import Report, comparable
 from heterotp_trainer.devices.phase_clock import COMPUTE
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.ownership import Ownership
-from heterotp_trainer.plans.work_plan import Cause, WorkPlan
+from heterotp_trainer.plans.work_plan import WorkPlan
 from heterotp_trainer.rebalancing.column_assigner import ColumnAssigner
 from heterotp_trainer.rebalancing.cost_calibration import calibrate_costs
 from heterotp_trainer.rebalancing.masked_step import step_around
@@ -92,11 +91,10 @@ class Balancer:
         self.assigner.count_step()
 
     def apply(self, policy: BalancingSettings) -> None:
-        """Put a policy in force for the next decision."""
+        """Put a policy in force for the next decision; a single rank, which has no boundaries, decides at once."""
         self.policy = policy
-        if self.tp.ranks == 1:  # there is nothing to decide
-            number, reason = self.plan.decision_id + 1, explanations.single_rank(policy)
-            self.plan = WorkPlan(number, policy, cause=Cause.SINGLE_RANK, reason=reason)
+        if self.tp.ranks == 1:
+            self.plan = decide(self.history, policy, self.plan, self.costs)
             return
         self.history = self.history.resized(policy.window)
         self.assigner.follow(policy)
@@ -130,7 +128,7 @@ class Balancer:
     def _reshard(self, plan: WorkPlan) -> bool:
         """Answer the plan's proposal and move units to its shares; return whether units moved."""
         self.resharder.answer(plan.ownership.proposal)
-        after, self.moved = plan.ownership.shards, None
+        after, self.moved = plan.ownership.unit_plan, None
         if after is None or after == self.tp.plan:
             return False
         before, costs = self.tp.plan, self.costs
@@ -143,8 +141,10 @@ class Balancer:
     def _seen(self, reports: Sequence[Report]) -> Observation:
         """Return the observation of an iteration, as it would have been under the present shares."""
         seen = observation(reports, self._migrated(reports[0]))
-        number, costs, shards = self._earlier
-        return ReshardProblem(costs, seen, shards).seen_under(self.tp.plan) if reports[0].decision_id < number else seen
+        decision_id, costs, unit_plan = self._earlier
+        if reports[0].decision_id >= decision_id:
+            return seen
+        return ReshardProblem(costs, seen, unit_plan).seen_under(self.tp.plan)
 
     def _calibrate(self) -> bool:
         """Measure costs once, before the first decision that needs them; return whether they were measured now."""

@@ -51,7 +51,7 @@ class Reporter(NullReporter):
     ) -> None:
         """saved, policy: see RunStatus. iterations: of the whole run."""
         self._environment = environment
-        self._first, self._owned = saved.first, 1.0
+        self._first_unit_plan, self._owned = saved.first_unit_plan, 1.0
         self._whole_seconds = 0.0  # of the products of the last measured iteration, with no work pruned or migrated
         self._costs: Costs | None = None
         self.metrics = RankMetrics(environment.rank, environment.spec.metrics.level)
@@ -156,7 +156,7 @@ class Reporter(NullReporter):
     def moved(self, plan: UnitPlan, moved: CompletedMove) -> None:
         """See NullReporter.moved."""
         self._whole_seconds = 0.0
-        self._owned = work_owned(plan, self._first, self._environment.rank, self._costs)
+        self._owned = work_owned(plan, self._first_unit_plan, self._environment.rank, self._costs)
         self.run_status.moved(moved.seconds)
         if self.job is not None:
             self.job.moved(moved.seconds)

@@ -128,15 +128,15 @@ class RunStatus:
 
     def _known(self, rank: int) -> dict[str, Any]:
         """Return the fields of a rank that need no measurement."""
-        effect, owned = self.effect(rank), self.saved.owned
+        effect, unit_plan = self.effect(rank), self.saved.unit_plan
         asked, mode = self.injecting.asked[rank] if self.injecting.asked else (1.0, None)
         return {
             "rank": rank,
             "tp_rank": rank,
             "device": self.devices[rank],
             "share": self.saved.shares[rank],
-            "heads": owned.counts("heads")[rank],
-            "hidden_units": owned.counts("ffn")[rank],
+            "heads": unit_plan.counts("heads")[rank],
+            "hidden_units": unit_plan.counts("ffn")[rank],
             "pruned_ratio": effect.pruned,
             "migrated_ratio": effect.migrated,
             "columns_out": effect.columns_out,
@@ -160,7 +160,7 @@ class RunStatus:
             "decision_id": work.decision_id,
             "predicted_iteration_seconds": work.predicted_seconds,
             "reason": work.reason,
-            "plan_hash": self.saved.owned.hash,
+            "plan_hash": self.saved.unit_plan.hash,
             "limit_iteration_seconds": fluid_limit(self.costs(), work.base_wait if work.migrates else None),
             "untouched_iteration_seconds": self.untouched_seconds(),
             "saved_seconds": self.saved.seconds,

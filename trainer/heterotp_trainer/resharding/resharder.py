@@ -49,7 +49,7 @@ class Resharder:
             return
         self.unit_mover.release()
         self.ready = (
-            0 if proposal is None else decision_id if self.unit_mover.reserve(proposal.shards) else -decision_id
+            0 if proposal is None else decision_id if self.unit_mover.reserve(proposal.unit_plan) else -decision_id
         )
 
     def move(self, after: UnitPlan, costs: Costs) -> tuple[Costs, CompletedMove]:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import torch
 from heterotp_api.policy import Imputation
+from heterotp_api.strategies import Primitive
 from torch import Tensor
 
-from heterotp_trainer.plans.linears import Primitive
 from heterotp_trainer.plans.work_plan import Piece
 from heterotp_trainer.tensor_parallel.columns import ColumnSet
 

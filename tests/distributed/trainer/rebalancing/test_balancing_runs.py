@@ -39,7 +39,7 @@ def test_a_policy_and_an_injection_that_come_and_go_in_a_running_job(launch, str
     run = launch(body(iterations=LONG))
     run.reach(5)
     write_control(run.workdir, 1, strategy, [CHI4], **policy)
-    run.until(f"{strategy} relieves rank 2", lambda: reduced(run)[2:] == [wanted])
+    run.until(f"{strategy} reduces the work of rank 2", lambda: reduced(run)[2:] == [wanted])
     found = status(run)
     assert found["strategy"] == strategy
     assert [rank["straggler"] for rank in found["ranks"]] == [False, False, True]

@@ -9,7 +9,8 @@ from heterotp_trainer.balancing.prediction import iteration_seconds, pruned_shar
 from heterotp_trainer.boundary.exchange import Report
 from heterotp_trainer.devices.phase_clock import PHASES
 from heterotp_trainer.plans.grains import grain_for
-from heterotp_trainer.plans.work_plan import Piece, WorkPlan
+from heterotp_trainer.plans.linears import Line, Link
+from heterotp_trainer.plans.work_plan import Cause, Piece, WorkPlan
 from heterotp_trainer.plans.work_reduction import WorkReduction
 from heterotp_trainer.rebalancing.balancer import observation
 from hypothesis import given, settings
@@ -224,3 +225,28 @@ def test_a_fixed_share_migrates_from_the_first_iteration_on():
     assert plan.reductions == ((1, (WorkReduction(0, 480),)),)
     assert plan.pieces(0) == (Piece(1, 2, 0, 240), Piece(1, 0, 240, 480))
     assert plan.reason == "MIG: 50% of the columns of rank 1 migrated, as the policy fixes it"
+
+
+def test_a_single_rank_gets_one_plan_per_policy():
+    costs, history = even_costs(1), history_of(seen([1.0]))
+    plan = decide(history, policy("ZERO"), WorkPlan(), costs)
+    assert (plan.decision_id, plan.cause) == (1, Cause.SINGLE_RANK)
+    assert plan.reason == "ZERO: a single rank does not wait for others"
+    history.add(seen([9.0]))
+    assert decide(history, policy("ZERO"), plan, costs) is plan
+    assert decide(history, policy("AUTO"), plan, costs).decision_id == 2
+
+
+def test_a_candidate_that_is_slower_leaves_the_work_and_predicts_the_seconds_of_all_work():
+    costs, history = even_costs(4, allocation=9.0), history_of(*[seen([4.0, 1, 1, 1], unit=0.25)] * 2)
+    plan = decide(history, policy("ZERO"), WorkPlan(), costs)
+    assert (plan.reductions, plan.cause) == ((), Cause.NO_FASTER_PLAN)
+    assert plan.predicted_seconds == pytest.approx(4.25)
+
+
+@pytest.mark.parametrize(("semi", "migrates"), [({}, False), ({"migrating_stragglers": 1}, True)], ids=str)
+def test_a_mandated_candidate_is_taken_although_it_is_slower(semi, migrates):
+    slow_link = Link(*[Line(100.0, 1.0)] * 3)
+    costs, history = even_costs(4, link=slow_link, allocation=200.0), history_of(*[seen([4.0, 1, 1, 1])] * 2)
+    plan = decide(history, policy("SEMI", semi=Semi(**semi)), WorkPlan(), costs)
+    assert (plan.migrates, plan.cause) == (migrates, Cause.REDUCED if migrates else Cause.NO_FASTER_PLAN)

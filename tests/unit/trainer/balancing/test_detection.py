@@ -5,9 +5,14 @@ import itertools
 import numpy as np
 import pytest
 from heterotp_api.policy import BalancingSettings
-from heterotp_trainer.balancing.detection import slowdowns, slower_than_others
+from heterotp_trainer.balancing import detection
+from heterotp_trainer.balancing.detection import Drift, detect, relative_slowness, slowdowns, slower_than_others
 from heterotp_trainer.balancing.history import History, Observation
+from heterotp_trainer.plans.ownership import Ownership
+from heterotp_trainer.plans.unit_plan import UnitPlan
+from heterotp_trainer.plans.work_plan import WorkPlan
 from support.balancing_world import history_of, seen
+from support.resharding_world import machine, measured, one, problem_of
 
 NOISE = 0.05
 TRIALS = 200
@@ -178,3 +183,65 @@ def test_another_window_keeps_the_history():
     assert history.resized(2).median(1).full[0] == 4.5
     assert history.resized(8).median().full[0] == 3.5
     assert history.resized(9).median() is None
+
+
+# -- drift from the speeds that shares were made for ----------------------------------------------------------
+
+
+def drift_of(found, *windows, **ownership):
+    """Return what is detected of windows of equal observations, oldest first, and the history."""
+    history = history_of(*(each for each in windows for _ in range(5)), window=5)
+    plan = WorkPlan(ownership=Ownership(found.unit_plan, **ownership))
+    return detect(history, BalancingSettings(), plan, found.costs)
+
+
+def test_a_rank_without_units_drifts_and_is_no_straggler():
+    found = machine(plan=UnitPlan.from_counts([0, 5, 5, 5, 5, 4, 4, 4], [0] + [147] * 5 + [144, 145]))
+    pace = [8.0] + [0.0] * 7
+    detected = drift_of(found, *[measured(found, one(1.0), pace=pace)] * 2)
+    assert detected.seen.full[0] == 0
+    assert (detected.drift.slower, detected.stragglers) == ((0,), ())
+
+
+@pytest.mark.parametrize(("moved_at", "ranks"), [(6, ()), (5, (0,)), (0, (0,))])
+def test_only_a_full_window_after_a_move_counts(moved_at, ranks):
+    found = machine()
+    slowness = tuple(problem_of(found, one(1.0)).even_seconds.tolist())
+    detected = drift_of(found, *[measured(found, one(2.0))] * 2, slowness=slowness, moved_at=moved_at)
+    assert detected.drift.ranks == detected.stragglers == ranks
+
+
+@pytest.mark.parametrize(("chi", "windows"), [(1.0, 1), (1.04, 1), (1.07, 2), (1 / 1.07, 2)], ids=str)
+def test_the_window_before_is_compared_only_where_a_rank_differs(chi, windows, monkeypatch):
+    compared = []
+    monkeypatch.setattr(detection, "relative_slowness", lambda *a: compared.append(a) or relative_slowness(*a))
+    found = machine()
+    assert drift_of(found, *[measured(found, one(chi))] * 2).drift.ranks == ()
+    assert len(compared) == windows
+
+
+@pytest.mark.parametrize(("before", "uneven"), [(None, False), (1.0, False), (2.0, True)], ids=str)
+def test_shares_are_uneven_when_a_rank_is_late_in_both_windows(before, uneven):
+    found = machine()
+    late = problem_of(found, one(2.0))
+    earlier = None if before is None else measured(found, one(before))
+    assert Drift(late, earlier, late.even_seconds, late.pace, (), 0.1).uneven == uneven
+    even = problem_of(found, one(1.0))
+    assert not Drift(even, earlier, even.even_seconds, even.pace, (), 0.1).uneven
+
+
+@pytest.mark.parametrize(
+    ("chis", "ratio"),
+    [
+        ([2.0] * 8, [1.0] * 8),
+        ([0.5] * 8, [1.0] * 8),
+        ([1.0] * 4 + [2.0] * 4, [1.0] * 4 + [2.0] * 4),
+        ([1.5] * 7 + [3.0], [1.0] * 7 + [2.0]),
+        ([0.5] * 4 + [1.0] * 4, [0.5] * 4 + [1.0] * 4),
+    ],
+    ids=["all-slower", "all-faster", "half-slower", "all-slower-one-more", "half-faster"],
+)
+def test_slowness_that_all_ranks_have_in_common_is_no_drift(chis, ratio):
+    found = machine()
+    expected = problem_of(found, one(1.0)).even_seconds
+    assert relative_slowness(problem_of(found, chis), expected).tolist() == pytest.approx(ratio)

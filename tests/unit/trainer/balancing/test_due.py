@@ -1,4 +1,4 @@
-"""What happens when transfers turn out dearer or cheaper than the pretest made them: the plan is priced anew."""
+"""What happens when transfers turn out slower or faster than calibration measured them: the plan is priced again."""
 
 from dataclasses import replace
 
@@ -63,10 +63,10 @@ def test_work_that_stays_the_same_keeps_its_number_and_gets_the_right_prediction
 def test_two_plans_that_miss_their_predictions_do_not_alternate():
     costs = even_costs(8, parallel="row", link=LINK)
     history, plan = planned(costs)
-    serials = [plan.decision_id]
+    decision_ids = [plan.decision_id]
     for turn in range(10):
         plan = decide(history, SEMI, plan, dearer(costs, 4.0 if turn % 2 else 0.25))
-        serials.append(plan.decision_id)
-    assert serials[-1] == serials[0] + MOST_REPRICINGS
+        decision_ids.append(plan.decision_id)
+    assert decision_ids[-1] == decision_ids[0] + MOST_REPRICINGS
     history.add(seen([16.0, *SLOW[1:]]))  # another slowness is another case
     assert decide(history, SEMI, plan, costs).repriced == 0

@@ -5,13 +5,10 @@ import pytest
 from heterotp_api.policy import Reshard
 from heterotp_trainer.balancing.decide import decide
 from heterotp_trainer.balancing.history import Observation
-from heterotp_trainer.balancing.move_decision import RECENT
-from heterotp_trainer.plans.linears import Line, Link
 from heterotp_trainer.plans.unit_plan import UnitPlan
-from support.resharding_world import HEADS, UNITS, machine, one, simulation, train
+from support.resharding_world import DEAR, HEADS, UNITS, machine, one, simulation, train
 
 FLUID = {2.0: 8 / 7.5, 4.0: 8 / 7.25, 8.0: 8 / 7.125}
-DEAR = Link(Line(), Line(), Line(0.0, 2e-5))  # 10 s and more for a move
 
 
 def moves(iterations):
@@ -36,10 +33,10 @@ def test_a_straggler_is_balanced_within_ten_iterations_and_near_the_limit(chi, s
 def test_units_return_to_even_shares_when_the_straggler_recovers():
     run = simulation()
     train(run, one(4.0), 30)
-    assert run.plan.ownership.shards != run.machine.shards
+    assert run.plan.ownership.unit_plan != run.machine.unit_plan
     after = train(run, one(1.0), 30)
     assert len(moves(after)) == 1
-    assert run.plan.ownership.shards == UnitPlan.even(8, HEADS, UNITS)
+    assert run.plan.ownership.unit_plan == UnitPlan.even(8, HEADS, UNITS)
     assert after[-1].seconds == pytest.approx(1.0)
 
 
@@ -50,20 +47,20 @@ def test_units_return_to_declared_shares():
     usual = 1 / np.array(speeds)
     train(run, usual.tolist(), 10)
     train(run, (usual * one(4.0, place=3)).tolist(), 30)
-    assert run.plan.ownership.shards != plan
+    assert run.plan.ownership.unit_plan != plan
     draw = np.random.default_rng(0)
     for _ in range(30):
         run.step((usual * (1 + draw.normal(0, 0.01, 8))).tolist())
-    assert run.plan.ownership.shards.counts("ffn") == plan.counts("ffn")
-    assert run.plan.ownership.shards.counts("heads") == plan.counts("heads")
+    assert run.plan.ownership.unit_plan.counts("ffn") == plan.counts("ffn")
+    assert run.plan.ownership.unit_plan.counts("heads") == plan.counts("heads")
 
 
 def test_without_return_to_even_a_recovered_rank_keeps_its_small_share():
     run = simulation(reshard={"return_to_even": False})
     train(run, one(4.0), 30)
-    skewed = run.plan.ownership.shards
+    skewed = run.plan.ownership.unit_plan
     assert moves(train(run, one(1.0), 60)) == []
-    assert run.plan.ownership.shards == skewed
+    assert run.plan.ownership.unit_plan == skewed
     assert moves(train(run, one(4.0, place=5), 30))  # another rank became slow
 
 
@@ -84,7 +81,7 @@ def test_speeds_declared_wrongly_are_corrected():
     plan = UnitPlan.from_speeds([0.25] + [1.0] * 7, HEADS, UNITS)
     run = simulation(machine(plan=plan, slowness=(4.0,) + (1.0,) * 7))
     train(run, one(1.0), 30)
-    assert run.plan.ownership.shards == UnitPlan.even(8, HEADS, UNITS)
+    assert run.plan.ownership.unit_plan == UnitPlan.even(8, HEADS, UNITS)
 
 
 def test_a_move_waits_until_it_is_worth_its_price():
@@ -126,16 +123,16 @@ def test_pruning_bridges_the_time_until_units_move_where_loss_is_allowed():
 def test_other_strategies_move_no_units(strategy):
     run = simulation(strategy=strategy)
     assert moves(train(run, one(4.0), 40)) == []
-    assert run.plan.ownership.shards == run.machine.shards
+    assert run.plan.ownership.unit_plan == run.machine.unit_plan
 
 
 def test_units_stay_when_the_policy_stops_moving_them():
     run = simulation()
     train(run, one(4.0), 20)
-    moved = run.plan.ownership.shards
+    moved = run.plan.ownership.unit_plan
     run.policy = run.policy.model_copy(update={"strategy": "None", "max_pruned_share": None})
     after = train(run, one(4.0), 20)
-    assert moves(after) == [] and run.plan.ownership.shards == moved
+    assert moves(after) == [] and run.plan.ownership.unit_plan == moved
     assert after[-1].seconds < 1.1
 
 
@@ -151,21 +148,21 @@ def test_a_policy_that_no_longer_moves_units_takes_a_proposal_back():
 def test_eviction_is_done_at_once_and_undone():
     run = simulation(strategy="RESHARD", reshard={"evict": [3]})
     train(run, one(1.0), 12)
-    shards = run.plan.ownership.shards
-    assert (shards.counts("heads")[3], shards.counts("ffn")[3]) == (0, 0)
+    unit_plan = run.plan.ownership.unit_plan
+    assert (unit_plan.counts("heads")[3], unit_plan.counts("ffn")[3]) == (0, 0)
     assert "evicts rank 3" in run.plan.reason
     run.policy = run.policy.model_copy(update={"reshard": None})
     train(run, one(1.0), 12)
-    assert run.plan.ownership.shards == UnitPlan.even(8, HEADS, UNITS)
+    assert run.plan.ownership.unit_plan == UnitPlan.even(8, HEADS, UNITS)
     assert "evicts no rank any more" in run.plan.reason
 
 
 def test_recovery_of_a_rank_without_units_is_detected():
     run = simulation(strategy="RESHARD", reshard={"min_units": 0})
     train(run, one(40.0), 30)
-    assert run.plan.ownership.shards.counts("heads")[0] == 0
+    assert run.plan.ownership.unit_plan.counts("heads")[0] == 0
     train(run, one(1.0), 30)
-    assert run.plan.ownership.shards == UnitPlan.even(8, HEADS, UNITS)
+    assert run.plan.ownership.unit_plan == UnitPlan.even(8, HEADS, UNITS)
 
 
 def test_whole_heads_are_no_reason_for_a_straggler():
@@ -179,9 +176,9 @@ def test_a_limit_that_cannot_be_kept_is_a_reason_and_nothing_moves():
     run = simulation(reshard={"memory_limit_bytes": 1})
     assert moves(train(run, one(4.0), 30)) == []
     assert run.plan.reason == "AUTO: no shares keep minUnits and memoryLimitBytes: units stay"
-    number = run.plan.decision_id
+    decision_id = run.plan.decision_id
     train(run, one(4.0), 10)
-    assert run.plan.decision_id == number  # decided once
+    assert run.plan.decision_id == decision_id  # decided once
 
 
 def test_the_reason_names_ranks_units_bytes_and_seconds():
@@ -209,7 +206,7 @@ def test_a_straggler_that_is_well_again_before_its_units_leave_keeps_them():
     while run.plan.ownership.proposal is None:
         run.step(one(4.0))
     assert moves(train(run, one(1.0), 40)) == []
-    assert run.plan.ownership.shards == run.machine.shards
+    assert run.plan.ownership.unit_plan == run.machine.unit_plan
 
 
 def test_stragglers_of_the_first_window_do_not_depend_on_the_unit_of_time():
@@ -238,23 +235,25 @@ def answered(run, *answers):
 
 def test_units_move_when_every_rank_has_the_memory():
     run = proposed()
-    number, wanted = run.plan.ownership.proposal.decision_id, run.plan.ownership.proposal.shards
-    for waiting in ([], [0] * 8, [number] * 7 + [0], [number - 1] * 8):
+    decision_id, wanted = run.plan.ownership.proposal.decision_id, run.plan.ownership.proposal.unit_plan
+    for waiting in ([], [0] * 8, [decision_id] * 7 + [0], [decision_id - 1] * 8):
         assert answered(run, *waiting) is run.plan
-    plan = answered(run, *[number] * 8)
-    assert plan.ownership.shards == wanted and plan.ownership.proposal is None
+    plan = answered(run, *[decision_id] * 8)
+    assert plan.ownership.unit_plan == wanted and plan.ownership.proposal is None
     assert plan.hash != run.plan.hash
 
 
 def test_a_rank_without_memory_gets_no_new_proposal_for_a_while():
     run = proposed()
-    number = run.plan.ownership.proposal.decision_id
-    plan = answered(run, *[number] * 6, -number, -number)
-    assert plan.ownership.shards == run.machine.shards and plan.ownership.proposal is None
+    decision_id = run.plan.ownership.proposal.decision_id
+    assert run.plan.ownership.lost_seconds > 0
+    plan = answered(run, *[decision_id] * 6, -decision_id, -decision_id)
+    assert plan.ownership.lost_seconds == 0
+    assert plan.ownership.unit_plan == run.machine.unit_plan and plan.ownership.proposal is None
     assert plan.reason.endswith("ranks 6 and 7 lacked memory for it: units stay where they are")
     run.plan = plan
     draw = np.random.default_rng(0)  # with noise the best shares are never quite the same
-    for _ in range(RECENT - 5):
+    for _ in range(95):
         run.step((np.array(one(4.0)) * (1 + draw.normal(0, 0.02, 8))).tolist())
         assert run.plan.ownership.proposal is None
     assert len(moves(train(run, one(4.0), 20))) == 1
@@ -269,7 +268,7 @@ def test_a_limit_is_kept_although_all_ranks_are_as_fast_as_expected():
     assert moves(train(run, fast, 30)) == []
     run.policy = run.policy.model_copy(update={"reshard": Reshard(memory_limit_bytes=int(0.2 * whole))})
     assert len(moves(train(run, fast, 30))) == 1
-    assert run.plan.ownership.shards.counts("ffn")[0] <= 0.2 * UNITS
+    assert run.plan.ownership.unit_plan.counts("ffn")[0] <= 0.2 * UNITS
     assert run.plan.reason.startswith("shares do not keep the policy's minUnits or memoryLimitBytes: ")
 
 

@@ -45,7 +45,7 @@ def seen_by(found, chis, unit=0.0, attention=0.0):
 
 def reshard_problem(chis, found=None, **seen):
     found = found or machine(len(chis))
-    return ReshardProblem(found.costs, seen_by(found, chis, **seen), found.shards)
+    return ReshardProblem(found.costs, seen_by(found, chis, **seen), found.unit_plan)
 
 
 def every_split(total, ranks, least, most):

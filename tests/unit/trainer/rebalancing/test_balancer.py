@@ -82,7 +82,7 @@ def world(monkeypatch):
     return World(monkeypatch)
 
 
-# -- the pretest ------------------------------------------------------------------------------------------
+# -- cost calibration -----------------------------------------------------------------------------------------
 
 
 def test_the_first_boundary_that_needs_costs_measures_them_and_no_other(monkeypatch, tmp_path):
@@ -141,7 +141,7 @@ def test_a_boundary_with_extra_work_is_left_out_of_statistics(world):
 
     assert not follow(NOTHING)
     lossless = BalancingSettings(strategy="MIG", window=1)
-    assert follow(lossless)  # a pretest, and nothing moves
+    assert follow(lossless)  # costs are calibrated, and nothing moves
     assert not world.balancer.plan.reductions
     assert not world.boundary(1.0)
     assert follow(pruning())  # columns move

@@ -40,7 +40,7 @@ class Model:
         return Costs(classes, (curves,) * RANKS, (self.grain,) * RANKS)
 
     def apply(self, *taken, decision_id=1):
-        """Take these columns from rank 0, one `Taken` per class: qkv, proj, fc1, fc2."""
+        """Take these columns from rank 0, one `WorkReduction` per class: qkv, proj, fc1, fc2."""
         self.assigner.apply(
             WorkPlan(decision_id, reductions=((0, taken),), receivers=((1, 1.0),)), self.costs, self.policy
         )

@@ -8,7 +8,7 @@ from heterotp_trainer.devices.device import Device, EmulatedDevice
 from heterotp_trainer.devices.phase_clock import NullClock
 from heterotp_trainer.plans.linears import Curve, Line, LinearClass, Link
 from heterotp_trainer.plans.unit_plan import UnitPlan
-from heterotp_trainer.rebalancing import cost_calibration as pretests
+from heterotp_trainer.rebalancing import cost_calibration
 from heterotp_trainer.rebalancing.cost_calibration import RankCalibration, calibrate_costs, fit, rising
 from heterotp_trainer.tensor_parallel.context import TPContext
 from hypothesis import given
@@ -91,14 +91,14 @@ def measured(grain=16, allocation=0.0, extraction=0.0, link=Link(), curves=()):
 
 @pytest.fixture
 def merged(monkeypatch):
-    """Return merged(*found) -> what the pretest makes of what the ranks found."""
+    """Return merged(*found) -> the costs of what the ranks found."""
 
     def merge(*found):
         def gather(gathered, mine, group):
             assert mine is found[0]
             gathered[:] = found
 
-        monkeypatch.setattr(pretests, "_measure", lambda tp, classes: found[0])
+        monkeypatch.setattr(cost_calibration, "_measure", lambda tp, classes: found[0])
         monkeypatch.setattr(dist, "all_gather_object", gather)
         return calibrate_costs(alone(), ())
 
@@ -152,7 +152,7 @@ def gang(tmp_path):
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr(pretests, "ENOUGH_SECONDS", 0.0)
+    monkeypatch.setattr(cost_calibration, "ENOUGH_SECONDS", 0.0)
 
 
 def emulated():
@@ -204,7 +204,7 @@ class Unwelcome:
     """An injected slow-down that fails where a product asks for it."""
 
     def after(self, operations, started, again):
-        raise AssertionError("the pretest must not be slowed")
+        raise AssertionError("calibration must not be slowed")
 
 
 @pytest.mark.parametrize("fails", [False, True], ids=["well", "fails"])
@@ -212,7 +212,7 @@ def test_an_injected_slow_down_is_lifted_during_calibration_and_restored(gang, q
     tp, injected = alone(), Unwelcome()
     tp.device.slowdown = injected
     if fails:
-        monkeypatch.setattr(pretests, "_link", lambda tp, classes, generator: 1 / 0)
+        monkeypatch.setattr(cost_calibration, "_link", lambda tp, classes, generator: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             calibrate_costs(tp, CLASSES)
     else:

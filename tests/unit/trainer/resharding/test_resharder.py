@@ -36,9 +36,9 @@ def owner_of(rank=0, plan=EVEN):
     return Resharder(nn.ModuleDict({"mlp": model}), tp, optimizer, lambda parameter: [])
 
 
-def proposal(number, shards=SKEWED):
+def proposal(decision_id, unit_plan=SKEWED):
     case = MoveCase(MoveCause.SPEEDS, (2,), 2.5, (), 1.0, (), (("ffn", 8, UNITS),), 80.0, 0.08, 0.1, 1.0, 0.8)
-    return Proposal(number, shards, (1.0,) * RANKS, (), False, case)
+    return Proposal(decision_id, unit_plan, (1.0,) * RANKS, (), False, case)
 
 
 @pytest.mark.parametrize("plan", [EVEN, UnitPlan.from_counts([3, 0, 0], [0, 24, 24])], ids=["some", "none"])

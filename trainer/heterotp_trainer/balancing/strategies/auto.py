@@ -1,10 +1,9 @@
-"""AUTO: the remedies in the order of their costs (algorithms, section 6)."""
+"""AUTO: as RESHARD; block `zero` of the policy may set how stragglers prune (algorithms, section 6)."""
 
-from heterotp_trainer.balancing.move_decision import next_move
-from heterotp_trainer.balancing.pruning import prune_meanwhile
+from heterotp_trainer.balancing.move_decision import move_and_prune_meanwhile
 from heterotp_trainer.balancing.situation import Candidate, Situation
 
 
 def auto(situation: Situation) -> Candidate:
-    """Return what is pruned at once, within maxPrunedShare (0 by default), and the move of units once it pays."""
-    return Candidate(prune_meanwhile(situation), next_move(situation))
+    """Return the next step of a move; meanwhile stragglers prune as the policy's block `zero` sets it."""
+    return move_and_prune_meanwhile(situation)

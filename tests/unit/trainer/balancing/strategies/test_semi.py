@@ -7,7 +7,8 @@ from heterotp_api.policy import Mig, Semi, Zero
 from heterotp_trainer.balancing.migration import Priced, receivers_of
 from heterotp_trainer.balancing.prediction import iteration_seconds, pruned_share
 from heterotp_trainer.balancing.pruning import prune, reference_seconds
-from heterotp_trainer.balancing.strategies.semi import SemiProblem, balanced_beta, least_deletion, split
+from heterotp_trainer.balancing.semi_candidates import SemiProblem
+from heterotp_trainer.balancing.strategies.semi import balanced_beta, least_deletion, split
 from heterotp_trainer.plans.grains import grain_for
 from heterotp_trainer.plans.linears import Line, Link
 from heterotp_trainer.plans.work_reduction import WorkReduction
