@@ -17,7 +17,7 @@ help: ## print this list
 setup: $(READY) ## make the virtual environment from the pinned lock file
 
 $(READY): requirements.lock pyproject.toml
-	@echo "setting up $(VENV) (some 5 GB with PyTorch; once)"
+	@echo "setting up $(VENV) (some 6 GB with PyTorch; once)"
 	@test -x $(PY) || python3 -m venv $(VENV)
 	@$(PY) -m pip install --quiet "uv>=0.5"
 	@$(VENV)/bin/uv pip install --quiet --compile-bytecode --python $(PY) --require-hashes -r requirements.lock

@@ -77,6 +77,7 @@ class ModelSpec(Model):
 
 
 DatasetName = Literal["digits", "cifar10", "synthetic"]
+IMAGE_SIZES: dict[DatasetName, int] = {"digits": 8, "cifar10": 32, "synthetic": 8}  # pixels of a side
 
 
 class DataSpec(Model):

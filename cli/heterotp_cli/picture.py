@@ -299,7 +299,9 @@ def _calibration(figure: SubFigure, calibration: dict[str, Any]) -> None:
         last.plot(sizes, millis, color=LINKS[how], linewidth=1.6, label=how)
     _small(last, "one transfer", "kilobytes", room=1.6)
     last.legend(frameon=False, fontsize=8, loc="upper left")
-    figure.suptitle("Pretest: what decisions reckon with", x=0.01, ha="left", fontsize=11, color=INK)
+    figure.suptitle(
+        "Cost calibration: the measured costs that decisions use", x=0.01, ha="left", fontsize=11, color=INK
+    )
 
 
 def _small(axes: Axes, title: str, unit: str, room: float = 1.3) -> None:

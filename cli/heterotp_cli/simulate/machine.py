@@ -6,7 +6,7 @@ from typing import Any
 
 from heterotp_api.job import Device, HeteroTPJobSpec
 from heterotp_api.ranks import rank_table
-from heterotp_api.training import Training
+from heterotp_api.training import IMAGE_SIZES, Training
 from heterotp_trainer.balancing.simulation import Machine
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.linears import Curve, Line, LinearClass, Link, UnitMoveCost
@@ -16,7 +16,6 @@ from heterotp_cli.errors import BadInput
 from heterotp_cli.simulate.blocks import Blocks, costs_of, link_of
 from heterotp_cli.workdir import read_json
 
-IMAGE_SIDES = {"digits": 8, "synthetic": 8, "cifar10": 32}
 STATE_COPIES = 3  # a weight and Adam's two moments, fp32 each
 ITEM_BYTES = {"fp32": 4, "bf16": 2}
 GRAIN = 16
@@ -55,7 +54,7 @@ def machine_of(spec: HeteroTPJobSpec, ranks: int | None, run: Path | None) -> Ma
 def _declared(training: Training, devices: Sequence[Device], speeds: Sequence[float]) -> Machine:
     """Return emulated devices: products by their speed, collectives by their link, a ring."""
     shape, ranks = training.model.resolve(), len(devices)
-    tokens = (IMAGE_SIDES[training.data.name] // shape.patch_size) ** 2 + 1
+    tokens = (IMAGE_SIZES[training.data.name] // shape.patch_size) ** 2 + 1
     rows = training.batch_size // training.accumulate * tokens
     plan = UnitPlan.from_speeds(list(speeds), shape.heads, shape.ffn_units)
     even = UnitPlan.even(ranks, shape.heads, shape.ffn_units) if len(set(speeds)) == 1 else plan

@@ -48,8 +48,14 @@ def _of_a_single_rank(plan: WorkPlan, policy: BalancingSettings) -> WorkPlan:
     """Return the plan of a job of one rank: nothing is balanced under any policy."""
     if plan.settings == policy and plan.cause is Cause.SINGLE_RANK:
         return plan
-    reason = explanations.single_rank(policy)
-    return WorkPlan(plan.decision_id + 1, policy, ownership=plan.ownership, cause=Cause.SINGLE_RANK, reason=reason)
+    return WorkPlan(
+        plan.decision_id + 1,
+        policy,
+        ownership=plan.ownership,
+        explained_id=plan.decision_id + 1,
+        cause=Cause.SINGLE_RANK,
+        reason=explanations.single_rank(policy),
+    )
 
 
 def _first_plan(plan: WorkPlan, policy: BalancingSettings) -> WorkPlan:
@@ -59,6 +65,7 @@ def _first_plan(plan: WorkPlan, policy: BalancingSettings) -> WorkPlan:
         policy,
         base_wait=plan.base_wait,
         ownership=plan.ownership if policy.moves_units else replace(plan.ownership, proposal=None),
+        explained_id=plan.decision_id + 1,
         cause=Cause.NOT_MEASURED,
         reason=explanations.not_measured(policy),
     )
@@ -88,7 +95,8 @@ def _with_work(situation: Situation, plan: WorkPlan, work: Reduced | None) -> Wo
         reason=_reason(situation, cause, price),
     )
     unchanged = situation.work is WorkDue.PRICES and made.work == plan.work
-    return replace(made, decision_id=plan.decision_id) if unchanged else made
+    decision_id = plan.decision_id if unchanged else made.decision_id
+    return replace(made, decision_id=decision_id, explained_id=decision_id)
 
 
 def _cause(situation: Situation, work: Reduced | None, price: Price) -> Cause:
@@ -149,13 +157,15 @@ def _with_units(plan: WorkPlan, step: MoveStep) -> WorkPlan:
         return _without_shares(plan, step, decision_id)
     reason = explanations.move(step.cause, proposal.case, step.short)
     if step.cause is not Cause.UNITS_MOVED:
-        return replace(plan, decision_id=decision_id, ownership=step.ownership, cause=step.cause, reason=reason)
+        given_up = replace(plan, decision_id=decision_id, explained_id=decision_id, ownership=step.ownership)
+        return replace(given_up, cause=step.cause, reason=reason)
     return WorkPlan(
         decision_id,
         settings,
         base_wait=plan.base_wait,
         ownership=step.ownership,
         predicted_seconds=proposal.case.then_seconds + (plan.base_wait or 0.0),
+        explained_id=decision_id,
         cause=step.cause,
         reason=reason,
     )
@@ -166,4 +176,5 @@ def _without_shares(plan: WorkPlan, step: MoveStep, decision_id: int) -> WorkPla
     if plan.cause is Cause.NO_SHARES or plan.settings is None:
         return replace(plan, ownership=step.ownership) if step.ownership is not plan.ownership else plan
     reason = explanations.no_shares(plan.settings)
-    return replace(plan, decision_id=decision_id, ownership=step.ownership, cause=Cause.NO_SHARES, reason=reason)
+    kept = replace(plan, decision_id=decision_id, explained_id=decision_id, ownership=step.ownership)
+    return replace(kept, cause=Cause.NO_SHARES, reason=reason)

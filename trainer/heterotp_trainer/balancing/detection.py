@@ -1,4 +1,5 @@
-"""Detection of ranks whose speed is not the expected one, from medians of a window (algorithms, section 1).
+"""Detection of ranks whose speed is not the expected one, from medians of a window
+(docs/algorithms.md, Who is a straggler).
 
 One detector serves every strategy. Ratios are measured over expected seconds, [e]; two references exist:
 - the other ranks: the upper quartile of speed. The fastest rank is no reference: at a noise of 5 % and 8 ranks it

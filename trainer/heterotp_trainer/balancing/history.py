@@ -12,7 +12,10 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Observation:
-    """One measured iteration, or medians of several: seconds by rank, [e] each (algorithms, section 0)."""
+    """One measured iteration, or medians of several: seconds by rank, [e] each.
+
+    See docs/algorithms.md, How a decision is made.
+    """
 
     full: Array  # full-work matmul seconds, M hat
     unit: Array  # other work that moves with units, U

@@ -14,7 +14,7 @@ from heterotp_trainer.plans.grains import blocks
 def columns_by_layer(
     pruned: int, unimportant: Sequence[float | None], settings: Zero, columns: int, room: int, grain: int
 ) -> list[int]:
-    """Return how many of its columns each layer prunes, on average `pruned` (PriDiff; algorithms, section 2).
+    """Return how many of its columns each layer prunes, on average `pruned` (PriDiff in docs/algorithms.md).
 
     unimportant: by layer the share of columns whose importance is at most theta (gamma_k), 0..1; where one is None, all
     layers prune alike. The ratio is max(gamma_k, alpha gamma), scaled so that the sum stays what eq. 1 asks for. Counts

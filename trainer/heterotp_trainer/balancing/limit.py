@@ -1,4 +1,4 @@
-"""The fluid limit: the least seconds of an iteration without loss (algorithms, section 5)."""
+"""The fluid limit: the least seconds of an iteration without loss (docs/algorithms.md, RESHARD)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How many columns of stragglers other ranks compute, every iteration, without loss (MIG: algorithms, section 3)."""
+"""How many columns of stragglers other ranks compute, every iteration, without loss (MIG: docs/algorithms.md, MIG)."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

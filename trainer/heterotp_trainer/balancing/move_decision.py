@@ -1,6 +1,6 @@
 """The next step of a move of units: none, a proposal, and after all ranks' answers the move or its withdrawal.
 
-Units move only when every rank has reported that it holds the memory for it (algorithms, sections 5 and 6).
+Units move only when every rank has reported that it holds the memory for it (docs/algorithms.md, RESHARD and AUTO).
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""How many columns stragglers prune (ZERO-resizing: algorithms, section 2; the paper's eq. 1).
+"""How many columns stragglers prune (ZERO-resizing: docs/algorithms.md, ZERO-resizing; the paper's eq. 1).
 
 Shapes: K classes of linears, e ranks.
 """

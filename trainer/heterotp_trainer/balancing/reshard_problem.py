@@ -1,4 +1,4 @@
-"""The case for other shares: the time of each rank over the units that it owns (algorithms, section 5).
+"""The case for other shares: the time of each rank over the units that it owns (docs/algorithms.md, RESHARD).
 
 FFN and attention each end in a barrier of their own. Shapes: e ranks, P points of a curve.
 """

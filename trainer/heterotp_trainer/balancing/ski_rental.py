@@ -1,7 +1,7 @@
 """A move of units pays when the seconds lost since ranks drifted are at least the seconds of the move.
 
 Ski rental: lost and move seconds together are at most twice those of the best choice, however long the change lasts
-(algorithms, section 5).
+(docs/algorithms.md, RESHARD).
 """
 
 from dataclasses import replace

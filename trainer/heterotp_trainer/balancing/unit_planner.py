@@ -1,4 +1,4 @@
-"""How many units each rank should own (algorithms, section 5); each family is planned on its own."""
+"""How many units each rank should own (docs/algorithms.md, RESHARD); each family is planned on its own."""
 
 import math
 from collections.abc import Collection, Sequence

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 MOST_PENDING = 8  # iterations that a device may lag behind the host
 PHASES = ("data", "matmul", "unit", "fixed", "wait", "migrate", "control")
-COMPUTE = ("matmul", "unit", "fixed")  # T = M + U + F of the algorithms page, section 0
+COMPUTE = ("matmul", "unit", "fixed")  # T = M + U + F of docs/algorithms.md, How a decision is made
 ATTENTION = "attention"  # the part of "unit" that moves with heads; separate in a clock, added to "unit" in reports
 BOOKED = (*PHASES, ATTENTION)
 

@@ -1,4 +1,5 @@
-"""An injected slow-down: makes a rank's matrix products take chi times as long (algorithms, section 7)."""
+"""An injected slow-down: makes a rank's matrix products take chi times as long
+(docs/algorithms.md, Injecting a straggler)."""
 
 import functools
 import math

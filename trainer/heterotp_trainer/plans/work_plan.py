@@ -67,6 +67,7 @@ class WorkPlan:
     base_wait: float | None = None  # least seconds that an iteration waits in collectives, without migration
     predicted_seconds: float | None = None  # of one iteration
     ownership: Ownership = UNKNOWN_OWNERSHIP
+    explained_id: int = 0  # decision_id that cause and reason belong to: a proposal raises decision_id without them
     cause: Cause = Cause.NOT_MEASURED
     reason: str = ""  # for people
 

@@ -1,4 +1,4 @@
-"""Which columns a rank prunes: random ones, or those whose weights changed least (algorithms, section 2)."""
+"""Which columns a rank prunes: random ones, or those whose weights changed least (docs/algorithms.md, ZERO)."""
 
 import hashlib
 from collections.abc import Sequence
@@ -83,7 +83,7 @@ def unimportant_shares(deltas: Sequence[Tensor | None], settings: Zero, iteratio
     """Return by layer the share, 0..1, of columns whose importance is at most theta; None while that is not measured.
 
     deltas: importance of the columns of each layer, [L] each. iterations: those that the importance was measured over.
-    theta is a quantile of all deltas, or grows with the iterations (algorithms, section 2). A selection that does not
+    theta is a quantile of all deltas, or grows with the iterations (docs/algorithms.md). A selection that does not
     differ by layer measures nothing.
     """
     known = [delta for delta in deltas if delta is not None]

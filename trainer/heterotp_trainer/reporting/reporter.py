@@ -175,8 +175,8 @@ class Reporter(NullReporter):
         self.metrics.balance(self.run_status.effect(self._environment.rank))
         if self.job is not None:
             self.job.decided(plan)
-            if plan.decision_id != before.decision_id:
-                print(f"decision {plan.decision_id}: {plan.reason}", flush=True)
+            if plan.explained_id != before.explained_id:
+                print(f"decision {plan.explained_id}: {plan.reason}", flush=True)
 
     def resumed(self, iteration: int) -> None:
         """See NullReporter.resumed."""

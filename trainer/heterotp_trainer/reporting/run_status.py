@@ -157,7 +157,7 @@ class RunStatus:
             "samples_per_second": self.samples_per_iteration / seconds if seconds else None,
             "eta_seconds": seconds * left if seconds is not None and left is not None else None,
             "strategy": work.settings.strategy if work.settings is not None else "None",
-            "decision_id": work.decision_id,
+            "decision_id": work.explained_id,
             "predicted_iteration_seconds": work.predicted_seconds,
             "reason": work.reason,
             "plan_hash": self.saved.unit_plan.hash,

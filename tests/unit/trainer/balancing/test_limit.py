@@ -1,4 +1,4 @@
-"""The limits that benchmarks are held against: the table of the algorithms page, section 5."""
+"""The limits that benchmarks are held against: the table of docs/algorithms.md, RESHARD."""
 
 import pytest
 from heterotp_trainer.balancing.limit import RankCost, fluid_limit, speeds, whole_heads_penalty

@@ -30,6 +30,19 @@ def test_a_straggler_is_balanced_within_ten_iterations_and_near_the_limit(chi, s
     assert all(each.deleted == 0 for each in after)
 
 
+def test_each_sentence_belongs_to_one_decision_and_a_proposal_has_none():
+    run = simulation()
+    plans = [run.plan]
+    for iteration in range(60):
+        run.step(one(4.0 if 20 <= iteration < 40 else 1.0))
+        plans.append(run.plan)
+    reasons = {plan.explained_id: plan.reason for plan in plans}
+    assert [reasons[plan.explained_id] for plan in plans] == [plan.reason for plan in plans]
+    assert len(set(reasons.values())) == len(reasons) > 3
+    asking = [plan for plan in plans if plan.ownership.proposal is not None]
+    assert asking and all(plan.explained_id < plan.ownership.proposal.decision_id for plan in asking)
+
+
 def test_units_return_to_even_shares_when_the_straggler_recovers():
     run = simulation()
     train(run, one(4.0), 30)

@@ -6,7 +6,7 @@ from typing import get_args
 import numpy as np
 import pytest
 import torch
-from heterotp_api.training import DatasetName
+from heterotp_api.training import IMAGE_SIZES, DatasetName
 from heterotp_trainer.data import batch_hash, batches, load_dataset
 from heterotp_trainer.data.cifar10 import PIXELS, TEST, TRAIN
 from heterotp_trainer.data.load import DATASETS
@@ -121,4 +121,9 @@ def test_a_batch_larger_than_the_data_is_refused():
 
 
 def test_every_data_set_of_the_manifest_can_be_loaded():
-    assert list(DATASETS) == list(get_args(DatasetName))
+    assert list(DATASETS) == list(IMAGE_SIZES) == list(get_args(DatasetName))
+
+
+@pytest.mark.parametrize("name", ["digits", "synthetic"])
+def test_images_have_the_size_that_the_api_states(name):
+    assert load_dataset(name).image_size == IMAGE_SIZES[name]

@@ -1,4 +1,4 @@
-"""AUTO: as RESHARD; block `zero` of the policy may set how stragglers prune (algorithms, section 6)."""
+"""AUTO: as RESHARD; block `zero` of the policy may set how stragglers prune (docs/algorithms.md, AUTO)."""
 
 from heterotp_trainer.balancing.move_decision import move_and_prune_meanwhile
 from heterotp_trainer.balancing.situation import Candidate, Situation

@@ -1,4 +1,4 @@
-"""MIG: other ranks compute a part of the stragglers' columns (algorithms, section 3)."""
+"""MIG: other ranks compute a part of the stragglers' columns (docs/algorithms.md, MIG)."""
 
 from heterotp_api.policy import Mig
 

@@ -1,4 +1,4 @@
-"""RESHARD: units of stragglers move to other ranks, once (algorithms, section 5)."""
+"""RESHARD: units of stragglers move to other ranks, once (docs/algorithms.md, RESHARD)."""
 
 from heterotp_trainer.balancing.move_decision import move_and_prune_meanwhile
 from heterotp_trainer.balancing.situation import Candidate, Situation

@@ -1,4 +1,4 @@
-"""SEMI: migrate as much as time allows, prune the rest (algorithms, section 4; the paper's eq. 2 and 3)."""
+"""SEMI: migrate as much as time allows, prune the rest (docs/algorithms.md, SEMI; the paper's eq. 2 and 3)."""
 
 import bisect
 import functools
@@ -19,7 +19,7 @@ BISECTIONS = 40
 
 
 def semi(situation: Situation) -> Candidate:
-    """Return what stragglers prune and migrate (algorithms, section 4)."""
+    """Return what stragglers prune and migrate (docs/algorithms.md, SEMI)."""
     if situation.reducible is None:
         return Candidate()
     settings, costs, limit = situation.policy.semi or Semi(), situation.costs, situation.policy.pruned_share_limit

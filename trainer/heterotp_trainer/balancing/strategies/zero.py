@@ -1,4 +1,4 @@
-"""ZERO: stragglers prune columns (algorithms, section 2)."""
+"""ZERO: stragglers prune columns (docs/algorithms.md, ZERO-resizing)."""
 
 from heterotp_trainer.balancing.pruning import fixed, prune_stragglers
 from heterotp_trainer.balancing.situation import Candidate, Reduced, Situation
