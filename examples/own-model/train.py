@@ -44,7 +44,8 @@ class GroupedAttention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         query, key, value = (part(x).unflatten(-1, (-1, SIZE)).transpose(1, 2) for part in self.parts)
         key, value = (part.repeat_interleave(QUERIES, dim=1) for part in (key, value))
-        mixed = F.scaled_dot_product_attention(query, key, value) if query.shape[1] else query  # (TP) no group here
+        # (TP) a rank without groups keeps key and value in the graph: their backward is a sum over all ranks
+        mixed = F.scaled_dot_product_attention(query, key, value) if query.shape[1] else query + key + value
         return self.proj(mixed.transpose(1, 2).flatten(2))
 
     @property

@@ -7,6 +7,7 @@ import sys
 import pytest
 import yaml
 from heterotp_api.names import EXIT_PEER_LOST, EXIT_STOPPED, Env
+from heterotp_trainer.plans.unit_plan import UnitPlan
 from support.launched import Launched
 from support.places import ROOT
 
@@ -43,6 +44,15 @@ def test_the_plan_does_not_change_what_it_learns(uneven, tmp_path):
 
 def job():
     return yaml.safe_load((EXAMPLE / "job.yaml").read_text())["spec"]
+
+
+def test_a_rank_without_any_group_takes_part_in_every_sum(tmp_path):
+    spec = job()
+    spec["workerGroups"][1]["relativeSpeed"] = 0.05
+    assert UnitPlan.from_speeds([1.0, 1.0, 0.05], 6, 192).counts("heads")[2] == 0
+    losses, report = train(tmp_path, spec)
+    assert max(losses) == 100
+    assert report["testAccuracy"] > 0.75
 
 
 def test_a_stopped_one_says_so_and_goes_on_later(launch):
