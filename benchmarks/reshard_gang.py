@@ -86,7 +86,7 @@ def rank(model: str, phases: list[dict]) -> None:
             session.step()
             session.boundary(iteration)
             seconds.append(time.perf_counter() - started)
-            plans.append(session.tp.plan.hash)
+            plans.append(session.tp.unit_plan.hash)
         records.append({"seconds": seconds, "plans": plans, **facts(session)})
     session.finish()
     if session.environment.rank == 0:
@@ -103,8 +103,8 @@ def facts(session) -> dict:  # type: ignore[no-untyped-def]
         "deleted": statistics.fmean(each.pruned for each in run_status.effects) if run_status.effects else 0.0,
         "calibration": asdict(balancer.costs),
         "status": json.loads(status.model_dump_json(by_alias=True)),
-        "heads": balancer.tp.plan.counts("heads"),
-        "ffn": balancer.tp.plan.counts("ffn"),
+        "heads": balancer.tp.unit_plan.counts("heads"),
+        "ffn": balancer.tp.unit_plan.counts("ffn"),
         "reason": balancer.plan.reason,
     }
 

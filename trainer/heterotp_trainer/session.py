@@ -149,7 +149,7 @@ class Session:
         refuse_dropout(model, self.tp)
         environment = self.environment
         workdir = environment.workdir if environment.rank == 0 else None
-        balancer, saved = Balancer(model, self.tp, workdir, optimizer), SavedTime(self.tp.plan)
+        balancer, saved = Balancer(model, self.tp, workdir, optimizer), SavedTime(self.tp.unit_plan)
         self._watched = Watched(dict(model.named_parameters()), optimizer, balancer, saved)
         status, metrics = self._status.text, None
         if self._telemetry:
@@ -212,7 +212,7 @@ class Session:
             evaluate=leads and evaluate,
             lease_over=leads and self.control.lease_is_over(),
         )
-        plan = hash_number(self.tp.plan.hash) ^ hash_number(balancer.plan.hash)
+        plan = hash_number(self.tp.unit_plan.hash) ^ hash_number(balancer.plan.hash)
         return iteration_report(
             iteration=iteration,
             flags=flags,
@@ -254,7 +254,7 @@ class Session:
             self._statistics.leave_out()
         self.watched.saved_time.decided(balancer.plan, balancer.costs)
         if balancer.moved is not None:
-            self.reporter.moved(self.tp.plan, balancer.moved)
+            self.reporter.moved(self.tp.unit_plan, balancer.moved)
         self.reporter.balanced(balancer.plan, balancer.costs, self._injector.now)
 
     def _apply_document(self, length: int) -> None:

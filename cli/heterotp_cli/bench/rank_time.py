@@ -55,7 +55,7 @@ def longer(tp: TPContext, matmul_seconds: float) -> float:
     """Return the seconds that uneven shares add to an iteration of equal ranks; each family has its own barrier."""
     attention = 4 / (4 + 2 * FFN_RATIO)  # share of the products' operations
     shares: dict[Family, float] = {"heads": attention, "ffn": 1 - attention}
-    most = {family: max(tp.plan.counts(family)) * tp.ranks / tp.plan.total(family) for family in shares}
+    most = {family: max(tp.unit_plan.counts(family)) * tp.ranks / tp.unit_plan.total(family) for family in shares}
     return matmul_seconds * sum(share * (most[family] - 1) for family, share in shares.items())
 
 

@@ -53,7 +53,7 @@ def plans(ranks: int) -> dict[str, UnitPlan]:
 
 def context(group: dist.ProcessGroup | None, rank: int, plan: UnitPlan, **options) -> TPContext:
     options.setdefault("clock", NullClock())
-    return TPContext(group, rank, plan.ranks, Device(torch.device("cpu"), "cpu"), plan=plan, **options)
+    return TPContext(group, rank, plan.ranks, Device(torch.device("cpu"), "cpu"), unit_plan=plan, **options)
 
 
 def alone(**options) -> TPContext:

@@ -166,7 +166,7 @@ def migrations(linear, senders: dict[int, int], primitive: str, ranks: int) -> t
     every = pieces(senders, receivers)
     found = []
     for sender, count in senders.items():
-        outputs = linear.tp.plan.counts("ffn")[sender] if linear.parallel == "column" else WIDTH
+        outputs = linear.tp.unit_plan.counts("ffn")[sender] if linear.parallel == "column" else WIDTH
         ids = torch.arange(WIDTH - count, WIDTH) if linear.parallel == "column" else None
         found.append(Migration(sender, outputs, tuple(p for p in every if p.sender == sender), primitive, ids))
     return tuple(found)

@@ -16,6 +16,7 @@ from heterotp_trainer.balancing.prediction import Price, price_of
 from heterotp_trainer.balancing.situation import MoveStep, Reduced, Situation, WorkDue
 from heterotp_trainer.balancing.strategies import STRATEGIES
 from heterotp_trainer.plans.costs import Costs
+from heterotp_trainer.plans.ownership import MoveCase, Ownership
 from heterotp_trainer.plans.work_plan import Cause, WorkPlan
 
 KEPT = Reduced({})  # all ranks keep their work
@@ -147,34 +148,45 @@ def _reason(situation: Situation, cause: Cause, price: Price) -> str:
 
 def _with_units(plan: WorkPlan, step: MoveStep) -> WorkPlan:
     """Return the plan with the next step of a move; a new decision_id where ranks have something to do or to report."""
-    decision_id, settings, proposal = plan.decision_id + 1, plan.settings, step.proposal
     if step.cause is None:
-        if proposal is None:
-            return replace(plan, ownership=step.ownership)
-        asked = replace(step.ownership, proposal=replace(proposal, decision_id=decision_id))
-        return replace(plan, decision_id=decision_id, ownership=asked)
-    if proposal is None:
-        return _without_shares(plan, step, decision_id)
-    reason = explanations.move(step.cause, proposal.case, step.short)
-    if step.cause is not Cause.UNITS_MOVED:
-        given_up = replace(plan, decision_id=decision_id, explained_id=decision_id, ownership=step.ownership)
-        return replace(given_up, cause=step.cause, reason=reason)
+        return _proposed(plan, step)
+    if step.cause is Cause.NO_SHARES:
+        return _without_shares(plan, step.ownership)
+    assert step.proposal is not None
+    case = step.proposal.case
+    reason = explanations.move(step.cause, case, step.short)
+    if step.cause is Cause.UNITS_MOVED:
+        return _moved(plan, step.ownership, case, reason)
+    kept = replace(plan, ownership=step.ownership, cause=step.cause, reason=reason)
+    return replace(kept, decision_id=plan.decision_id + 1, explained_id=plan.decision_id + 1)
+
+
+def _proposed(plan: WorkPlan, step: MoveStep) -> WorkPlan:
+    """Return the plan that asks the ranks whether they have memory for a new proposal, or that only counts on."""
+    if step.proposal is None:
+        return replace(plan, ownership=step.ownership)
+    decision_id = plan.decision_id + 1
+    asked = replace(step.ownership, proposal=replace(step.proposal, decision_id=decision_id))
+    return replace(plan, decision_id=decision_id, ownership=asked)
+
+
+def _moved(plan: WorkPlan, ownership: Ownership, case: MoveCase, reason: str) -> WorkPlan:
+    """Return the plan after units have moved: all ranks do all of their work again."""
     return WorkPlan(
-        decision_id,
-        settings,
+        plan.decision_id + 1,
+        plan.settings,
         base_wait=plan.base_wait,
-        ownership=step.ownership,
-        predicted_seconds=proposal.case.then_seconds + (plan.base_wait or 0.0),
-        explained_id=decision_id,
-        cause=step.cause,
+        ownership=ownership,
+        predicted_seconds=case.then_seconds + (plan.base_wait or 0.0),
+        explained_id=plan.decision_id + 1,
+        cause=Cause.UNITS_MOVED,
         reason=reason,
     )
 
 
-def _without_shares(plan: WorkPlan, step: MoveStep, decision_id: int) -> WorkPlan:
+def _without_shares(plan: WorkPlan, ownership: Ownership) -> WorkPlan:
     """Return the plan that reports once that no shares keep the limits."""
     if plan.cause is Cause.NO_SHARES or plan.settings is None:
-        return replace(plan, ownership=step.ownership) if step.ownership is not plan.ownership else plan
-    reason = explanations.no_shares(plan.settings)
-    kept = replace(plan, decision_id=decision_id, explained_id=decision_id, ownership=step.ownership)
-    return replace(kept, cause=Cause.NO_SHARES, reason=reason)
+        return replace(plan, ownership=ownership) if ownership is not plan.ownership else plan
+    kept = replace(plan, ownership=ownership, cause=Cause.NO_SHARES, reason=explanations.no_shares(plan.settings))
+    return replace(kept, decision_id=plan.decision_id + 1, explained_id=plan.decision_id + 1)

@@ -53,7 +53,7 @@ def _assemble(shard: Tensor, spec: ShardSpec, tp: TPContext) -> Tensor | None:
         return None
     whole = torch.empty(spec.full_shape(shard.shape), dtype=shard.dtype)
     for rank in range(tp.ranks):
-        units = tp.plan.owned(spec.family, rank)
+        units = tp.unit_plan.owned(spec.family, rank)
         if rank == 0:
             part = local
         else:
@@ -131,10 +131,10 @@ def _distribute(
         return value
     if whole is not None:
         for rank in range(1, tp.ranks):
-            part = spec.cut(whole, tp.plan.owned(spec.family, rank))
+            part = spec.cut(whole, tp.unit_plan.owned(spec.family, rank))
             if part.numel():
                 dist.send(part, dst=rank, group=tp.control_group)
-        return spec.cut(whole, tp.plan.owned(spec.family, 0))
+        return spec.cut(whole, tp.unit_plan.owned(spec.family, 0))
     part = torch.empty(spec.shape(shape, len(tp.owned(spec.family))), dtype=dtype)
     if part.numel():
         dist.recv(part, src=0, group=tp.control_group)

@@ -53,12 +53,12 @@ class Balancer:
         self.assigner = ColumnAssigner(model, tp)
         self.policy = LOSSLESS_AUTO
         # in force until the first control document
-        self.plan = WorkPlan(settings=self.policy, ownership=Ownership(tp.plan, tp.slowness))
+        self.plan = WorkPlan(settings=self.policy, ownership=Ownership(tp.unit_plan, tp.slowness))
         self.costs = Costs((), ((),) * tp.ranks, (1,) * tp.ranks)
         self.resharder = Resharder(model, tp, optimizer, self.assigner.sharded_states)
         self.pace_probe = PaceProbe(tp)
         self.moved: CompletedMove | None = None  # at the newest boundary
-        self._earlier = (0, self.costs, tp.plan)  # costs and shares of plans with a lower decision_id
+        self._earlier = (0, self.costs, tp.unit_plan)  # costs and shares of plans with a lower decision_id
         self.history = History(self.policy.window)
         self._before = self.plan  # the plan before; the newest reports may be of it
         self._full_work_factor: float | None = None  # of the plan in force; None: not computed yet
@@ -129,9 +129,9 @@ class Balancer:
         """Answer the plan's proposal and move units to its shares; return whether units moved."""
         self.resharder.answer(plan.ownership.proposal)
         after, self.moved = plan.ownership.unit_plan, None
-        if after is None or after == self.tp.plan:
+        if after is None or after == self.tp.unit_plan:
             return False
-        before, costs = self.tp.plan, self.costs
+        before, costs = self.tp.unit_plan, self.costs
         self.costs, self.moved = self.resharder.move(after, costs)
         self._earlier = plan.decision_id, costs, before
         self.history = self.history.rebased(lambda seen: ReshardProblem(costs, seen, before).seen_under(after))
@@ -144,7 +144,7 @@ class Balancer:
         decision_id, costs, unit_plan = self._earlier
         if reports[0].decision_id >= decision_id:
             return seen
-        return ReshardProblem(costs, seen, unit_plan).seen_under(self.tp.plan)
+        return ReshardProblem(costs, seen, unit_plan).seen_under(self.tp.unit_plan)
 
     def _calibrate(self) -> bool:
         """Measure costs once, before the first decision that needs them; return whether they were measured now."""

@@ -33,7 +33,7 @@ class _Group:
         """Return their sizes on all ranks, and their calls so far."""
         first = self.linears[0]
         spec = first.spec
-        sharded = tuple(units * spec.rows_per_unit for units in tp.plan.counts(spec.family))
+        sharded = tuple(units * spec.rows_per_unit for units in tp.unit_plan.counts(spec.family))
         replicated = (first.weight.shape[1 - spec.dim],) * tp.ranks
         columns, outputs = (replicated, sharded) if first.parallel == "column" else (sharded, replicated)
         calls = sum(linear.calls for linear in self.linears)

@@ -54,7 +54,7 @@ class Resharder:
 
     def move(self, after: UnitPlan, costs: Costs) -> tuple[Costs, CompletedMove]:
         """Move all units to their owners in `after` (all ranks); return the new costs and the completed move."""
-        before, started = self.tp.plan, time.perf_counter()
+        before, started = self.tp.unit_plan, time.perf_counter()
         self.unit_mover.move(after)
         taken = torch.tensor(time.perf_counter() - started, dtype=torch.float64)
         # the price of the next move must be the same on all ranks

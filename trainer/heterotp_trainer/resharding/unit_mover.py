@@ -5,7 +5,7 @@ that arrive, of one layer's shard and of a chunk.
 
 | call | rank i holds                       | afterwards                        |
 |------|------------------------------------|-----------------------------------|
-| move | its units by tp.plan, all tensors  | its units by `after`, the same    |
+| move | its units by tp.unit_plan, all tensors  | its units by `after`, the same    |
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,24 +54,24 @@ class UnitMover:
         self._reserved = None
 
     def move(self, after: UnitPlan) -> None:
-        """Move all units to their owners by this plan, which is then tp.plan (all ranks)."""
+        """Move all units to their owners by this plan, which is then tp.unit_plan (all ranks)."""
         self.release()
         tp = self._tp
-        moves = transfers(tp.plan, after)
+        moves = transfers(tp.unit_plan, after)
         with phase(tp.clock, "migrate"):
             for layer in self._layers:
                 self._move_layer(layer, after, [move for move in moves if move.family == layer.family])
             if tp.device.torch_device.type == "cuda":
                 torch.cuda.synchronize(tp.device.torch_device)  # so that its seconds are measured
             dist.barrier(group=tp.control_group)
-        tp.plan = after
+        tp.unit_plan = after
 
     def _states(self, layer: Layer) -> list[ShardedState]:
         return states_of(layer.parameters, self._optimizer, self._more)
 
     def _needed(self, after: UnitPlan) -> memory.Need:
         """Return the most memory that a move needs beyond what is held now; gradients grow with the next iteration."""
-        rank, before = self._tp.rank, self._tp.plan
+        rank, before = self._tp.rank, self._tp.unit_plan
         growth, largest = 0, 0
         for layer in self._layers:
             nbytes = sum(state.unit_bytes for state in self._states(layer))
@@ -86,7 +86,7 @@ class UnitMover:
             return
         old = self._states(layer)
         new = [state.empty(after.counts(family)[tp.rank]) for state in old]
-        for now, then, units in kept(tp.plan, after, family, tp.rank):
+        for now, then, units in kept(tp.unit_plan, after, family, tp.rank):
             for source, target in zip(old, new, strict=True):
                 target.units(then, units).copy_(source.units(now, units))
         self._exchange(old, new, after, moves)
@@ -99,7 +99,7 @@ class UnitMover:
         """Send and receive the units of one layer, one message to and from each peer at a time."""
         tp = self._tp
         limit = CHUNK_BYTES // max(1, tp.ranks - 1)  # both ends must cut messages alike
-        every = messages(tp.plan, after, moves, [state.unit_bytes for state in old], limit)
+        every = messages(tp.unit_plan, after, moves, [state.unit_bytes for state in old], limit)
         outgoing = {pair[1]: each for pair, each in every.items() if pair[0] == tp.rank}
         incoming = {pair[0]: each for pair, each in every.items() if pair[1] == tp.rank}
         rounds = max(map(len, [*outgoing.values(), *incoming.values()]))

@@ -14,7 +14,7 @@ from heterotp_trainer.plans.unit_plan import Family, UnitPlan
 class TPContext:
     """One rank's view of its tensor-parallel group; `group` is None for a single rank.
 
-    plan: which rank owns which units now. slowness: 1 / relative speed of each rank that the first plan was made for;
+    unit_plan: which rank owns which units now. slowness: 1 / relative speed of each rank that the first plan was made for;
     empty: equal speeds. control_group: gloo, for tensors in the host's memory and for objects; None: the default group.
     """
 
@@ -23,11 +23,11 @@ class TPContext:
     ranks: int
     device: Device
     clock: Clock
-    plan: UnitPlan
+    unit_plan: UnitPlan
     dtype: torch.dtype = torch.float32
     slowness: tuple[float, ...] = ()
     control_group: dist.ProcessGroup | None = None
 
     def owned(self, family: Family) -> tuple[int, ...]:
         """Return the global ids of this rank's units."""
-        return self.plan.owned(family, self.rank)
+        return self.unit_plan.owned(family, self.rank)

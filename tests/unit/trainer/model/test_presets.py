@@ -16,7 +16,7 @@ def block(preset):
     """Return a model of one block of the preset's width, on one rank."""
     shape = replace(PRESETS[preset], depth=1)
     plan = UnitPlan.even(1, shape.heads, shape.ffn_units)
-    tp = TPContext(None, 0, 1, Device(torch.device("cpu"), "cpu"), clock=NullClock(), plan=plan)
+    tp = TPContext(None, 0, 1, Device(torch.device("cpu"), "cpu"), clock=NullClock(), unit_plan=plan)
     return VisionTransformer(tp, shape, image_size=8, channels=1, classes=10, seed=0)
 
 

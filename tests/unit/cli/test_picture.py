@@ -1,4 +1,4 @@
-"""What report.png marks and shows: decisions, migration, the pretest."""
+"""What report.png marks and shows: decisions, migration, the cost calibration."""
 
 import json
 
@@ -74,9 +74,9 @@ def figures(monkeypatch):
     return drawn
 
 
-def shown(figures, with_pretest, plans=(1,) * 20, **ranks):
+def shown(figures, with_calibration, plans=(1,) * 20, **ranks):
     log = history(plans, **ranks)
-    draw(log, completed(None, "failed", "demo", 1, None, log, PLACES), None, with_pretest)
+    draw(log, completed(None, "failed", "demo", 1, None, log, PLACES), None, with_calibration)
     return figures[-1]
 
 
