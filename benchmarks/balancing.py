@@ -196,7 +196,7 @@ def rank(part: str, iterations: int) -> None:
 
     torch.set_num_threads(1)
     session = Session.from_environment()
-    tp = session.shard(heads=32, ffn=256, width=64, rows=130)
+    tp = session.shard()
     stack = nn.Sequential(*(Block(tp, ModelShape(64, 2, 32, 1, 4), name=f"{i}", seed=0) for i in range(2)))
     session.watch(stack, EagerAdamW(stack.parameters()))
     batch = torch.randn(1, 130, 64, generator=torch.Generator().manual_seed(0))

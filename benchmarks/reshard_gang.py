@@ -64,7 +64,7 @@ def rank(model: str, phases: list[dict]) -> None:
     session = Session.from_environment()
     real = not session.device.emulated
     width, rows = (256, (16, 33)) if real else (WIDTH, ROWS)
-    tp = session.shard(heads=HEADS, ffn=UNITS, width=width, rows=rows[0] * rows[1])
+    tp = session.shard(probe=(rows[0] * rows[1], width, max(1, UNITS // session.environment.ranks)))
     shape = ModelShape(width, DEPTH, HEADS, 1, UNITS // width)
     if model == "vit":
         stack: nn.Module = nn.Sequential(*(Block(tp, shape, name=f"b.{i}", seed=0) for i in range(DEPTH)))

@@ -44,8 +44,8 @@ class GroupedAttention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         query, key, value = (part(x).unflatten(-1, (-1, SIZE)).transpose(1, 2) for part in self.parts)
         key, value = (part.repeat_interleave(QUERIES, dim=1) for part in (key, value))
-        # (TP) a rank without groups keeps key and value in the graph: their backward is a sum over all ranks
-        mixed = F.scaled_dot_product_attention(query, key, value) if query.shape[1] else query + key + value
+        # (TP) a rank that owns no groups has nothing to mix
+        mixed = F.scaled_dot_product_attention(query, key, value) if query.shape[1] else query
         return self.proj(mixed.transpose(1, 2).flatten(2))
 
     @property
@@ -71,7 +71,7 @@ class Classifier(nn.Module):
 
 
 def main(session: Session) -> None:
-    tp = session.shard(heads=GROUPS, ffn=UNITS, width=WIDTH, rows=BATCH * 8)  # (TP) decides which rank owns which units
+    tp = session.shard()  # (TP) this rank's view of its group
     data = load_dataset("digits")
     model = Classifier(tp)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)

@@ -1,8 +1,9 @@
 """The library's front door: one rank of a HeteroTP job, from rendezvous to the last boundary.
 
 def main(session):
-    tp = session.shard(heads=16, ffn=512, width=128, rows=64 * 17)   # decides which rank owns which units
-    model = Model(tp); optimizer = AdamW(model.parameters())
+    tp = session.shard()                                              # this rank's view of its group
+    model = Model(tp)                                                 # its layers decide which rank owns which units
+    optimizer = AdamW(model.parameters())
     session.watch(model, optimizer)
     iteration = session.restore()                                     # 0, or the checkpoint's iteration
     while iteration < total:
@@ -50,6 +51,7 @@ from heterotp_trainer.tensor_parallel.gradients import average_replicas, clip_gr
 from heterotp_trainer.tensor_parallel.unit_spec import shard_spec
 
 CHECKSUM_EVERY = 100  # iterations
+PROBED_PRODUCT = (1024, 256, 256)
 State = Literal["succeeded", "stopped"]
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
@@ -113,7 +115,7 @@ class Session:
     def tp(self) -> TPContext:
         """This rank's view of its tensor-parallel group; raises ValueError before `shard`."""
         if self._tp is None:
-            raise ValueError("session: call session.shard(heads=, ffn=, width=, rows=) first")
+            raise ValueError("session: call session.shard() first")
         return self._tp
 
     @property
@@ -130,14 +132,17 @@ class Session:
 
     # -- which rank owns which units ----------------------------------------------------------------------
 
-    def shard(self, *, heads: int, ffn: int, width: int, rows: int) -> TPContext:
-        """Return this rank's view of the first unit plan (all ranks); rows: batch x tokens, for the speed probe."""
+    def shard(self, *, probe: tuple[int, int, int] = PROBED_PRODUCT) -> TPContext:
+        """Return this rank's view of its group, for its layers to be made with (all ranks).
+
+        The first layer of each kind decides which rank owns which units, by the ranks' speeds. probe: (m, k, n) of the
+        product [m, k] x [k, n] that shows them where spec.initialShares is `measured`; best a product of the model.
+        """
         rank, ranks, dtype = self.environment.rank, self.environment.ranks, DTYPES[self.precision]
         group, control = self.gang.tp_group if ranks > 1 else None, self.gang.control_group
-        speeds = initial_speeds(self.environment, self.device, control, (rows, width, max(1, ffn // ranks)), dtype)
-        plan = UnitPlan.even(ranks, heads, ffn) if speeds is None else UnitPlan.from_speeds(speeds, heads, ffn)
-        slowness = tuple(1 / speed for speed in speeds or ())
-        self._tp = TPContext(group, rank, ranks, self.device, self.clock, plan, dtype, slowness, control)
+        speeds = tuple(initial_speeds(self.environment, self.device, control, probe, dtype) or ())
+        plan = UnitPlan.empty(ranks)
+        self._tp = TPContext(group, rank, ranks, self.device, self.clock, plan, dtype, speeds, control)
         return self._tp
 
     def watch(self, model: nn.Module, optimizer: torch.optim.Optimizer, *, iterations: int | None = None) -> None:

@@ -65,7 +65,7 @@ def main(session: Session) -> None:
     torch.set_num_threads(1)
     width, heads, rows = sizes["width"], sizes["heads"], sizes["rows"]
     shape = ModelShape(width, sizes["depth"], heads, 1, sizes["ffnRatio"])
-    tp = session.shard(heads=heads, ffn=shape.ffn_units, width=width, rows=rows)
+    tp = session.shard(probe=(rows, width, max(1, shape.ffn_units // session.environment.ranks)))
     stack = nn.Sequential(*(Block(tp, shape, name=f"blocks.{i}", seed=0) for i in range(shape.depth)))
     optimizer = EagerAdamW(stack.parameters(), lr=1e-4)
     batch = torch.randn(1, rows, width, generator=torch.Generator().manual_seed(0))

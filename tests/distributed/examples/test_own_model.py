@@ -47,12 +47,16 @@ def job():
 
 
 def test_a_rank_without_any_group_takes_part_in_every_sum(tmp_path):
+    """Its code leaves the empty outputs of key and value out of the graph; later it gets groups, with all their state."""
     spec = job()
     spec["workerGroups"][1]["relativeSpeed"] = 0.05
     assert UnitPlan.from_speeds([1.0, 1.0, 0.05], 6, 192).counts("heads")[2] == 0
-    losses, report = train(tmp_path, spec)
+    losses, report = train(tmp_path / "uneven", spec)
+    alone, _ = train(tmp_path / "alone", ALONE)
     assert max(losses) == 100
     assert report["testAccuracy"] > 0.75
+    for iteration in range(1, 21):
+        assert losses[iteration] == pytest.approx(alone[iteration], rel=1e-3)
 
 
 def test_a_stopped_one_says_so_and_goes_on_later(launch):

@@ -88,7 +88,7 @@ def watching(tmp_path):
         session = Session(read_environment(environment), telemetry=telemetry)
         started.append(session)
         model = nn.Linear(2, 2)
-        session.shard(heads=1, ffn=4, width=2, rows=2)
+        session.shard()
         session.watch(model, torch.optim.SGD(model.parameters(), lr=0.1))
         return session, port + 1
 

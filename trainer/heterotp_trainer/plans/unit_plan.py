@@ -9,7 +9,7 @@ import heapq
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal, get_args
@@ -45,13 +45,27 @@ class UnitPlan:
     @classmethod
     def even(cls, ranks: int, heads: int, ffn: int) -> "UnitPlan":
         """Return equal shares; the remainder goes to the first ranks."""
-        return cls.from_counts(*(balanced_counts(total, [1.0] * ranks) for total in (heads, ffn)))
+        return cls.from_speeds([1.0] * ranks, heads, ffn)
 
     @classmethod
     def from_speeds(cls, speeds: Sequence[float], heads: int, ffn: int) -> "UnitPlan":
-        """Return the plan with the least longest time; every rank owns an FFN unit, so its speed stays measurable."""
-        least = 1 if ffn >= len(speeds) else 0
-        return cls.from_counts(balanced_counts(heads, speeds), balanced_counts(ffn, speeds, least))
+        """Return the plan with the least longest time; see `with_first_shares`."""
+        plan = cls.empty(len(speeds))
+        return plan.with_first_shares("heads", heads, speeds).with_first_shares("ffn", ffn, speeds)
+
+    @classmethod
+    def empty(cls, ranks: int) -> "UnitPlan":
+        """Return the plan before any layer is known: no units."""
+        return cls(((),) * ranks, ((),) * ranks)
+
+    def with_first_shares(self, family: Family, units: int, speeds: Sequence[float]) -> "UnitPlan":
+        """Return the plan with the first shares of a family, by relative speed; no speeds: equal ones.
+
+        Every rank owns an FFN unit where there are enough, so that its speed stays measurable.
+        """
+        least = 1 if family == "ffn" and units >= self.ranks else 0
+        counts = balanced_counts(units, speeds or [1.0] * self.ranks, least)
+        return replace(self, **{family: _contiguous(counts)})
 
     def rearranged(self, heads: Sequence[int], ffn: Sequence[int]) -> "UnitPlan":
         """Return a plan with these counts; only ranks above their new count release units, as many as they are above.
@@ -97,10 +111,15 @@ class UnitPlan:
         return sum(self.counts(family))
 
     def share(self, rank: int, ffn_weight: float = 2 / 3) -> float:
-        """Return a rank's share of the matmul work, 0..1; ffn_weight: the FFN's part of it (2/3 at FFN ratio 4)."""
-        heads = self.counts("heads")[rank] / self.total("heads")
-        ffn = self.counts("ffn")[rank] / self.total("ffn")
-        return (1 - ffn_weight) * heads + ffn_weight * ffn
+        """Return a rank's share of the matmul work, 0..1; ffn_weight: the FFN's part of it (2/3 at FFN ratio 4).
+
+        A family without units has no part in it.
+        """
+        weights: dict[Family, float] = {"heads": 1 - ffn_weight, "ffn": ffn_weight}
+        totals = {family: self.total(family) for family in FAMILIES}
+        whole = sum(weights[family] for family in FAMILIES if totals[family])
+        shares = (weights[f] * self.counts(f)[rank] / totals[f] for f in FAMILIES if totals[f])
+        return sum(shares) / whole if whole else 0.0
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON-ready form."""

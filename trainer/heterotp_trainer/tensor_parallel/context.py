@@ -1,21 +1,27 @@
 """What every tensor-parallel layer needs: its groups, its rank, its device, its clock and the unit plan."""
 
-from dataclasses import dataclass
+import gc
+from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from heterotp_trainer.devices.device import Device
 from heterotp_trainer.devices.phase_clock import Clock
 from heterotp_trainer.plans.unit_plan import Family, UnitPlan
+from heterotp_trainer.tensor_parallel.backward_order import BackwardLinks
+
+UNITS: dict[Family, str] = {"heads": "heads", "ffn": "hidden units"}
 
 
 @dataclass
 class TPContext:
     """One rank's view of its tensor-parallel group; `group` is None for a single rank.
 
-    unit_plan: which rank owns which units now. slowness: 1 / relative speed of each rank that the first plan was made for;
-    empty: equal speeds. control_group: gloo, for tensors in the host's memory and for objects; None: the default group.
+    unit_plan: which rank owns which units now. speeds: relative speed of each rank, for the first shares; empty: equal
+    ones. control_group: gloo, for tensors in the host's memory and for objects; None: the default group.
     """
 
     group: dist.ProcessGroup | None
@@ -25,8 +31,40 @@ class TPContext:
     clock: Clock
     unit_plan: UnitPlan
     dtype: torch.dtype = torch.float32
-    slowness: tuple[float, ...] = ()
+    speeds: tuple[float, ...] = ()
     control_group: dist.ProcessGroup | None = None
+    links: BackwardLinks = field(default_factory=BackwardLinks)
+    _layers: WeakValueDictionary[str, nn.Module] = field(default_factory=WeakValueDictionary)
+    _first: dict[Family, str] = field(default_factory=dict)  # the layer that decided the number of units
+
+    @property
+    def slowness(self) -> tuple[float, ...]:
+        """1 / relative speed of each rank; empty: equal speeds."""
+        return tuple(1 / speed for speed in self.speeds)
+
+    def declare(self, name: str, layer: nn.Module, family: Family, units: int) -> None:
+        """Enter a layer of `units` units; the first layer of a family decides which rank owns which of its units.
+
+        Raises ValueError for a name that another layer has, and for another number of units than the first layer's.
+        """
+        self._enter(name, layer)
+        planned = self.unit_plan.total(family)
+        if not planned:
+            self._first[family] = name
+            self.unit_plan = self.unit_plan.with_first_shares(family, units, self.speeds)
+        elif planned != units:
+            first = f"layer '{self._first[family]}'" if family in self._first else "the unit plan"
+            what = f"{units} {UNITS[family]}, but {first} has {planned}"
+            raise ValueError(f"layer '{name}': {what}: all layers of one kind have the same number of units")
+
+    def _enter(self, name: str, layer: nn.Module) -> None:
+        if name in self._layers:
+            gc.collect()  # a model that was given up may be alive in a cycle
+        if name in self._layers:
+            raise ValueError(
+                f"layer '{name}': another layer has this name, and weights are drawn from names: both would be equal"
+            )
+        self._layers[name] = layer
 
     def owned(self, family: Family) -> tuple[int, ...]:
         """Return the global ids of this rank's units."""

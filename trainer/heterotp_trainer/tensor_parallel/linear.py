@@ -6,6 +6,7 @@
 | RowParallelLinear    | X_i [M, R_i], W_i [D, R_i] | Y [M, D] = sum_i X_i W_i^T + b | dX_i = dY W_i  | dY^T X_i |
 
 The sums are all-reduces over the group: Megatron's f (backward of the column linear) and g (forward of the row linear).
+Links: see backward_order.py.
 """
 
 from typing import Any
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from heterotp_trainer.plans.linears import Parallel
+from heterotp_trainer.tensor_parallel.backward_order import link_of, no_gradient
 from heterotp_trainer.tensor_parallel.collectives import start_sum
 from heterotp_trainer.tensor_parallel.column_partition import ColumnPartition
 from heterotp_trainer.tensor_parallel.context import TPContext
@@ -43,44 +45,54 @@ def _weight_gradient(grad: Tensor, x: Tensor, weight: Tensor, tp: TPContext) -> 
 
 
 class _ColumnLinear(torch.autograd.Function):
-    """Y_i = X W_i^T; backward sums dX over the group (Megatron's f) while dW is computed."""
+    """Y_i = X W_i^T and a link; backward sums dX over the group (Megatron's f) while dW is computed.
+
+    bias: added to Y_i by the caller; here it only gets its gradient of 0 where Y_i is in no graph on this rank.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, tp: TPContext) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, tp: TPContext) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(x, weight)
-        ctx.tp = tp
-        return _forward(x, weight, tp)
+        ctx.tp, ctx.bias = tp, bias
+        out = _forward(x, weight, tp)
+        return out, link_of(out)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, grad: Tensor | None, link: Tensor | None) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors  # may recompute the block: before a phase begins
+        db = None
+        if grad is None:
+            grad, db = x.new_zeros(*x.shape[:-1], len(weight), dtype=ctx.tp.dtype), no_gradient(ctx.bias)
         finish = start_sum(_input_gradient(grad, weight, ctx.tp), ctx.tp)
         dw = _weight_gradient(grad, x, weight, ctx.tp)
-        return finish(), dw, None
+        return finish(), dw, db, None
 
 
 class _RowLinear(torch.autograd.Function):
     """Y = sum_i X_i W_i^T + b over the group (Megatron's g); backward needs no sum, since every rank holds dY."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, tp: TPContext) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, tp: TPContext, *links: Tensor) -> Tensor:
         ctx.save_for_backward(x, weight)
+        ctx.links = len(links)
         ctx.tp, ctx.bias_dtype = tp, None if bias is None else bias.dtype
         out = start_sum(_forward(x, weight, tp), tp)()
         return out if bias is None else out.add_(bias)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         dx, dw = _input_gradient(grad, weight, ctx.tp), _weight_gradient(grad, x, weight, ctx.tp)
         db = None if ctx.bias_dtype is None else rows_of(grad).sum(0, dtype=ctx.bias_dtype)
-        return dx, dw, db, None
+        return dx, dw, db, None, *(None,) * ctx.links
 
 
 class ParallelLinear(nn.Module):
     """What both kinds share: the shard, and the column partition of the step, by which plans reach the products.
 
-    rows: M of the last call; calls: calls in training since they were last reset.
+    name: from it and `seed` the weights are drawn. Raises ValueError for a name that another layer has, and where the
+    number of units is not that of the family's first layer. rows: M of the last call; calls: calls in training since they were last reset.
     """
 
     parallel: Parallel
@@ -88,6 +100,7 @@ class ParallelLinear(nn.Module):
     def __init__(self, tp: TPContext, spec: ShardSpec, full_shape: tuple[int, int], *, name: str, seed: int) -> None:
         super().__init__()
         self.tp, self.spec, self.name = tp, spec, name
+        tp.declare(name, self, spec.family, spec.total_units)
         self.weight = sharded_parameter(f"{name}.weight", full_shape, spec, tp.owned(spec.family), INIT_STD, seed)
         self.partition: ColumnPartition | None = None
         self.rows = self.calls = 0
@@ -118,12 +131,13 @@ class ColumnParallelLinear(ParallelLinear):
         partition, weight = self._partition(x), self.weight
         bias: Tensor | None = self.bias
         if partition is None:
-            out = _ColumnLinear.apply(x, weight, self.tp)
+            out, link = _ColumnLinear.apply(x, weight, bias, self.tp)
         elif partition.units is not None:  # whole units are left out: rows of W, and the same columns of fc2
             bias = None if bias is None else bias[partition.units.ids]
-            out = _ColumnLinear.apply(x, weight.index_select(0, partition.units.ids), self.tp)
+            out, link = _ColumnLinear.apply(x, weight.index_select(0, partition.units.ids), bias, self.tp)
         else:
-            out = ResizedColumn.apply(x, weight, self)
+            out, link = ResizedColumn.apply(x, weight, bias, self)
+        self.tp.links.add(link)
         out = enter_unit(out, self.tp.clock, self.spec.family)
         return out if bias is None else out + bias.to(out.dtype)
 
@@ -142,11 +156,11 @@ class RowParallelLinear(ParallelLinear):
     def forward(self, x: Tensor) -> Tensor:
         """Return sum_i X_i W_i^T + b, the same on every rank: [..., R_i] -> [..., D]."""
         x = leave_unit(x, self.tp.clock, self.spec.family)
-        partition = self._partition(x)
+        partition, links = self._partition(x), self.tp.links.take()
         if partition is None:
-            out: Tensor = _RowLinear.apply(x, self.weight, self.bias, self.tp)
+            out: Tensor = _RowLinear.apply(x, self.weight, self.bias, self.tp, *links)
         elif partition.units is not None:
-            out = _RowLinear.apply(x, self.weight.index_select(1, partition.units.ids), self.bias, self.tp)
+            out = _RowLinear.apply(x, self.weight.index_select(1, partition.units.ids), self.bias, self.tp, *links)
         else:
-            out = ResizedRow.apply(x, self.weight, self.bias, self)
+            out = ResizedRow.apply(x, self.weight, self.bias, self, *links)
         return out

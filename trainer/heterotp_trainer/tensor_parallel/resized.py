@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 
 from heterotp_trainer.devices.phase_clock import phase
+from heterotp_trainer.tensor_parallel.backward_order import link_of, no_gradient
 from heterotp_trainer.tensor_parallel.collectives import start_sum
 from heterotp_trainer.tensor_parallel.column_partition import ColumnPartition
 from heterotp_trainer.tensor_parallel.column_transport import ColumnTransport, transport_for
@@ -167,14 +168,18 @@ class ResizedColumn(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, linear: Resizable) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, linear: Resizable) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
+        ctx.bias = bias
         out = _forward(ctx, x, weight, linear, shared_x=True)
-        return out.view(*x.shape[:-1], weight.shape[0])
+        return out.view(*x.shape[:-1], weight.shape[0]), link_of(out)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, grad: Tensor | None, link: Tensor | None) -> tuple[Tensor | None, ...]:
         own_x, own_w, *saved = ctx.saved_tensors
-        tp, partition, dy = ctx.tp, ctx.partition, rows_of(grad).contiguous()
+        tp, partition = ctx.tp, ctx.partition
+        db = no_gradient(ctx.bias) if grad is None else None
+        dy = own_x.new_zeros(len(own_x), len(own_w)) if grad is None else rows_of(grad).contiguous()
         arriving = [
             each.send_whole(dy if each.sends else None, len(dy), each.migration.outputs) for each in ctx.transports
         ]
@@ -191,7 +196,7 @@ class ResizedColumn(torch.autograd.Function):
             part = multiply(dy_s.t(), x, tp) if x is not None and dy_s is not None else None
             _gather_at_sender(each, part, partition, [dw])
         partition.remember("weight", dw)
-        return finish().view(ctx.shape), dw.to(ctx.weight_dtype), None
+        return finish().view(ctx.shape), dw.to(ctx.weight_dtype), db, None
 
 
 def _add_to_sum(
@@ -214,14 +219,15 @@ class ResizedRow(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, linear: Resizable) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, linear: Resizable, *links: Tensor) -> Tensor:
+        ctx.links = len(links)
         ctx.bias_dtype = None if bias is None else bias.dtype
         out = _forward(ctx, x, weight, linear, shared_x=False)
         total = start_sum(out, ctx.tp)().view(*x.shape[:-1], weight.shape[0])
         return total if bias is None else total.add_(bias)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         own_x, own_w, *saved = ctx.saved_tensors
         tp, partition, dy = ctx.tp, ctx.partition, rows_of(grad).contiguous()
         dx = _own_gradient("input", dy, own_w, partition, tp)
@@ -234,4 +240,4 @@ class ResizedRow(torch.autograd.Function):
         partition.remember("input", dx)
         partition.remember("weight", dw)
         db = None if ctx.bias_dtype is None else dy.sum(0, dtype=ctx.bias_dtype)
-        return dx.view(ctx.shape), dw.to(ctx.weight_dtype), db, None
+        return dx.view(ctx.shape), dw.to(ctx.weight_dtype), db, None, *(None,) * ctx.links

@@ -26,7 +26,8 @@ class Trainer:
         shape = training.model.resolve()
         tokens = (self.data.image_size // shape.patch_size) ** 2 + 1
         rows = training.batch_size // training.accumulate * tokens
-        tp = session.shard(heads=shape.heads, ffn=shape.ffn_units, width=shape.hidden_size, rows=rows)
+        product = (rows, shape.hidden_size, max(1, shape.ffn_units // session.environment.ranks))
+        tp = session.shard(probe=product)
         self.device = session.device.torch_device
         self.model = VisionTransformer(
             tp,
