@@ -14,8 +14,8 @@ from heterotp_trainer.plans.unit_plan import Family, UnitPlan
 class TPContext:
     """One rank's view of its tensor-parallel group; `group` is None for a single rank.
 
-    unit_plan: which rank owns which units now. slowness: 1 / relative speed of each rank that the first plan was made for;
-    empty: equal speeds. control_group: gloo, for tensors in the host's memory and for objects; None: the default group.
+    unit_plan: which rank owns which units now. slowness: 1 / relative speed of each rank, for which the first plan was
+    made; empty: equal speeds. control_group: gloo, for the host's tensors and for objects; None: the default group.
     """
 
     group: dist.ProcessGroup | None
