@@ -3,9 +3,9 @@
 A layer's old tensors are freed as soon as the rank holds its new ones, so that a move needs the memory of the units
 that arrive, of one layer's shard and of a chunk.
 
-| call | rank i holds                       | afterwards                        |
-|------|------------------------------------|-----------------------------------|
-| move | its units by tp.unit_plan, all tensors  | its units by `after`, the same    |
+| call | rank i holds                           | afterwards                     |
+|------|----------------------------------------|--------------------------------|
+| move | its units by tp.unit_plan, all tensors | its units by `after`, the same |
 """
 
 from collections.abc import Mapping, Sequence
