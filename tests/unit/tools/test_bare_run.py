@@ -72,7 +72,7 @@ def test_home_and_every_cache_are_in_the_new_folder_and_settings_are_found(repos
     found = dict(line.split("=", 1) for line in (tmp_path / "environment").read_text().splitlines() if "=" in line)
     caches = ["HOME", "TMPDIR", "CLUSTER_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"]
     caches += ["GOPATH", "GOCACHE", "GOMODCACHE", "PIP_CACHE_DIR", "UV_CACHE_DIR", "npm_config_cache", "MPLCONFIGDIR"]
-    folders = {str(Path(found[name])).split("/heterotp-bare-")[0] for name in caches}
+    folders = {str(Path(found[name])).rsplit("/heterotp-bare-", 1)[0] for name in caches}
     assert folders == {str(tmp_path)}
     assert found["NPM_CONFIG_USERCONFIG"] == str(tmp_path / "home" / ".npmrc")
 
