@@ -1,46 +1,61 @@
 """Gradients over the group: the norm of a model that is cut by units, and the mean of replicated parameters.
 
-| call             | a rank holds                          | afterwards                                    |
-|------------------|---------------------------------------|-----------------------------------------------|
-| clip_gradients   | gradients of its units and replicas   | the same, scaled by min(1, limit / norm)      |
-| average_replicas | its gradients of replicated tensors   | their mean over the group, equal on all ranks |
+| call             | a rank holds                          | afterwards                                         |
+|------------------|---------------------------------------|----------------------------------------------------|
+| gradient_norm    | gradients of its units and replicas   | every rank: the norm over the whole model          |
+| average_replicas | its gradients of replicated tensors   | their mean over the group, equal on all ranks      |
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.utils import clip_grad
 
 from heterotp_trainer.devices.phase_clock import phase
+from heterotp_trainer.tensor_parallel.collectives import carrier
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.unit_spec import shard_spec
 
 
-def clip_gradients(parameters: Iterable[nn.Parameter], limit: float, tp: TPContext) -> None:
-    """Scale all gradients so that the norm over the whole model is at most `limit`; units count once (all ranks).
+def gradient_norm(parameters: Iterable[nn.Parameter], tp: TPContext, loss: Tensor | None = None) -> float:
+    """Return the norm of all gradients, in which units count once; the same on all ranks (all ranks).
 
-    norm^2 = sum over ranks of |sharded gradients|^2 + |replicated gradients|^2, in float64.
+    norm^2 = sum over ranks of |sharded gradients|^2 + |replicated gradients|^2, in float64. It is not finite where a
+    gradient, or the loss, of any rank is not. The host waits for the device once.
     """
-    sharded, replicated, gradients = 0.0, 0.0, []
+    sharded: list[Tensor] = []
+    replicated: list[Tensor] = []
     for parameter in parameters:
-        if parameter.grad is None:
-            continue
-        gradients.append(parameter.grad)
-        square = float(parameter.grad.float().square().sum())
-        if shard_spec(parameter) is None:
-            replicated += square
-        else:
-            sharded += square
-    total = torch.tensor(sharded, dtype=torch.float64)
+        if parameter.grad is not None:
+            (replicated if shard_spec(parameter) is None else sharded).append(parameter.grad)
+    own, shared = (_square(each, tp.device.torch_device) for each in (sharded, replicated))
+    total = own + 0.0 * shared  # a value that is not finite on one rank reaches all of them
+    if loss is not None:
+        total = total + 0.0 * loss.detach().double()
     if tp.ranks > 1:
         with phase(tp.clock, "wait"):
-            dist.all_reduce(total, group=tp.control_group)
-    norm = math.sqrt(float(total) + replicated)
-    if norm > limit:
-        for gradient in gradients:
-            gradient.mul_(limit / norm)
+            total = total.to(carrier(tp))
+            dist.all_reduce(total, group=tp.group)
+    return math.sqrt(float(total.to(shared.device) + shared))
+
+
+def _square(gradients: Sequence[Tensor], device: torch.device) -> Tensor:
+    """Return the sum of the squares of all values, in float64."""
+    norms = [torch.linalg.vector_norm(gradient, dtype=torch.float32) for gradient in gradients]
+    if not norms:
+        return torch.zeros((), dtype=torch.float64, device=device)
+    return torch.stack(norms).double().square().sum()
+
+
+def scale_gradients(parameters: Iterable[nn.Parameter], factor: float) -> None:
+    """Multiply all gradients by a factor."""
+    for parameter in parameters:
+        if parameter.grad is not None:
+            parameter.grad.mul_(factor)
 
 
 def average_replicas(parameters: Iterable[nn.Parameter], tp: TPContext) -> None:
@@ -52,3 +67,27 @@ def average_replicas(parameters: Iterable[nn.Parameter], tp: TPContext) -> None:
         flat /= tp.ranks
     for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
         gradient.copy_(part.view_as(gradient))
+
+
+def refuse_plain_clipping() -> None:
+    """Make torch's clip_grad_norm_ raise ValueError for sharded parameters, of which it sees only this rank's units.
+
+    The function may have been imported by name before, so the one that it calls is replaced.
+    """
+    scale = clip_grad._clip_grads_with_norm_  # what clip_grad_norm_ calls with the parameters, once it has their norm
+    if not hasattr(scale, "refuses_shards"):
+        clip_grad._clip_grads_with_norm_ = _refusing(scale)
+
+
+def _refusing(scale: Any) -> Any:
+    def checked(parameters: Any, *arguments: Any, **options: Any) -> Any:
+        every = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+        if any(shard_spec(parameter) is not None for parameter in every):
+            raise ValueError(
+                "clip_grad_norm_: it sees only the units of this rank, so that every rank would clip by another norm: "
+                "use session.step(gradient_clip=...)"
+            )
+        return scale(every, *arguments, **options)
+
+    checked.refuses_shards = True  # type: ignore[attr-defined]
+    return checked
