@@ -26,6 +26,7 @@ EXIT_BAD_INPUT = 2
 EXIT_PEER_LOST = 75  # victim of a dead or hung peer: never the root cause
 EXIT_CHECKPOINT_OWNER = 76  # a newer attempt owns the checkpoints
 EXIT_NAME_UNRESOLVED = 77  # a victim, too: the name of rank 0's pod is not in the DNS
+EXIT_NON_FINITE = 78  # loss or gradients are not finite: the last checkpoint leads there again
 EXIT_STOPPED = 143  # stopped by SIGTERM after a last checkpoint
 VICTIM_EXITS = frozenset({EXIT_PEER_LOST, EXIT_NAME_UNRESOLVED})  # explain nothing while another rank's code does
 

@@ -1,9 +1,10 @@
 """One rank from its start to its exit code, which the launcher, `heterotp run` and failureRules act on.
 
-0    trained to the end        75   a victim: a peer died or hangs
-1    failed                    76   a newer attempt owns the checkpoints
-2    bad input                 77   a victim: the name of rank 0's pod does not resolve
-                              143   stopped, after a last checkpoint
+0    trained to the end        76   a newer attempt owns the checkpoints
+1    failed                    77   a victim: the name of rank 0's pod does not resolve
+2    bad input                 78   loss or gradients are not finite
+75   a victim: a peer died     143  stopped, after a last checkpoint
+     or hangs
 """
 
 import os
@@ -15,11 +16,13 @@ from heterotp_api.names import (
     EXIT_BAD_INPUT,
     EXIT_CHECKPOINT_OWNER,
     EXIT_NAME_UNRESOLVED,
+    EXIT_NON_FINITE,
     EXIT_PEER_LOST,
     EXIT_STOPPED,
 )
 
 from heterotp_trainer.boundary.exchange import MismatchError
+from heterotp_trainer.boundary.finite_guard import NonFiniteError
 from heterotp_trainer.checkpoint.files import CheckpointError, OwnerError, WriteError
 from heterotp_trainer.launch.rendezvous import NameUnresolvedError, lost_peer
 from heterotp_trainer.session import Session
@@ -48,6 +51,8 @@ def explain(error: Exception) -> tuple[str, int] | None:
     """Return the message and exit code of an error that needs no traceback, else None."""
     if isinstance(error, OwnerError):
         return str(error), EXIT_CHECKPOINT_OWNER
+    if isinstance(error, NonFiniteError):
+        return str(error), EXIT_NON_FINITE
     if isinstance(error, (MismatchError, WriteError)):
         return str(error), 1
     if isinstance(error, (ValueError, CheckpointError)):

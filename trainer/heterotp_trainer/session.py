@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from heterotp_trainer.boundary.control_channel import ControlChannel, ControlError
 from heterotp_trainer.boundary.exchange import BoundaryExchange, Report, checksum, flags_of, hash_number, merge_reports
+from heterotp_trainer.boundary.finite_guard import FiniteGuard, OnNonFinite
 from heterotp_trainer.boundary.injector import Injector
 from heterotp_trainer.boundary.iteration_context import IterationContext
 from heterotp_trainer.boundary.iteration_report import IterationStatistics, iteration_report
@@ -47,7 +48,12 @@ from heterotp_trainer.reporting.http_server import StatusServer
 from heterotp_trainer.reporting.null_reporter import NullReporter
 from heterotp_trainer.reporting.reporter import Reporter
 from heterotp_trainer.tensor_parallel.context import TPContext
-from heterotp_trainer.tensor_parallel.gradients import average_replicas, clip_gradients
+from heterotp_trainer.tensor_parallel.gradients import (
+    average_replicas,
+    gradient_norm,
+    refuse_plain_clipping,
+    scale_gradients,
+)
 from heterotp_trainer.tensor_parallel.unit_spec import shard_spec
 
 CHECKSUM_EVERY = 100  # iterations
@@ -66,12 +72,13 @@ class Directive:
 
 @dataclass(frozen=True)
 class Watched:
-    """Model parameters and optimizer that `Session.watch` received, with their balancer and saved time."""
+    """Model parameters and optimizer that `Session.watch` received, and what was made for them."""
 
     parameters: dict[str, nn.Parameter]
     optimizer: torch.optim.Optimizer
     balancer: Balancer
     saved_time: SavedTime
+    guard: FiniteGuard
 
 
 class Session:
@@ -145,17 +152,26 @@ class Session:
         self._tp = TPContext(group, rank, ranks, self.device, self.clock, plan, dtype, speeds, control)
         return self._tp
 
-    def watch(self, model: nn.Module, optimizer: torch.optim.Optimizer, *, iterations: int | None = None) -> None:
+    def watch(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        iterations: int | None = None,
+        on_non_finite: OnNonFinite = "Stop",
+    ) -> None:
         """Take model and optimizer into checkpoints and checksums, read control documents, and start to report.
 
-        iterations: of the whole run, for the time left; None where it is unknown. Raises ValueError for a model with
+        iterations: of the whole run, for the time left; None where it is unknown. on_non_finite: see `step`. Raises ValueError for a model with
         dropout, or when the port of the status server is taken.
         """
         refuse_dropout(model, self.tp)
+        refuse_plain_clipping()
         environment = self.environment
         workdir = environment.workdir if environment.rank == 0 else None
         balancer, saved = Balancer(model, self.tp, workdir, optimizer), SavedTime(self.tp.unit_plan)
-        self._watched = Watched(dict(model.named_parameters()), optimizer, balancer, saved)
+        guard = FiniteGuard(on_non_finite)
+        self._watched = Watched(dict(model.named_parameters()), optimizer, balancer, saved, guard)
         status, metrics = self._status.text, None
         if self._telemetry:
             self.reporter = reporter = Reporter(environment, self.gang, saved, balancer.policy, iterations)
@@ -166,15 +182,28 @@ class Session:
         self.reporter.start()
         self.control.start()
 
-    def step(self, gradient_clip: float | None = None) -> None:
-        """Average replicated gradients where devices are unlike, clip, and step the optimizer (all ranks)."""
-        parameters = self.watched.parameters.values()
-        if self.gang.unlike and self.tp.ranks > 1:
-            average_replicas(parameters, self.tp)
-        if gradient_clip is not None:
-            clip_gradients(parameters, gradient_clip, self.tp)
+    def step(self, gradient_clip: float | None = None, *, loss: Tensor | None = None) -> bool:
+        """Average replicated gradients where devices are unlike, clip, and step the optimizer (all ranks).
+
+        gradient_clip: bound of the norm of all gradients, in which units count once. loss: a scalar that must be
+        finite, as the gradients must. Returns False where they are not and the update was left out (onNonFinite:
+        Skip); raises NonFiniteError under Stop.
+        """
+        watched, tp = self.watched, self.tp
+        parameters = watched.parameters.values()
+        tp.links.clear()
+        if self.gang.unlike and tp.ranks > 1:
+            average_replicas(parameters, tp)
+        norm = gradient_norm(parameters, tp, loss)
+        if not watched.guard.allows(norm, self._iteration + 1):
+            if self.environment.rank == 0:
+                print(f"iteration {self._iteration + 1}: not finite, the update is left out", flush=True)
+            return False
+        if gradient_clip is not None and norm > gradient_clip:
+            scale_gradients(parameters, gradient_clip / norm)
         with phase(self.clock, "unit"):
-            self.balancer.optimizer_step(self.watched.optimizer)
+            watched.balancer.optimizer_step(watched.optimizer)
+        return True
 
     def evaluated(self, loss: float, accuracy: float, *, epoch: int) -> None:
         """Show an evaluation on the test set after `epoch` epochs (accuracy 0..1).

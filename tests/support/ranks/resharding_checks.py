@@ -20,7 +20,7 @@ from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.rebalancing.column_assigner import ColumnAssigner
 from heterotp_trainer.resharding.unit_mover import UnitMover
 from heterotp_trainer.tensor_parallel.context import TPContext
-from heterotp_trainer.tensor_parallel.gradients import clip_gradients
+from heterotp_trainer.tensor_parallel.gradients import gradient_norm, scale_gradients
 from heterotp_trainer.tensor_parallel.linear import ColumnParallelLinear, RowParallelLinear
 from heterotp_trainer.tensor_parallel.unit_spec import gated_ffn, grouped_heads
 from heterotp_trainer.training.optimizer import adamw
@@ -71,7 +71,8 @@ class Training10:
             self.loss.backward()
             total += float(self.loss.detach())
         if self.clip is not None:
-            clip_gradients(self.parameters.values(), self.clip, self.tp)
+            norm = gradient_norm(self.parameters.values(), self.tp)
+            scale_gradients(self.parameters.values(), min(1.0, self.clip / norm))
         self.optimizer.step()
         self.assigner.count_step()
         if number % 3 == 2:

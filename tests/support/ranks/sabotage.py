@@ -72,7 +72,7 @@ def report_gradients(session):
     kept = {float(p.grad.unique()) for p in parameters if shard_spec(p) is not None and p.numel()}
     for parameter in parameters:
         parameter.grad = torch.ones_like(parameter)
-    gradients.clip_gradients(parameters, 1.0, session.tp)
+    gradients.scale_gradients(parameters, 1 / gradients.gradient_norm(parameters, session.tp))
     clipped = float(parameters[0].grad.flatten()[0])
     sizes = {"sharded": 0, "replicated": 0}
     for parameter in parameters:

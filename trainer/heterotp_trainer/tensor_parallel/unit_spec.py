@@ -72,7 +72,7 @@ def grouped_heads(groups: int, queries: int, size: int) -> dict[str, ShardSpec]:
     return {**parts, "proj": ShardSpec("heads", 1, queries * size, groups)}
 
 
-def shard_spec(parameter: nn.Parameter) -> ShardSpec | None:
+def shard_spec(parameter: Tensor) -> ShardSpec | None:
     """Return how a parameter is sharded; None: it is replicated."""
     return getattr(parameter, "heterotp", None)
 

@@ -49,7 +49,7 @@ class Trainer:
     def run(self) -> bool:
         """Train until the end or a stop; return whether the end was reached."""
         session = self.session
-        session.watch(self.model, self.optimizer, iterations=self.total)
+        session.watch(self.model, self.optimizer, iterations=self.total, on_non_finite=self.training.on_non_finite)
         iteration = session.restore()
         self._check_batches()
         while iteration < self.total:
@@ -95,7 +95,7 @@ class Trainer:
             loss = F.cross_entropy(self.model(part.to(self.device)), answers.to(self.device)) / training.accumulate
             loss.backward()
             total += loss.detach()
-        self.session.step(training.gradient_clip)
+        self.session.step(training.gradient_clip, loss=total)
         return total
 
     @torch.no_grad()
