@@ -24,27 +24,45 @@ from heterotp_api.names import (
 from heterotp_trainer.boundary.exchange import MismatchError
 from heterotp_trainer.boundary.finite_guard import NonFiniteError
 from heterotp_trainer.checkpoint.files import CheckpointError, OwnerError, WriteError
+from heterotp_trainer.errors import InputError, place_of, with_place
 from heterotp_trainer.launch.rendezvous import NameUnresolvedError, lost_peer
-from heterotp_trainer.session import Session
+from heterotp_trainer.session import Precision, Session
 
 
-def run_rank(main: Callable[[Session], None], *, telemetry: bool = True) -> NoReturn:
+def run_rank(
+    main: Callable[[Session], None], *, telemetry: bool = True, precision: Precision | None = None
+) -> NoReturn:
     """Join the gang, call main(session), which ends with session.finish(), and exit with the code of its end.
 
-    A ValueError is bad input: its message is printed on one line, without a traceback. telemetry: see Session.
+    An InputError is printed on one line; an error of the user's own code keeps its traceback. telemetry,
+    precision: see Session.
     """
     session: Session | None = None
     try:
-        session = Session.from_environment(telemetry=telemetry)
-        main(session)
+        session = Session.from_environment(telemetry=telemetry, precision=precision)
+        _call(main, session)
     except Exception as error:
         found = explain(error)
         if found is None:
             if session is not None:
-                session.fail(f"{type(error).__name__}: {error}")
+                session.fail(f"{type(error).__name__}: {with_place(error)}")
             raise
         _leave(session, *found)
     sys.exit(EXIT_STOPPED if session.ended == "stopped" else 0)
+
+
+def _call(main: Callable[[Session], None], session: Session) -> None:
+    """Call main(session); raises InputError where it ends without session.finish()."""
+    try:
+        main(session)
+    except SystemExit as end:
+        if end.code:
+            session.fail(f"the script exited with code {end.code} ({place_of(end)})")
+            raise
+        if session.ended is None:
+            raise InputError("the script exited before session.finish(): the other ranks wait for this one") from end
+    if session.ended is None:
+        raise InputError("the script returned without session.finish(): the last checkpoint and the report are missing")
 
 
 def explain(error: Exception) -> tuple[str, int] | None:
@@ -55,8 +73,8 @@ def explain(error: Exception) -> tuple[str, int] | None:
         return str(error), EXIT_NON_FINITE
     if isinstance(error, (MismatchError, WriteError)):
         return str(error), 1
-    if isinstance(error, (ValueError, CheckpointError)):
-        return str(error), EXIT_BAD_INPUT
+    if isinstance(error, (InputError, CheckpointError)):
+        return with_place(error), EXIT_BAD_INPUT
     if isinstance(error, NameUnresolvedError):
         return str(error), EXIT_NAME_UNRESOLVED
     if lost_peer(error):

@@ -24,10 +24,19 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+from heterotp_api.formatting import listed, ranks_listed
 from torch import Tensor, nn
 
+from heterotp_trainer.boundary.agreement import BatchHash, differing_replicas, replicated, shape_of
 from heterotp_trainer.boundary.control_channel import ControlChannel, ControlError
-from heterotp_trainer.boundary.exchange import BoundaryExchange, Report, checksum, flags_of, hash_number, merge_reports
+from heterotp_trainer.boundary.exchange import (
+    BoundaryExchange,
+    MismatchError,
+    Report,
+    flags_of,
+    hash_number,
+    merge_reports,
+)
 from heterotp_trainer.boundary.finite_guard import FiniteGuard, OnNonFinite
 from heterotp_trainer.boundary.injector import Injector
 from heterotp_trainer.boundary.iteration_context import IterationContext
@@ -37,9 +46,10 @@ from heterotp_trainer.checkpoint.files import WriteError
 from heterotp_trainer.checkpoint.keeper import CheckpointKeeper
 from heterotp_trainer.devices.device import clock_of, open_device, settled
 from heterotp_trainer.devices.phase_clock import phase
+from heterotp_trainer.errors import InputError
 from heterotp_trainer.launch.environment import RankEnvironment, read_environment
 from heterotp_trainer.launch.rendezvous import Gang, agree, leave, meet
-from heterotp_trainer.model.checks import refuse_dropout
+from heterotp_trainer.model.checks import DrawCheck, refuse_dropout
 from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.rebalancing.balancer import Balancer
 from heterotp_trainer.rebalancing.speed_probe import initial_speeds
@@ -54,11 +64,11 @@ from heterotp_trainer.tensor_parallel.gradients import (
     refuse_plain_clipping,
     scale_gradients,
 )
-from heterotp_trainer.tensor_parallel.unit_spec import shard_spec
 
-CHECKSUM_EVERY = 100  # iterations
+COMPARE_EVERY = 100  # iterations
 PROBED_PRODUCT = (1024, 256, 256)
 State = Literal["succeeded", "stopped"]
+Precision = Literal["fp32", "bf16"]
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
@@ -70,15 +80,25 @@ class Directive:
     evaluate: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass
 class Watched:
     """Model parameters and optimizer that `Session.watch` received, and what was made for them."""
 
+    model: nn.Module
     parameters: dict[str, nn.Parameter]
     optimizer: torch.optim.Optimizer
     balancer: Balancer
     saved_time: SavedTime
     guard: FiniteGuard
+    batch_hash: BatchHash
+    iterations: int | None
+    stepping: bool = False  # `step` is calling the optimizer
+    stepped: bool = False  # `step` was called since the last boundary
+
+    def refuse_other_steps(self, optimizer: torch.optim.Optimizer, *arguments: object) -> None:
+        """Raise InputError where the script calls optimizer.step itself."""
+        if not self.stepping:
+            raise InputError("optimizer.step() was called by the script: call session.step(), which calls it")
 
 
 class Session:
@@ -86,13 +106,16 @@ class Session:
 
     telemetry=False shows nothing: no metrics, status, history or final report. Times are still measured (a few tens of
     clock readings an iteration), and a configured status port still answers an operator's polls, which renew the lease
-    of injections: policies and injections act as with telemetry.
+    of injections: policies and injections act as with telemetry. precision: of the sharded layers' products and sums;
+    None: as spec.training has it, else fp32.
     """
 
-    def __init__(self, environment: RankEnvironment, *, telemetry: bool = True) -> None:
+    def __init__(
+        self, environment: RankEnvironment, *, telemetry: bool = True, precision: Precision | None = None
+    ) -> None:
         self.environment = environment
         training, rank = environment.spec.training, environment.rank
-        self.precision = training.precision if training else "fp32"
+        self.precision: Precision = precision or (training.precision if training else "fp32")
         self.device, complaint = open_device(environment.device, environment.local_rank, self.precision, rank)
         self.gang: Gang = meet(environment, self.device, complaint)
         self.clock = clock_of(self.device)
@@ -114,27 +137,27 @@ class Session:
         signal.signal(signal.SIGTERM, self._request_stop)
 
     @classmethod
-    def from_environment(cls, *, telemetry: bool = True) -> "Session":
+    def from_environment(cls, *, telemetry: bool = True, precision: Precision | None = None) -> "Session":
         """Join the gang that the environment describes (torchrun's variables, and HETEROTP_* where set)."""
-        return cls(read_environment(os.environ), telemetry=telemetry)
+        return cls(read_environment(os.environ), telemetry=telemetry, precision=precision)
 
     @property
     def tp(self) -> TPContext:
-        """This rank's view of its tensor-parallel group; raises ValueError before `shard`."""
+        """This rank's view of its tensor-parallel group; raises InputError before `shard`."""
         if self._tp is None:
-            raise ValueError("session: call session.shard() first")
+            raise InputError("session: call session.shard() first")
         return self._tp
 
     @property
     def watched(self) -> Watched:
-        """Model, optimizer and balancer; raises ValueError before `watch`."""
+        """Model, optimizer and balancer; raises InputError before `watch`."""
         if self._watched is None:
-            raise ValueError("session: call session.watch(model, optimizer) first")
+            raise InputError("session: call session.watch(model, optimizer) first")
         return self._watched
 
     @property
     def balancer(self) -> Balancer:
-        """This rank's balancer; raises ValueError before `watch`."""
+        """This rank's balancer; raises InputError before `watch`."""
         return self.watched.balancer
 
     # -- which rank owns which units ----------------------------------------------------------------------
@@ -162,16 +185,26 @@ class Session:
     ) -> None:
         """Take model and optimizer into checkpoints and checksums, read control documents, and start to report.
 
-        iterations: of the whole run, for the time left; None where it is unknown. on_non_finite: see `step`. Raises ValueError for a model with
+        iterations: of the whole run, for the time left; None where it is unknown. on_non_finite: see `step`. Raises InputError for a model with
         dropout, or when the port of the status server is taken.
         """
         refuse_dropout(model, self.tp)
+        if self.tp.ranks > 1:
+            DrawCheck(model, self.device.torch_device)
         refuse_plain_clipping()
+        self.agree("the model (names and whole shapes of its parameters)", shape_of(model))
         environment = self.environment
         workdir = environment.workdir if environment.rank == 0 else None
         balancer, saved = Balancer(model, self.tp, workdir, optimizer), SavedTime(self.tp.unit_plan)
-        guard = FiniteGuard(on_non_finite)
-        self._watched = Watched(dict(model.named_parameters()), optimizer, balancer, saved, guard)
+        guard, batches = FiniteGuard(on_non_finite), BatchHash(model)
+        parameters = dict(model.named_parameters())
+        self._watched = Watched(model, parameters, optimizer, balancer, saved, guard, batches, iterations)
+        optimizer.register_step_pre_hook(self._watched.refuse_other_steps)
+        if differing := self._differing_replicas():
+            advice = (
+                "make them alike: torch.manual_seed(...) with the same number on all ranks before the model is made"
+            )
+            raise InputError(f"session.watch: replicated tensors differ: {differing}: {advice}")
         status, metrics = self._status.text, None
         if self._telemetry:
             self.reporter = reporter = Reporter(environment, self.gang, saved, balancer.policy, iterations)
@@ -182,6 +215,14 @@ class Session:
         self.reporter.start()
         self.control.start()
 
+    def batch(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Return the tensors on this rank's device, after adding them to what must be equal on all ranks.
+
+        What enters the model is compared in any case; this also covers labels and anything else that does not.
+        """
+        self.watched.batch_hash.add(tensors)
+        return tuple(tensor.to(self.device.torch_device) for tensor in tensors)
+
     def step(self, gradient_clip: float | None = None, *, loss: Tensor | None = None) -> bool:
         """Average replicated gradients where devices are unlike, clip, and step the optimizer (all ranks).
 
@@ -190,6 +231,7 @@ class Session:
         Skip); raises NonFiniteError under Stop.
         """
         watched, tp = self.watched, self.tp
+        watched.stepped = True
         parameters = watched.parameters.values()
         tp.links.clear()
         if self.gang.unlike and tp.ranks > 1:
@@ -202,7 +244,9 @@ class Session:
         if gradient_clip is not None and norm > gradient_clip:
             scale_gradients(parameters, gradient_clip / norm)
         with phase(self.clock, "unit"):
+            watched.stepping = True
             watched.balancer.optimizer_step(watched.optimizer)
+            watched.stepping = False
         return True
 
     def evaluated(self, loss: float, accuracy: float, *, epoch: int) -> None:
@@ -223,7 +267,11 @@ class Session:
         evaluate: rank 0 asks for an evaluation; the next boundary's directive asks all ranks for it. Raises
         MismatchError where ranks disagree, ValueError before `watch`.
         """
-        self._iteration, self._status.running = iteration, True
+        if not self.watched.stepped:
+            raise InputError(
+                "session.boundary: the optimizer made no step in this iteration: call session.step() before it"
+            )
+        self._iteration, self._status.running, self.watched.stepped = iteration, True, False
         report = self._report(iteration, evaluate)
         before = self.clock.switch("control")
         previous = self._exchange.collect()
@@ -232,6 +280,7 @@ class Session:
         self.reporter.iteration(report, previous, loss, samples, epoch, self.control.error)
         directive = self._act_on(previous) if previous is not None else Directive()
         self._balance(previous, epoch)
+        self._compare_replicas(iteration)
         self.clock.switch(before)
         return directive
 
@@ -256,14 +305,19 @@ class Session:
             ready=balancer.resharder.ready,
             pace_ratio=balancer.pace_probe.pace_ratio,
             plan=plan,
-            replicas=self._replicas(iteration),
+            batch=self.watched.batch_hash.take(),
         )
 
-    def _replicas(self, iteration: int) -> int:
-        """Return the checksum of the replicated parameters every CHECKSUM_EVERY iterations, else 0."""
-        if iteration % CHECKSUM_EVERY or self.gang.unlike:  # unlike devices round equal gradients differently
-            return 0
-        return checksum([p.data for p in self.watched.parameters.values() if shard_spec(p) is None])
+    def _compare_replicas(self, iteration: int) -> None:
+        """Raise MismatchError where replicated tensors differ, every COMPARE_EVERY iterations (all ranks)."""
+        if iteration % COMPARE_EVERY == 0 and (differing := self._differing_replicas()):
+            raise MismatchError(f"iteration {iteration}: replicated tensors differ: {differing}")
+
+    def _differing_replicas(self) -> str:
+        """Return which replicated tensors differ on which ranks, the first few by name; empty: none (all ranks)."""
+        tensors = replicated(self.watched.model)
+        found = differing_replicas(tensors, self.gang.control_group, self.tp.ranks, unlike=self.gang.unlike)
+        return listed([f"{name} of {ranks_listed(ranks)} from rank 0's" for name, ranks in found.items()], 3)
 
     def _act_on(self, previous: tuple[Report, ...]) -> Directive:
         action = merge_reports(previous)
@@ -329,7 +383,12 @@ class Session:
         self._stop_requested = True
 
     def finish(self, *, state: State = "succeeded") -> None:
-        """Write the last checkpoint, status and report, and leave the gang (all ranks); see run_rank."""
+        """Write the last checkpoint, status and report, and leave the gang (all ranks); see run_rank.
+
+        Raises InputError where no iteration was ended by `boundary`.
+        """
+        if not self._iteration and self.watched.iterations != 0:
+            raise InputError("session.finish: no iteration has ended: call session.boundary(iteration) after each one")
         last = self._exchange.collect()
         self.save()
         self.watched.saved_time.take(last or ())
@@ -350,5 +409,5 @@ class Session:
             self._server = None
 
     def agree(self, what: str, value: str) -> None:
-        """Raise ValueError naming the ranks whose value differs from rank 0's (all ranks)."""
+        """Raise InputError naming the ranks whose value differs from rank 0's (all ranks)."""
         agree(self.gang, what, value)

@@ -12,6 +12,7 @@ from heterotp_api.names import Env
 from heterotp_trainer import session as sessions
 from heterotp_trainer.boundary import control_channel, exchange
 from heterotp_trainer.checkpoint import files
+from heterotp_trainer.data import batches
 from heterotp_trainer.devices import device as devices
 from heterotp_trainer.plans.work_reduction import WorkReduction
 from heterotp_trainer.rebalancing import balancer
@@ -63,7 +64,7 @@ def fill_the_disk(after):
 def report_gradients(session):
     """Print what averaging and clipping make of gradients that are known: rank + 1, and 1."""
     trainer = train.Trainer(session, session.environment.spec.training)
-    session.watch(trainer.model, trainer.optimizer)
+    session.watch(trainer.model, trainer.optimizer, iterations=0)
     parameters = list(trainer.model.parameters())
     for parameter in parameters:
         parameter.grad = torch.full_like(parameter, RANK + 1.0)
@@ -170,7 +171,7 @@ def sabotage():
     if WHAT.startswith("die in ") and LAST:
         die_in(WHAT.removeprefix("die in "))
     if WHAT == "other batch" and LAST:
-        train.batch_hash = lambda images, labels: "another"
+        train.batches = lambda data, size, seed, epoch, start: batches(data, size, seed + 1, epoch, start)
     if WHAT.startswith("replica") and LAST:
         nudge_a_replica()
     if WHAT == "replica on unlike processors":

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from heterotp_api.names import EXIT_BAD_INPUT, EXIT_NAME_UNRESOLVED, EXIT_PEER_LOST, VICTIM_EXITS, Env
+from heterotp_trainer.errors import InputError
 from heterotp_trainer.launch.rendezvous import NameUnresolvedError, PeerLostError
 from heterotp_trainer.run_rank import explain
 from support.launched import spec
@@ -18,7 +19,7 @@ from support.patience import COMPUTING_SECONDS
     [
         (NameUnresolvedError("a.b does not resolve"), EXIT_NAME_UNRESOLVED),
         (PeerLostError("rank 0 is not there"), EXIT_PEER_LOST),
-        (ValueError("heads: 5"), EXIT_BAD_INPUT),
+        (InputError("heads: 5"), EXIT_BAD_INPUT),
     ],
     ids=["name", "peer", "input"],
 )

@@ -18,7 +18,7 @@ from heterotp_trainer.devices.phase_clock import PHASES
 STOP, CHECKPOINT, EVALUATE, LEASE_OVER = 1, 2, 4, 8
 _NUMBERS = ("iteration", "flags", "generation", "document_bytes", "measured", "applied", "decision_id", "ready")
 _SECONDS = ("full", "unslowed", "attention", "pace_ratio")
-_HASHES = ("plan", "replicas")  # 64 bits each, as two whole numbers that a float64 holds exactly
+_HASHES = ("plan", "batch")  # 64 bits each, as two whole numbers that a float64 holds exactly
 WIDTH = len(_NUMBERS) + len(_SECONDS) + 2 * len(_HASHES) + len(PHASES)
 
 
@@ -43,7 +43,7 @@ class Report:
     attention: float = 0.0  # the part of the unit seconds that belongs to attention
     pace_ratio: float = 0.0  # seconds of a product over its seconds at calibration; 0: not probed
     plan: int = 0  # 64-bit hash
-    replicas: int = 0  # 63-bit checksum of the replicated parameters; 0: not computed at this boundary
+    batch: int = 0  # 64-bit hash of what entered the model; 0: nothing that is watched
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
 
     def pack(self) -> torch.Tensor:
@@ -108,8 +108,11 @@ def _must_agree(name: str, values: Sequence[int]) -> None:
     if len(set(values)) == 1:
         return
     odd = [rank for rank, value in enumerate(values) if value != values[0]]
-    what = {"plan": "the plan's hash", "replicas": "the checksum of replicated parameters"}.get(name, name)
-    raise MismatchError(f"{what} of ranks {odd} differs from rank 0's: {[f'{value:x}' for value in values]}")
+    what, advice = {
+        "plan": ("the plan's hash", ""),
+        "batch": ("the batch", ": every rank trains on the same batches, so seed samplers alike on all ranks"),
+    }.get(name, (name, ""))
+    raise MismatchError(f"{what} of ranks {odd} differs from rank 0's{advice}: {[f'{value:x}' for value in values]}")
 
 
 class BoundaryExchange:
@@ -140,16 +143,6 @@ class BoundaryExchange:
         work = dist.all_gather(vectors, report.pack(), group=self._group, async_op=True)
         assert work is not None
         self._pending = (work, vectors)
-
-
-def checksum(tensors: Sequence[torch.Tensor]) -> int:
-    """Return a 63-bit checksum of every byte of the tensors, never 0."""
-    total = 0
-    for tensor in tensors:
-        words = tensor.detach().reshape(-1).view(torch.uint8).to(torch.int64)
-        places = torch.arange(1, len(words) + 1, device=words.device)
-        total = (total * 1_000_003 + int((words * places).sum().item())) % (2**63 - 25)
-    return total or 1
 
 
 def hash_number(hex_digits: str) -> int:

@@ -43,7 +43,7 @@ def iteration_report(
     ready: int,
     pace_ratio: float,
     plan: int,
-    replicas: int,
+    batch: int,
 ) -> Report:
     """Return the report; spent: seconds by phase, attention apart; ran: the context that these seconds belong to."""
     seconds = dict(spent)
@@ -60,7 +60,7 @@ def iteration_report(
         decision_id=ran.decision_id,
         ready=ready,
         plan=plan,
-        replicas=replicas,
+        batch=batch,
         full=seconds["matmul"] * ran.full_work_factor,
         unslowed=ran.unslowed,
         attention=attention,

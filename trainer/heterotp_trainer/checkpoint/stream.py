@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from heterotp_trainer.errors import InputError
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec, shard_spec
 
@@ -72,7 +73,7 @@ def scatter(
 ) -> None:
     """Fill parameters and optimizer state from rank 0's whole tensors (all ranks).
 
-    read: on rank 0 only. Parameters are filled in place, optimizer state is replaced. Raises ValueError where the
+    read: on rank 0 only. Parameters are filled in place, optimizer state is replaced. Raises InputError where the
     checkpoint is of another model.
     """
     missing = dict.fromkeys(parameters)
@@ -82,7 +83,7 @@ def scatter(
         path, _, key = rest.rpartition("/") if kind == "optimizer" else (rest, "", "")
         parameter = parameters.get(path)
         if parameter is None:
-            raise ValueError(f"the checkpoint holds {name}, the model has no such parameter")
+            raise InputError(f"the checkpoint holds {name}, the model has no such parameter")
         spec = _spec_of(parameter, shape)
         value = _distribute(whole, dtype, shape, spec, tp)
         if kind == "model":
@@ -91,7 +92,7 @@ def scatter(
         else:
             optimizer.state[parameter][key] = value.to(parameter.device) if value.dim() else value
     if missing:
-        raise ValueError(f"the checkpoint lacks parameters of the model: {', '.join(list(missing)[:3])}")
+        raise InputError(f"the checkpoint lacks parameters of the model: {', '.join(list(missing)[:3])}")
 
 
 def _spec_of(parameter: nn.Parameter, shape: tuple[int, ...]) -> ShardSpec | None:
@@ -101,7 +102,7 @@ def _spec_of(parameter: nn.Parameter, shape: tuple[int, ...]) -> ShardSpec | Non
 
 def _fill(name: str, parameter: nn.Parameter, value: Tensor) -> None:
     if value.shape != parameter.shape:
-        raise ValueError(f"{name}: shape {tuple(value.shape)} in the checkpoint, {tuple(parameter.shape)} in the model")
+        raise InputError(f"{name}: shape {tuple(value.shape)} in the checkpoint, {tuple(parameter.shape)} in the model")
     parameter.data.copy_(value)
 
 

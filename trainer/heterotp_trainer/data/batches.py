@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import torch
 
 from heterotp_trainer.data.dataset import Dataset
+from heterotp_trainer.errors import InputError
 
 
 def batches(
@@ -13,7 +14,7 @@ def batches(
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yield (images [B, C, S, S], labels [B]) of shuffled training batches, from batch `start` on.
 
-    An incomplete last batch is left out. Raises ValueError when the data set is smaller than one batch.
+    An incomplete last batch is left out. Raises InputError when the data set is smaller than one batch.
     """
     for index in range(start, batches_per_epoch(dataset, batch_size)):
         if index == start:
@@ -24,21 +25,12 @@ def batches(
 
 
 def batches_per_epoch(dataset: Dataset, batch_size: int) -> int:
-    """Return the number of whole batches in an epoch; raise ValueError where there is none."""
+    """Return the number of whole batches in an epoch; raise InputError where there is none."""
     count = len(dataset.train_labels) // batch_size
     if count == 0:
         available = len(dataset.train_labels)
-        raise ValueError(f"spec.training.batchSize: {batch_size}: {dataset.name} has only {available} training images")
+        raise InputError(f"spec.training.batchSize: {batch_size}: {dataset.name} has only {available} training images")
     return count
-
-
-def batch_hash(images: torch.Tensor, labels: torch.Tensor) -> str:
-    """Return 16 hex digits of a hash of the batch, by which ranks compare batches."""
-    digest = hashlib.sha256()
-    for tensor in (images, labels):
-        digest.update(f"{tuple(tensor.shape)}{tensor.dtype}".encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()[:16]
 
 
 def _mix(seed: int, epoch: int) -> int:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from heterotp_trainer.data.dataset import Dataset, normalized
+from heterotp_trainer.errors import InputError
 
 PIXELS = 3 * 32 * 32
 RECORD = 1 + PIXELS
@@ -45,12 +46,12 @@ class _ArrayUnpickler(pickle.Unpickler):
 
 
 def load_cifar10(path: str | None) -> Dataset:
-    """Return CIFAR-10 from `path`; raise ValueError naming the file that is missing, truncated or not CIFAR-10."""
+    """Return CIFAR-10 from `path`; raise InputError naming the file that is missing, truncated or not CIFAR-10."""
     if path is None:
-        raise ValueError(f"{FIELD}: absent: cifar10 needs a directory with its files")
+        raise InputError(f"{FIELD}: absent: cifar10 needs a directory with its files")
     root = Path(path)
     if not root.is_dir():
-        raise ValueError(f"{FIELD}: {path}: no such directory; want the unpacked CIFAR-10 files")
+        raise InputError(f"{FIELD}: {path}: no such directory; want the unpacked CIFAR-10 files")
     layouts = (
         (root, _python_file),
         (root / "cifar-10-batches-py", _python_file),
@@ -63,14 +64,14 @@ def load_cifar10(path: str | None) -> Dataset:
             parts = [read(folder / (name + suffix)) for name in TRAIN]
             train = torch.cat([images for images, _ in parts]), torch.cat([labels for _, labels in parts])
             return normalized("cifar10", train, read(folder / (TEST + suffix)), 10)
-    raise ValueError(f"{FIELD}: {path}: holds neither data_batch_1 nor data_batch_1.bin")
+    raise InputError(f"{FIELD}: {path}: holds neither data_batch_1 nor data_batch_1.bin")
 
 
 def _bytes_of(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
-        raise ValueError(f"{FIELD}: {file}: cannot be read: {error.strerror}") from error
+        raise InputError(f"{FIELD}: {file}: cannot be read: {error.strerror}") from error
 
 
 def _python_file(file: Path) -> tuple[torch.Tensor, torch.Tensor]:
@@ -79,24 +80,24 @@ def _python_file(file: Path) -> tuple[torch.Tensor, torch.Tensor]:
         data = np.asarray(content[b"data"])
         labels = np.asarray(content[b"labels"])
     except (pickle.UnpicklingError, EOFError, KeyError, TypeError, AttributeError, IndexError) as error:
-        raise ValueError(f"{FIELD}: {file}: truncated or not a CIFAR-10 python batch: {error}") from error
+        raise InputError(f"{FIELD}: {file}: truncated or not a CIFAR-10 python batch: {error}") from error
     return _checked(file, data, labels)
 
 
 def _binary_file(file: Path) -> tuple[torch.Tensor, torch.Tensor]:
     raw = np.frombuffer(_bytes_of(file), dtype=np.uint8)
     if raw.size == 0 or raw.size % RECORD:
-        raise ValueError(f"{FIELD}: {file}: {raw.size} bytes, truncated: want a multiple of {RECORD} (label + 3x32x32)")
+        raise InputError(f"{FIELD}: {file}: {raw.size} bytes, truncated: want a multiple of {RECORD} (label + 3x32x32)")
     records = raw.reshape(-1, RECORD)
     return _checked(file, records[:, 1:], records[:, 0])
 
 
 def _checked(file: Path, data: Any, labels: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return images [n, 3, 32, 32] in 0..1 and labels [n]; raise ValueError where they are not CIFAR-10's."""
+    """Return images [n, 3, 32, 32] in 0..1 and labels [n]; raise InputError where they are not CIFAR-10's."""
     good_data = data.dtype == np.uint8 and data.ndim == 2 and data.shape[1] == PIXELS and len(data) > 0
     if not good_data or labels.shape != (len(data),):
-        raise ValueError(f"{FIELD}: {file}: data {data.shape}, labels {labels.shape}: want uint8 [n, {PIXELS}]")
+        raise InputError(f"{FIELD}: {file}: data {data.shape}, labels {labels.shape}: want uint8 [n, {PIXELS}]")
     if labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() > 9:
-        raise ValueError(f"{FIELD}: {file}: labels must be whole numbers 0..9")
+        raise InputError(f"{FIELD}: {file}: labels must be whole numbers 0..9")
     images = torch.tensor(data, dtype=torch.float32).view(-1, 3, 32, 32) / 255
     return images, torch.tensor(labels.astype(np.int64))

@@ -8,6 +8,7 @@ from heterotp_trainer.data.cifar10 import load_cifar10
 from heterotp_trainer.data.dataset import Dataset
 from heterotp_trainer.data.digits import load_digits
 from heterotp_trainer.data.synthetic import load_synthetic
+from heterotp_trainer.errors import InputError
 
 # by name in the manifest; path: the manifest's directory of files, seed: the job's
 DATASETS: dict[DatasetName, Callable[[str | None, int], Dataset]] = {
@@ -20,8 +21,8 @@ DATASETS: dict[DatasetName, Callable[[str | None, int], Dataset]] = {
 def load_dataset(name: DatasetName, path: str | None = None, seed: int = 0) -> Dataset:
     """Return the data set `name`; `path` is for cifar10, `seed` for synthetic.
 
-    Raises ValueError for an unknown name, a missing path, or files that are missing or malformed.
+    Raises InputError for an unknown name, a missing path, or files that are missing or malformed.
     """
     if name not in DATASETS:
-        raise ValueError(f"spec.training.data.name: {name!r}: must be one of {', '.join(DATASETS)}")
+        raise InputError(f"spec.training.data.name: {name!r}: must be one of {', '.join(DATASETS)}")
     return DATASETS[name](path, seed)

@@ -11,6 +11,7 @@ from heterotp_api.job import Device as DeviceSpec
 
 from heterotp_trainer.devices.phase_clock import Clock, CudaPhaseClock, PhaseClock
 from heterotp_trainer.devices.slowdown import Shape, Slowdown
+from heterotp_trainer.errors import InputError
 
 Again = Callable[[float], object]  # runs a part (0..1) of a matrix product once more
 MAX_DEBT_SECONDS = 0.05  # an over-run (cores are shared) shortens later sleeps, up to this
@@ -138,7 +139,7 @@ def _cpu_model() -> str:
 
 
 def resolve_device(spec: DeviceSpec, local_rank: int) -> Device:
-    """Return the device of a rank; raise ValueError where the machine lacks the type asked for."""
+    """Return the device of a rank; raise InputError where the machine lacks the type asked for."""
     if spec.type == "emulated":
         return EmulatedDevice(spec)
     wants_cuda = spec.type == "cuda" or (spec.type == "auto" and torch.cuda.is_available())
@@ -146,7 +147,7 @@ def resolve_device(spec: DeviceSpec, local_rank: int) -> Device:
         return Device(torch.device("cpu"), "cpu")
     count = torch.cuda.device_count()
     if local_rank >= count:
-        raise ValueError(
+        raise InputError(
             f"device.type {spec.type}: local rank {local_rank} needs CUDA device {local_rank}, this machine has {count}"
         )
     device = torch.device("cuda", local_rank)
@@ -182,6 +183,6 @@ def open_device(spec: DeviceSpec, local_rank: int, precision: str, rank: int) ->
 
 
 def check_precision(device: Device, precision: str, rank: int) -> None:
-    """Raise ValueError naming rank and device where the device lacks the precision."""
+    """Raise InputError naming rank and device where the device lacks the precision."""
     if not device.supports(precision):
-        raise ValueError(f"spec.training.precision {precision}: rank {rank} on {device.name} has none; use fp32")
+        raise InputError(f"spec.training.precision {precision}: rank {rank} on {device.name} has none; use fp32")

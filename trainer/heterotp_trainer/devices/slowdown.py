@@ -10,6 +10,8 @@ from typing import ClassVar
 import torch
 from heterotp_api.slowdown import SlowdownMode
 
+from heterotp_trainer.errors import InputError
+
 Shape = tuple[int, int, int]  # m, k, n of [m, k] x [k, n]
 CALIBRATION_CYCLES = 20_000_000
 
@@ -99,10 +101,10 @@ def refusal(mode: SlowdownMode | None, kind: str) -> str:
 
 
 def make_slowdown(chi: float, mode: SlowdownMode | None, kind: str) -> Slowdown:
-    """Return the slow-down for a kind of device; raise ValueError for a mode that has no effect there."""
+    """Return the slow-down for a kind of device; raise InputError for a mode that has no effect there."""
     chosen = mode or ("spin" if kind == "cuda" else "sleep")
     if problem := refusal(chosen, kind):
-        raise ValueError(problem)
+        raise InputError(problem)
     if kind != "cuda":
         return Slowdown(chi, chosen)
     return CudaSlowdown(chi, chosen, _cycles_per_second() if chosen == "spin" else 0.0, _device_seconds)

@@ -12,6 +12,8 @@ from heterotp_api.names import Env
 from heterotp_api.ranks import rank_table
 from pydantic import ValidationError
 
+from heterotp_trainer.errors import InputError
+
 
 @dataclass(frozen=True)
 class RankEnvironment:
@@ -45,7 +47,7 @@ def _number(environ: Mapping[str, str], name: str, default: int | None = None) -
     try:
         return int(text)
     except ValueError:
-        raise ValueError(f"{name}: {text!r} must be a whole number; start ranks by the launcher or torchrun") from None
+        raise InputError(f"{name}: {text!r} must be a whole number; start ranks by the launcher or torchrun") from None
 
 
 def _path(environ: Mapping[str, str], name: str) -> Path | None:
@@ -53,14 +55,14 @@ def _path(environ: Mapping[str, str], name: str) -> Path | None:
 
 
 def _model(what: str, model: Any, text: str) -> Any:
-    """Return a model parsed from JSON; ValueError naming the variable and the field."""
+    """Return a model parsed from JSON; InputError naming the variable and the field."""
     try:
         return model.model_validate(json.loads(text))
     except json.JSONDecodeError as error:
-        raise ValueError(f"{what}: is not JSON: {error}") from None
+        raise InputError(f"{what}: is not JSON: {error}") from None
     except ValidationError as error:
         field, value, message = first_error(error)
-        raise ValueError(f"{what}: {field}: {value!r} {message}") from None
+        raise InputError(f"{what}: {field}: {value!r} {message}") from None
 
 
 def parse_spec(text: str | None, ranks: int) -> HeteroTPJobSpec:
@@ -77,11 +79,11 @@ def parse_spec(text: str | None, ranks: int) -> HeteroTPJobSpec:
 
 
 def read_environment(environ: Mapping[str, str]) -> RankEnvironment:
-    """Return this rank's environment; raises ValueError naming the variable that is missing or wrong."""
+    """Return this rank's environment; raises InputError naming the variable that is missing or wrong."""
     ranks = _number(environ, Env.WORLD_SIZE)
     spec = parse_spec(environ.get(Env.SPEC), ranks)
     if spec.process_count != ranks:
-        raise ValueError(f"{Env.WORLD_SIZE}: {ranks} ranks, but the spec's worker groups make {spec.process_count}")
+        raise InputError(f"{Env.WORLD_SIZE}: {ranks} ranks, but the spec's worker groups make {spec.process_count}")
     rank = _number(environ, Env.RANK)
     local_rank = _number(environ, Env.LOCAL_RANK, 0)
     port = environ.get(Env.STATUS_PORT)

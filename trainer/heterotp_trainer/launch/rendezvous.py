@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from heterotp_trainer.devices.device import Device
+from heterotp_trainer.errors import InputError
 from heterotp_trainer.launch.environment import RankEnvironment
 
 NAME_POLL_SECONDS = 0.2
@@ -56,7 +57,7 @@ class Gang:
 def meet(environment: RankEnvironment, device: Device, complaint: str) -> Gang:
     """Form the process groups of this attempt and exchange facts (all ranks).
 
-    Raises ValueError with every rank's complaint, or naming a rendezvous port that is taken; an error for which
+    Raises InputError with every rank's complaint, or naming a rendezvous port that is taken; an error for which
     `lost_peer` is true when a rank does not arrive within the collective timeout.
     """
     training = environment.spec.training
@@ -70,7 +71,7 @@ def meet(environment: RankEnvironment, device: Device, complaint: str) -> Gang:
     )
     complaints = [f"rank {rank}: {fact.complaint}" for rank, fact in enumerate(facts) if fact.complaint]
     if complaints:
-        raise ValueError("; ".join(complaints))
+        raise InputError("; ".join(complaints))
     backend = "nccl" if all(fact.torch_device == "cuda" for fact in facts) else "gloo"
     tp_group = dist.new_group(backend=backend, timeout=timeout)
     exchange_group = dist.new_group(backend="gloo", timeout=timeout)
@@ -96,7 +97,7 @@ def _open_store(environment: RankEnvironment, timeout: timedelta) -> TCPStore:
     except RuntimeError as error:
         cause = str(error).partition("\n")[0]
         if environment.rank == 0:
-            raise ValueError(f"spec.rendezvous.port: {port}: rank 0 cannot listen on it: {cause}") from error
+            raise InputError(f"spec.rendezvous.port: {port}: rank 0 cannot listen on it: {cause}") from error
         limit = timeout.total_seconds()
         raise PeerLostError(f"rank 0 is not at {address}:{port}, waited up to {limit:.0f} s: {cause}") from error
 
@@ -139,12 +140,12 @@ def _is_of_a_backend(error: RuntimeError) -> bool:
 
 
 def agree(gang: Gang, what: str, value: str) -> None:
-    """Raise ValueError naming the ranks whose value differs from rank 0's (all ranks)."""
+    """Raise InputError naming the ranks whose value differs from rank 0's (all ranks)."""
     values: list[Any] = [None] * len(gang.facts)
     dist.all_gather_object(values, value, group=gang.control_group)
     odd = [rank for rank, other in enumerate(values) if other != values[0]]
     if odd:
-        raise ValueError(f"{what} of ranks {odd} differs from rank 0's; every rank must see the same")
+        raise InputError(f"{what} of ranks {odd} differs from rank 0's; every rank must see the same")
 
 
 def leave(gang: Gang) -> None:

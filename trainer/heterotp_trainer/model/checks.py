@@ -1,15 +1,66 @@
-"""What a model must not contain, because units move from rank to rank."""
+"""What a model must not contain, because units move from rank to rank: random operations."""
 
-from torch import nn
+from typing import Any
 
+import torch
+from torch import Tensor, nn
+
+from heterotp_trainer.errors import InputError
 from heterotp_trainer.tensor_parallel.context import TPContext
+
+WHY = "ranks draw unlike masks, and units change rank: leave it out, or p=0"
 
 
 def refuse_dropout(model: nn.Module, tp: TPContext) -> None:
-    """Raise ValueError naming the first dropout: ranks draw different masks, and units change rank."""
+    """Raise InputError naming the first module that drops activations in training."""
     for name, module in model.named_modules():
-        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0 and tp.ranks > 1:
-            raise ValueError(
-                f"model: {name}: {type(module).__name__}(p={module.p}): ranks draw unlike masks, "
-                "and units change rank: leave it out, or p=0"
-            )
+        if (p := _dropped(module)) and tp.ranks > 1:
+            raise InputError(f"model: {name}: {type(module).__name__}(p={p}): {WHY}")
+
+
+def _dropped(module: nn.Module) -> float:
+    """Return the share of activations that a module drops."""
+    if isinstance(module, nn.modules.dropout._DropoutNd):
+        return module.p
+    return float(module.dropout) if isinstance(module, nn.MultiheadAttention) else 0.0
+
+
+class DrawCheck:
+    """Raises InputError after a forward in training that drew from torch's generator, as F.dropout does.
+
+    In the first one all modules are watched, and the innermost that draws is named; later ones are watched as a whole.
+    """
+
+    def __init__(self, model: nn.Module, device: torch.device) -> None:
+        self._device = device
+        self._entered: list[list[Tensor]] = []  # states of the generators, of the modules that run now
+        self._named = [
+            handle for name, module in model.named_modules() if name for handle in self._hooks(f"{name}: ", module)
+        ]
+        self._hooks("", model)
+
+    def _hooks(self, name: str, module: nn.Module) -> list[Any]:
+        def enter(module: nn.Module, arguments: Any) -> None:
+            if module.training:
+                self._entered.append(self._states())
+
+        def leave(module: nn.Module, arguments: Any, output: Any) -> None:
+            if not module.training:
+                return
+            before, now = self._entered.pop(), self._states()
+            if not all(torch.equal(one, other) for one, other in zip(before, now, strict=True)):
+                what = f"{type(module).__name__} draws random numbers in training (a dropout?)"
+                raise InputError(f"model: {name}{what}: {WHY}")
+            if not name:
+                self._forget_parts()
+
+        return [module.register_forward_pre_hook(enter), module.register_forward_hook(leave)]
+
+    def _states(self) -> list[Tensor]:
+        cuda = [torch.cuda.get_rng_state(self._device)] if self._device.type == "cuda" else []
+        return [torch.get_rng_state(), *cuda]
+
+    def _forget_parts(self) -> None:
+        for handle in self._named:
+            handle.remove()
+        self._named = []

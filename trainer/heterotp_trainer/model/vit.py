@@ -8,6 +8,7 @@ from heterotp_api.training import ModelShape
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from heterotp_trainer.errors import InputError
 from heterotp_trainer.tensor_parallel.attention import ParallelAttention
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.linear import INIT_STD
@@ -69,7 +70,7 @@ class VisionTransformer(nn.Module):
     ) -> None:
         super().__init__()
         if image_size % shape.patch_size:
-            raise ValueError(
+            raise InputError(
                 f"spec.training.model.patchSize {shape.patch_size} does not divide the images' side {image_size}"
             )
         self.tp, self.patch_size, self.recompute = tp, shape.patch_size, recompute

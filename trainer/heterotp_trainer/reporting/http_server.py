@@ -10,6 +10,8 @@ from collections.abc import Callable
 from aiohttp import web
 from heterotp_api.names import LEASE_HEADER
 
+from heterotp_trainer.errors import InputError
+
 START_SECONDS = 10.0
 
 
@@ -35,11 +37,11 @@ class StatusServer:
         self._thread = threading.Thread(target=self._run, name="status-server", daemon=True)
 
     def start(self) -> None:
-        """Listen; raise ValueError naming the port when it is taken."""
+        """Listen; raise InputError naming the port when it is taken."""
         self._thread.start()
         self._started.wait(START_SECONDS)
         if self._error is not None:
-            raise ValueError(f"spec.metrics.port: {self._port}: cannot listen: {self._error.strerror}; choose another")
+            raise InputError(f"spec.metrics.port: {self._port}: cannot listen: {self._error.strerror}; choose another")
 
     def stop(self) -> None:
         """Stop listening; do nothing where listening had failed."""

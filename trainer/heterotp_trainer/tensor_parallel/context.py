@@ -10,6 +10,7 @@ from torch import nn
 
 from heterotp_trainer.devices.device import Device
 from heterotp_trainer.devices.phase_clock import Clock
+from heterotp_trainer.errors import InputError
 from heterotp_trainer.plans.unit_plan import Family, UnitPlan
 from heterotp_trainer.tensor_parallel.backward_order import BackwardLinks
 
@@ -45,7 +46,7 @@ class TPContext:
     def declare(self, name: str, layer: nn.Module, family: Family, units: int) -> None:
         """Enter a layer of `units` units; the first layer of a family decides which rank owns which of its units.
 
-        Raises ValueError for a name that another layer has, and for another number of units than the first layer's.
+        Raises InputError for a name that another layer has, and for another number of units than the first layer's.
         """
         self._enter(name, layer)
         planned = self.unit_plan.total(family)
@@ -55,13 +56,13 @@ class TPContext:
         elif planned != units:
             first = f"layer '{self._first[family]}'" if family in self._first else "the unit plan"
             what = f"{units} {UNITS[family]}, but {first} has {planned}"
-            raise ValueError(f"layer '{name}': {what}: all layers of one kind have the same number of units")
+            raise InputError(f"layer '{name}': {what}: all layers of one kind have the same number of units")
 
     def _enter(self, name: str, layer: nn.Module) -> None:
         if name in self._layers:
             gc.collect()  # a model that was given up may be alive in a cycle
         if name in self._layers:
-            raise ValueError(
+            raise InputError(
                 f"layer '{name}': another layer has this name, and weights are drawn from names: both would be equal"
             )
         self._layers[name] = layer

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad
 
 from heterotp_trainer.devices.phase_clock import phase
+from heterotp_trainer.errors import InputError
 from heterotp_trainer.tensor_parallel.collectives import carrier
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.unit_spec import shard_spec
@@ -70,7 +71,7 @@ def average_replicas(parameters: Iterable[nn.Parameter], tp: TPContext) -> None:
 
 
 def refuse_plain_clipping() -> None:
-    """Make torch's clip_grad_norm_ raise ValueError for sharded parameters, of which it sees only this rank's units.
+    """Make torch's clip_grad_norm_ raise InputError for sharded parameters, of which it sees only this rank's units.
 
     The function may have been imported by name before, so the one that it calls is replaced.
     """
@@ -83,7 +84,7 @@ def _refusing(scale: Any) -> Any:
     def checked(parameters: Any, *arguments: Any, **options: Any) -> Any:
         every = [parameters] if isinstance(parameters, Tensor) else list(parameters)
         if any(shard_spec(parameter) is not None for parameter in every):
-            raise ValueError(
+            raise InputError(
                 "clip_grad_norm_: it sees only the units of this rank, so that every rank would clip by another norm: "
                 "use session.step(gradient_clip=...)"
             )

@@ -7,8 +7,9 @@ import torch.nn.functional as F
 from heterotp_api.training import Training
 from torch import Tensor
 
-from heterotp_trainer.data import Dataset, batch_hash, batches, load_dataset
+from heterotp_trainer.data import Dataset, batches, load_dataset
 from heterotp_trainer.devices.phase_clock import phase
+from heterotp_trainer.errors import InputError
 from heterotp_trainer.model.vit import VisionTransformer
 from heterotp_trainer.session import Session
 from heterotp_trainer.training.optimizer import adamw
@@ -41,7 +42,7 @@ class Trainer:
         self.optimizer = adamw(self.model.parameters(), training)
         self.per_epoch = len(self.data.train_labels) // training.batch_size
         if self.per_epoch == 0:
-            raise ValueError(
+            raise InputError(
                 f"spec.training.batchSize: {training.batch_size} is more than the data set's training images"
             )
         self.total = training.iterations or (training.epochs or 1) * self.per_epoch
@@ -51,7 +52,6 @@ class Trainer:
         session = self.session
         session.watch(self.model, self.optimizer, iterations=self.total, on_non_finite=self.training.on_non_finite)
         iteration = session.restore()
-        self._check_batches()
         while iteration < self.total:
             epoch, start = divmod(iteration, self.per_epoch)
             for images, labels in self._epoch(epoch, start):
@@ -70,11 +70,6 @@ class Trainer:
         self._evaluate(iteration // self.per_epoch)
         return True
 
-    def _check_batches(self) -> None:
-        """Raise ValueError where ranks hold different batches."""
-        images, labels = next(iter(batches(self.data, self.training.batch_size, self.training.seed, 0)))
-        self.session.agree("the first batch", batch_hash(images, labels))
-
     def _epoch(self, epoch: int, start: int):  # type: ignore[no-untyped-def]
         """Yield an epoch's batches from `start` on; its time is booked on "data"."""
         source = batches(self.data, self.training.batch_size, self.training.seed, epoch, start)
@@ -91,8 +86,9 @@ class Trainer:
         set_learning_rate(self.optimizer, learning_rate(training, iteration, self.total))
         self.optimizer.zero_grad(set_to_none=True)
         total = torch.zeros((), device=self.device)
+        images, labels = self.session.batch(images, labels)
         for part, answers in zip(images.chunk(training.accumulate), labels.chunk(training.accumulate), strict=True):
-            loss = F.cross_entropy(self.model(part.to(self.device)), answers.to(self.device)) / training.accumulate
+            loss = F.cross_entropy(self.model(part), answers) / training.accumulate
             loss.backward()
             total += loss.detach()
         self.session.step(training.gradient_clip, loss=total)

@@ -65,13 +65,13 @@ def report(ran=None, channel=None):
         ready=5,
         pace_ratio=1.5,
         plan=11,
-        replicas=13,
+        batch=13,
     )
 
 
 def test_a_report_holds_each_value_in_its_own_field():
     made = report()
-    assert (made.iteration, made.flags, made.ready, made.pace_ratio, made.plan, made.replicas) == (
+    assert (made.iteration, made.flags, made.ready, made.pace_ratio, made.plan, made.batch) == (
         9,
         STOP,
         5,

@@ -1,0 +1,105 @@
+"""A model and a loop as a user writes them, with one ordinary mistake: `own_loop.py MISTAKE`; `none` has none.
+
+A mistake is a part of the script that is written in another way.
+"""
+
+import os
+import sys
+
+import torch
+import torch.nn.functional as F
+from heterotp import run_rank
+from heterotp_trainer.tensor_parallel.attention import ParallelAttention
+from heterotp_trainer.tensor_parallel.mlp import ParallelMLP
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+MISTAKE, RANK = sys.argv[1], int(os.environ["RANK"])
+WIDTH, HEADS, UNITS, ITERATIONS = 16, 4, 32, int(sys.argv[2]) if len(sys.argv) > 2 else 6
+
+
+class Model(nn.Module):
+    """[B, 4, 16] -> [B, 3]."""
+
+    def __init__(self, tp):
+        super().__init__()
+        self.embed, self.norm, self.head = nn.Linear(16, WIDTH), nn.BatchNorm1d(WIDTH), nn.Linear(WIDTH, 3)
+        self.attention = ParallelAttention(tp, WIDTH, HEADS, name="attention", seed=1)
+        self.mlp = ParallelMLP(tp, WIDTH, UNITS, name="attention" if MISTAKE == "equal names" else "mlp", seed=1)
+        if MISTAKE == "equal names":
+            self.more = ParallelMLP(tp, WIDTH, UNITS, name="attention", seed=1)
+        if MISTAKE == "two sizes":
+            self.more = ParallelMLP(tp, WIDTH, 2 * UNITS, name="more", seed=1)
+        if MISTAKE == "dropout":
+            self.dropout = nn.Dropout(0.1)
+        if MISTAKE == "dropping attention":
+            self.mixer = nn.MultiheadAttention(WIDTH, 2, dropout=0.1)
+
+    def forward(self, x):
+        x = self.embed(x)
+        x = x + self.attention(x)
+        if MISTAKE == "functional dropout":
+            x = F.dropout(x, 0.1, self.training)
+        if MISTAKE == "an error of its own":
+            int("three")
+        x = x + self.mlp(x)
+        return self.head(self.norm(x.mean(1)))
+
+
+def seed():
+    if MISTAKE == "a seed per rank":
+        return torch.manual_seed(RANK)
+    if MISTAKE == "no seed":
+        return torch.seed()
+    return torch.manual_seed(0)
+
+
+def samples():
+    draw = torch.Generator().manual_seed(RANK if MISTAKE == "samples per rank" else 3)
+    answers = torch.randint(
+        3, (96,), generator=torch.Generator().manual_seed(RANK if MISTAKE == "labels per rank" else 4)
+    )
+    return TensorDataset(torch.randn(96, 4, 16, generator=draw), answers)
+
+
+def make_optimizer(parameters):
+    made = torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
+    return made
+
+
+def main(session):
+    seed()
+    tp = session.tp if MISTAKE == "no shard" else session.shard()
+    model = Model(tp)
+    optimizer = make_optimizer(model.parameters())
+    if MISTAKE != "no watch":
+        session.watch(model, optimizer)
+    iteration = session.restore() if MISTAKE != "no watch" else 0
+    loader = DataLoader(samples(), batch_size=32, shuffle=True)
+    while iteration < ITERATIONS:
+        for images, labels in loader:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(images), labels)
+            if MISTAKE == "a loss that is not finite" and iteration == 3:
+                loss = loss * float("nan")
+            loss.backward()
+            if MISTAKE == "torch's clipping":
+                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            if MISTAKE == "own optimizer step":
+                optimizer.step()
+            elif MISTAKE != "no step":
+                session.step()
+            iteration += 1
+            if MISTAKE == "exit" and RANK == 1 and iteration == 3:
+                sys.exit(0)
+            if MISTAKE != "no boundary":
+                session.boundary(iteration, loss=loss, samples=len(labels))
+            if iteration == ITERATIONS:
+                break
+    if RANK == 0:
+        print(f"LOSS {float(loss):.9f}", flush=True)
+    if MISTAKE != "no finish":
+        session.finish()
+
+
+run_rank(main)
