@@ -195,7 +195,7 @@ class Session:
         self.agree("the model (names and whole shapes of its parameters)", shape_of(model))
         environment = self.environment
         workdir = environment.workdir if environment.rank == 0 else None
-        balancer, saved = Balancer(model, self.tp, workdir, optimizer), SavedTime(self.tp.unit_plan)
+        balancer, saved = Balancer(model, self.tp, workdir, optimizer), SavedTime(self.tp.unit_plan, self.tp.slowness)
         guard, batches = FiniteGuard(on_non_finite), BatchHash(model)
         parameters = dict(model.named_parameters())
         self._watched = Watched(model, parameters, optimizer, balancer, saved, guard, batches, iterations)

@@ -148,7 +148,7 @@ def _moved(view: JobView) -> list[str]:
         for rank, chi in slow
     ]
     text = f"{listed(owners, MOST_LISTED)} of the work, so that no rank waits"
-    return [f"{text[0].upper()}{text[1:]}: {view.strategy or 'balancing'} has moved units", _without_it(view)]
+    return [f"{text[0].upper()}{text[1:]}: units have moved to other ranks", _without_it(view)]
 
 
 # -- balancing -----------------------------------------------------------------------------------------------

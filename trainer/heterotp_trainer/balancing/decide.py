@@ -9,7 +9,7 @@ from dataclasses import replace
 from heterotp_api.policy import BalancingSettings
 
 from heterotp_trainer.balancing import explanations
-from heterotp_trainer.balancing.detection import detect
+from heterotp_trainer.balancing.detection import detect, slowdowns
 from heterotp_trainer.balancing.due import situation_of
 from heterotp_trainer.balancing.history import History
 from heterotp_trainer.balancing.prediction import Price, price_of
@@ -136,11 +136,13 @@ def _reason(situation: Situation, cause: Cause, price: Price) -> str:
         return explanations.fixed_ratio(policy)
     if cause is Cause.NO_STRAGGLER or seen is None:
         return explanations.no_straggler(policy)
+    ownership = situation.plan.ownership
+    chi = slowdowns(seen, ownership.unit_plan, ownership.slowness, situation.costs)
     if cause is Cause.LEFT_ALONE:
-        return explanations.left_alone(policy, seen, stragglers)
+        return explanations.left_alone(policy, chi, stragglers)
     if cause is Cause.NO_FASTER_PLAN:
-        return explanations.no_faster_plan(policy, seen, stragglers, price)
-    return explanations.reduced(seen, stragglers, price, situation.base_wait)
+        return explanations.no_faster_plan(policy, chi, stragglers, price)
+    return explanations.reduced(seen, chi, stragglers, price, situation.base_wait)
 
 
 # -- the ownership of units -----------------------------------------------------------------------------------

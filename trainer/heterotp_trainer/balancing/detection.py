@@ -2,13 +2,13 @@
 (docs/algorithms.md, Who is a straggler).
 
 One detector serves every strategy. Ratios are measured over expected seconds, [e]; two references exist:
-- the other ranks: the upper quartile of speed. The fastest rank is no reference: at a noise of 5 % and 8 ranks it
+- the other ranks: the upper quartile of speed, each by the work that it owns and the speed that its share was made for. The fastest rank is no reference: at a noise of 5 % and 8 ranks it
   would flag a rank in 41 % of iterations.
 - the shares in force, where units may move: the speed that they were made for. Ranks with uneven shares rightly
   differ, and a recovery is a change, too.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -18,7 +18,8 @@ from heterotp_api.policy import BalancingSettings
 from heterotp_trainer.balancing.history import Array, History, Observation
 from heterotp_trainer.balancing.reshard_problem import ReshardProblem
 from heterotp_trainer.plans.costs import Costs
-from heterotp_trainer.plans.ownership import Ownership
+from heterotp_trainer.plans.ownership import UNKNOWN_OWNERSHIP, Ownership
+from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.plans.work_plan import WorkPlan
 
 HARDLY_ANY = 0.01  # of the median rank's seconds
@@ -64,17 +65,28 @@ def detect(history: History, policy: BalancingSettings, plan: WorkPlan, costs: C
     """Return the stragglers and the drift; where units may move, stragglers are slower than their shares allow for."""
     seen, unit_plan = history.median(), plan.ownership.unit_plan
     if not policy.moves_units or seen is None or unit_plan is None or not costs.classes:
-        return Detection(seen, slower_than_others(history, policy, plan.stragglers))
+        return Detection(seen, slower_than_others(history, policy, plan.stragglers, plan.ownership, costs))
     drift = _drift(history, policy, plan.ownership, ReshardProblem(costs, seen, unit_plan))
     return Detection(seen, tuple(rank for rank in drift.slower if seen.full[rank] > 0), drift)
 
 
-def slower_than_others(history: History, policy: BalancingSettings, known: Collection[int]) -> tuple[int, ...]:
+def slower_than_others(
+    history: History,
+    policy: BalancingSettings,
+    known: Collection[int],
+    ownership: Ownership = UNKNOWN_OWNERSHIP,
+    costs: Costs | None = None,
+) -> tuple[int, ...]:
     """Return the ranks that are slower than the reference of all ranks, ascending; known: the present stragglers."""
     newest, before = history.median(), history.median(1)
     if newest is None:
         return tuple(sorted(known))
-    return flagged(slowdowns(newest.full), None if before is None else slowdowns(before.full), policy, known)
+    now, then = (
+        None if seen is None else slowdowns(seen, ownership.unit_plan, ownership.slowness, costs)
+        for seen in (newest, before)
+    )
+    assert now is not None
+    return flagged(now, then, policy, known)
 
 
 def flagged(now: Array, before: Array | None, policy: BalancingSettings, known: Collection[int]) -> tuple[int, ...]:
@@ -92,15 +104,32 @@ def flagged(now: Array, before: Array | None, policy: BalancingSettings, known: 
     return tuple(int(rank) for rank in np.flatnonzero(added | (staying & (now >= 1 + policy.exit))))
 
 
-def slowdowns(full: Array) -> Array:
-    """Return each rank's matmul seconds over the upper quartile of speed: [e] -> [e].
+def slowdowns(
+    seen: Observation, unit_plan: UnitPlan | None, slowness: Sequence[float], costs: Costs | None = None
+) -> Array:
+    """Return chi of each rank: how many times longer its products take than those of its work should: [e].
 
-    Ranks with hardly any work (evicted ones, for example) are no reference.
+    The seconds for an even share (by the measured curves, else by the share owned) are divided by the slowness that
+    the shares were made for, so that whole heads, or a rank without any, are nobody's slowness; then by the reference
+    rank's, at the upper quartile of speed. slowness: 1 / relative speed by rank; empty: equal speeds.
     """
-    ordered = np.sort(full)
+    even = _even_seconds(seen, unit_plan, costs)
+    relative: Array = even / np.asarray(slowness) if len(slowness) else even
+    ordered = np.sort(relative)
     working = ordered[ordered >= HARDLY_ANY * ordered[len(ordered) // 2]]
     reference = working[len(working) // 4]
-    return full / reference if reference > 0 else np.ones_like(full)
+    return relative / reference if reference > 0 else np.ones_like(relative)
+
+
+def _even_seconds(seen: Observation, unit_plan: UnitPlan | None, costs: Costs | None) -> Array:
+    """Return the seconds of the products of an even share: [e]; 0 for a rank whose speed is not known."""
+    if unit_plan is None:
+        return seen.full
+    if costs is not None and costs.classes:
+        return ReshardProblem(costs.owned_by(unit_plan), seen, unit_plan).even_seconds
+    shares = np.array([unit_plan.share(rank) for rank in range(unit_plan.ranks)]) * unit_plan.ranks
+    found: Array = np.divide(seen.full, shares, out=np.zeros_like(seen.full), where=shares > 0)
+    return found
 
 
 def _drift(history: History, policy: BalancingSettings, ownership: Ownership, problem: ReshardProblem) -> Drift:

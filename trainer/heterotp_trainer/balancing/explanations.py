@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from heterotp_api.formatting import listed, ranks_listed
 from heterotp_api.policy import BalancingSettings
 
-from heterotp_trainer.balancing.detection import slowdowns
-from heterotp_trainer.balancing.history import Observation
+from heterotp_trainer.balancing.history import Array, Observation
 from heterotp_trainer.balancing.prediction import Price
 from heterotp_trainer.plans.ownership import MoveCase, MoveCause
 from heterotp_trainer.plans.unit_plan import Family
@@ -57,32 +56,31 @@ def no_straggler(policy: BalancingSettings) -> str:
     return f"{policy.strategy}: no rank is slower than the others"
 
 
-def left_alone(policy: BalancingSettings, seen: Observation, stragglers: Sequence[int]) -> str:
-    """Return the sentence when stragglers keep their work."""
+def left_alone(policy: BalancingSettings, chi: Array, stragglers: Sequence[int]) -> str:
+    """Return the sentence when stragglers keep their work; chi: of each rank, [e]."""
     if policy.moves_units:
         return (
-            f"{_slow(seen, stragglers)}; {policy.strategy} moves units once the time lost has reached what a move costs"
+            f"{_slow(chi, stragglers)}; {policy.strategy} moves units once the time lost has reached what a move costs"
         )
-    return f"{_slow(seen, stragglers)}; strategy {policy.strategy} leaves the work as it is"
+    return f"{_slow(chi, stragglers)}; strategy {policy.strategy} leaves the work as it is"
 
 
-def no_faster_plan(policy: BalancingSettings, seen: Observation, stragglers: Sequence[int], price: Price) -> str:
-    """Return the sentence when the best plan found is not faster."""
+def no_faster_plan(policy: BalancingSettings, chi: Array, stragglers: Sequence[int], price: Price) -> str:
+    """Return the sentence when the best plan found is not faster; chi: of each rank, [e]."""
     than = f"{price.untouched:.3g} s an iteration"
-    return f"{_slow(seen, stragglers)}; {policy.strategy} finds no plan that is faster than {than}"
+    return f"{_slow(chi, stragglers)}; {policy.strategy} finds no plan that is faster than {than}"
 
 
-def reduced(seen: Observation, stragglers: Sequence[int], price: Price, base_wait: float) -> str:
-    """Return the sentence on what stragglers prune and migrate, and what that saves."""
+def reduced(seen: Observation, chi: Array, stragglers: Sequence[int], price: Price, base_wait: float) -> str:
+    """Return the sentence on what stragglers prune and migrate, and what that saves; chi: of each rank, [e]."""
     done = listed([_shares(price, rank) for rank in price.ranks], NAMED, "; ")
     lossy = f", {price.deleted:.1%} of all work deleted" if price.deleted else ", lossless"
     times = f"{price.untouched:.3g} s -> {price.predicted:.3g} s an iteration predicted"
     above = (price.predicted or 0.0) - base_wait - float(min(seen.total))
-    return f"{_slow(seen, stragglers)}: {done}{lossy}; {times}{_left_over(above, seen)}"
+    return f"{_slow(chi, stragglers)}: {done}{lossy}; {times}{_left_over(above, seen)}"
 
 
-def _slow(seen: Observation, ranks: Sequence[int]) -> str:
-    chi = slowdowns(seen.full)
+def _slow(chi: Array, ranks: Sequence[int]) -> str:
     return f"{_times(ranks, max((float(chi[rank]) for rank in ranks), default=1.0))} slower"
 
 
@@ -113,7 +111,6 @@ def move(cause: Cause, case: MoveCase, short: Sequence[int]) -> str:
     endings = {
         Cause.UNITS_MOVED: "",
         Cause.MEMORY_REFUSED: f"; {ranks_listed(short, NAMED)} lacked memory for it: units stay where they are",
-        Cause.MOVE_WITHDRAWN: "; but that has passed: units stay where they are",
     }
     return f"{_why(case)}: {_what(case)}{endings[cause]}"
 
@@ -121,8 +118,8 @@ def move(cause: Cause, case: MoveCase, short: Sequence[int]) -> str:
 def _what(case: MoveCase) -> str:
     moved = [f"{moved} of {whole} {NOUNS[family]}" for family, moved, whole in case.units if moved]
     cost, lost = seconds_named(case.move_seconds), seconds_named(case.lost_seconds)
-    price = f"{size_named(case.moved_bytes)}, {cost} expected, {lost} lost since"
-    gain = f"{seconds_named(case.now_seconds)} -> {seconds_named(case.then_seconds)} an iteration beside collectives"
+    price = f"{size_named(case.moved_bytes)}, {cost} expected, {lost} lost before"
+    gain = f"{seconds_named(case.now_seconds)} -> {seconds_named(case.then_seconds)} an iteration without collectives"
     return f"{listed(moved) or 'nothing'} move ({price}); {gain}"
 
 

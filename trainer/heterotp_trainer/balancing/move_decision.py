@@ -48,7 +48,7 @@ def _answered(situation: Situation, proposal: Proposal) -> MoveStep | None:
     if not answers or any(answer != proposal.decision_id for answer in answers):
         return None
     if not proposal.required and _obsolete(situation, proposal.unit_plan):
-        return MoveStep(replace(ownership, proposal=None, lost_seconds=0.0), Cause.MOVE_WITHDRAWN, proposal)
+        return MoveStep(replace(ownership, proposal=None, lost_seconds=0.0))  # nothing was done: no decision
     moved = Ownership(
         proposal.unit_plan,
         proposal.slowness,

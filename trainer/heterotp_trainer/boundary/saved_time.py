@@ -21,9 +21,10 @@ class SavedTime:
     boundary late: `shares` and `unit_plan` change with the first report of the new unit plan.
     """
 
-    def __init__(self, unit_plan: UnitPlan) -> None:
-        """unit_plan: the one that the attempt begins with."""
+    def __init__(self, unit_plan: UnitPlan, slowness: Sequence[float] = ()) -> None:
+        """unit_plan: the one that the attempt begins with; slowness: by rank, for which it was made; empty: equal."""
         self.seconds = 0.0
+        self.first_slowness = tuple(slowness)
         self.first_unit_plan = self.unit_plan = unit_plan
         self.shares = shares_of(unit_plan)
         self.work = self._former = WorkPlan()  # the newest plan, and the one before, to which late reports belong

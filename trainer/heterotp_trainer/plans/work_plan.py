@@ -47,7 +47,6 @@ class Cause(Enum):
     FIXED_RATIO = "fixedRatio"  # the policy fixes ratio and ranks
     UNITS_MOVED = "unitsMoved"
     MEMORY_REFUSED = "memoryRefused"  # a rank reported too little memory for a proposal
-    MOVE_WITHDRAWN = "moveWithdrawn"  # a proposal was no longer worth it when all ranks were ready
     NO_SHARES = "noShares"  # minUnits and memoryLimitBytes leave no shares
 
 

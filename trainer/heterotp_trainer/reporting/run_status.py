@@ -2,10 +2,9 @@
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from heterotp_api.policy import BalancingSettings
 from heterotp_api.report import run_report
 from heterotp_api.summary import summary
@@ -13,6 +12,7 @@ from heterotp_api.trainer_status import TrainerRank, TrainerStatus
 
 from heterotp_trainer.balancing.detection import slowdowns
 from heterotp_trainer.balancing.effect import Effect, effects
+from heterotp_trainer.balancing.history import Observation
 from heterotp_trainer.balancing.limit import RankCost, fluid_limit, speeds
 from heterotp_trainer.boundary.exchange import Report
 from heterotp_trainer.boundary.injection_schedule import Injecting
@@ -46,6 +46,7 @@ class RunStatus:
         self.window = ReportWindow(policy.window)
         self.work = WorkPlan()
         self.effects: tuple[Effect, ...] = ()
+        self.costs_now: Costs | None = None  # measured; None: before the first decision
         self.injecting = Injecting()
 
     def update(self, **fields: Any) -> None:
@@ -68,7 +69,7 @@ class RunStatus:
 
     def decided(self, plan: WorkPlan, costs: Costs) -> None:
         """Show the plan of the next iteration."""
-        self.effects, self.work = effects(plan, costs), plan
+        self.effects, self.work, self.costs_now = effects(plan, costs), plan, costs
 
     def moved(self, seconds: float) -> None:
         """Count a move of units that took `seconds`."""
@@ -103,10 +104,7 @@ class RunStatus:
         if not costs:
             return tuple(TrainerRank(**self._known(rank)) for rank in range(len(self.devices)))
         rates = speeds(costs)
-        first = self.saved.with_first_shares(
-            [each["full"] for each in medians], [each["pace_ratio"] for each in medians]
-        )
-        chi = slowdowns(np.array(first))
+        chi = self._slowdowns(medians)
         fastest = max((rate for rate in rates if rate is not None), default=None)
         return tuple(
             TrainerRank(
@@ -121,10 +119,21 @@ class RunStatus:
                 data_seconds=seconds["data"],
                 control_seconds=seconds["control"],
                 relative_speed=rate / fastest if rate is not None and fastest else None,
-                slowdown=float(chi[rank]) if first[rank] else None,
+                slowdown=chi[rank],
             )
             for rank, (cost, rate, seconds) in enumerate(zip(costs, rates, medians, strict=True))
         )
+
+    def _slowdowns(self, medians: Sequence[Mapping[str, float]]) -> list[float | None]:
+        """Return chi of each rank, by the speeds that the first shares were made for; None where it is not known."""
+
+        def of(name: str) -> list[float]:
+            return [each[name] for each in medians]
+
+        seen = Observation.of(of("full"), of("unit"), of("fixed"), of("wait"), pace=of("pace_ratio"))
+        known = [bool(each["full"] or each["pace_ratio"]) for each in medians]
+        chi = slowdowns(seen, self.saved.unit_plan, self.saved.first_slowness, self.costs_now)
+        return [float(value) if there else None for value, there in zip(chi, known, strict=True)]
 
     def _known(self, rank: int) -> dict[str, Any]:
         """Return the fields of a rank that need no measurement."""

@@ -54,7 +54,7 @@ def test_units_leave_a_slow_rank_at_one_iteration_and_return(launch):
     assert "x slower than expected: " in status["reason"]
     parsed = TrainerStatus.model_validate_json(json.dumps(status))
     words = explain(of_run(parsed, (), "running"), 0.0, "heterotp policy run")
-    assert "Rank 2, " in words and "has moved units. Without it an iteration would take" in words
+    assert "Rank 2, " in words and "units have moved to other ranks. Without it an iteration would take" in words
     write_control(launch.workdir, 2, "AUTO")
     status = moved(run, 2)
     # small products write_control a speed only roughly, above all on a busy machine: even shares, or nearly so

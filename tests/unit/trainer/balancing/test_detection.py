@@ -12,7 +12,7 @@ from heterotp_trainer.plans.ownership import Ownership
 from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.plans.work_plan import WorkPlan
 from support.balancing_world import history_of, seen
-from support.resharding_world import machine, measured, one, problem_of
+from support.resharding_world import machine, measured, one, problem_of, simulation, train
 
 NOISE = 0.05
 TRIALS = 200
@@ -143,7 +143,8 @@ def test_the_reference_is_the_upper_quartile_of_speed(full, found):
     ids=["e3", "e4", "reference-without-work", "two-evicted-of-4"],
 )
 def test_slowness_is_against_the_reference(full, chi):
-    assert slowdowns(np.array(full, dtype=float)).tolist() == chi
+    nothing = np.zeros(len(full))
+    assert slowdowns(Observation.of(full, nothing, nothing, nothing), None, ()).tolist() == chi
 
 
 def test_before_a_window_is_full_nothing_changes():
@@ -245,3 +246,51 @@ def test_slowness_that_all_ranks_have_in_common_is_no_drift(chis, ratio):
     found = machine()
     expected = problem_of(found, one(1.0)).even_seconds
     assert relative_slowness(problem_of(found, chis), expected).tolist() == pytest.approx(ratio)
+
+
+# -- ranks of unequal speed that own what fits them -------------------------------------------------------
+
+SPEEDS = (1.0, 1.0, 0.25)
+SLOWNESS = (1.0, 1.0, 4.0)
+UNEVEN = UnitPlan.from_counts([16, 16, 0], [455, 455, 114])  # whole heads leave none to the slow rank
+
+
+def uneven_machine():
+    return machine(3, plan=UNEVEN, slowness=SLOWNESS)
+
+
+@pytest.mark.parametrize("strategy", ["None", "ZERO", "MIG", "SEMI", "RESHARD", "AUTO"])
+def test_a_healthy_job_of_unequal_ranks_has_no_straggler(strategy):
+    run = simulation(uneven_machine(), strategy=strategy)
+    ran = train(run, SLOWNESS, 200)
+    assert run.plan.stragglers == ()
+    assert max(iteration.deleted for iteration in ran) == 0.0
+    assert run.plan.decision_id <= 2
+
+
+@pytest.mark.parametrize("strategy", ["ZERO", "SEMI"])
+def test_a_rank_that_becomes_slower_than_its_share_allows_for_is_one(strategy):
+    run = simulation(uneven_machine(), strategy=strategy)
+    train(run, SLOWNESS, 20)
+    ran = train(run, (4.0, 1.0, 4.0), 20)
+    assert run.plan.stragglers == (0,)
+    assert "rank 0 is 4.0x slower" in run.plan.reason
+    assert ran[-1].seconds < ran[0].seconds
+
+
+@pytest.mark.parametrize("calibrated", [True, False], ids=["by-curves", "by-shares"])
+@pytest.mark.parametrize(
+    ("chis", "chi"),
+    [(SLOWNESS, (1.0, 1.0, 1.0)), ((4.0, 1.0, 4.0), (4.0, 1.0, 1.0)), ((1.0, 1.0, 8.0), (1.0, 1.0, 2.0))],
+    ids=["healthy", "fast-slowed", "slow-slowed"],
+)
+def test_chi_is_what_a_rank_takes_over_what_its_work_should_take(chis, chi, calibrated):
+    found = uneven_machine()
+    measured_now = measured(found, chis)
+    got = slowdowns(measured_now, UNEVEN, SLOWNESS, found.costs if calibrated else None)
+    assert got == pytest.approx(chi, rel=0.02)
+
+
+def test_a_declared_slow_rank_with_an_even_share_is_slow():
+    found = machine(4)
+    assert slowdowns(measured(found, one(4.0, 4)), found.unit_plan, (), found.costs) == pytest.approx(one(4.0, 4))

@@ -6,7 +6,7 @@ from heterotp_api.policy import Reshard
 from heterotp_trainer.balancing.decide import decide
 from heterotp_trainer.balancing.history import Observation
 from heterotp_trainer.plans.unit_plan import UnitPlan
-from support.resharding_world import DEAR, HEADS, UNITS, machine, one, simulation, train
+from support.resharding_world import DEAR, HEADS, UNITS, machine, measured, one, simulation, train
 
 FLUID = {2.0: 8 / 7.5, 4.0: 8 / 7.25, 8.0: 8 / 7.125}
 
@@ -200,7 +200,7 @@ def test_the_reason_names_ranks_units_bytes_and_seconds():
     train(run, one(4.0, place=2), 12)
     words = run.plan.reason
     assert words.startswith("rank 2 is 4.0x slower than expected: 3 of 32 heads and ")
-    for part in ("hidden units move (", "KiB, ", " s expected, ", " s lost since); ", " -> ", "an iteration"):
+    for part in ("hidden units move (", "KiB, ", " s expected, ", " s lost before); ", " -> ", "an iteration"):
         assert part in words
     assert run.plan.predicted_seconds == pytest.approx(train(run, one(4.0, place=2), 1)[0].seconds)
 
@@ -270,6 +270,16 @@ def test_a_rank_without_memory_gets_no_new_proposal_for_a_while():
         run.step((np.array(one(4.0)) * (1 + draw.normal(0, 0.02, 8))).tolist())
         assert run.plan.ownership.proposal is None
     assert len(moves(train(run, one(4.0), 20))) == 1
+
+
+def test_a_proposal_that_is_no_longer_worth_it_is_not_told_as_a_decision():
+    run = proposed()
+    decision_id, told = run.plan.ownership.proposal.decision_id, (run.plan.explained_id, run.plan.reason)
+    for _ in range(10):
+        run._history.add(measured(run.machine, [1.0] * 8))
+    plan = answered(run, *[decision_id] * 8)
+    assert plan.ownership.proposal is None and plan.ownership.unit_plan == run.machine.unit_plan
+    assert (plan.explained_id, plan.reason) == told
 
 
 def test_a_limit_is_kept_although_all_ranks_are_as_fast_as_expected():
