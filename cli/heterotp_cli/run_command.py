@@ -58,7 +58,7 @@ def command(manifest: Path, workdir: Path | None, resume: bool, fresh: bool) -> 
     with handle:
         directory.prepare(place, name, attempt, chosen.control.dump(), group_facts(chosen.job))
         chosen = replace(chosen, notes=(*chosen.notes, *filter(None, [note])))
-        run_attempt(manifest, chosen, attempt, place, gpus)
+        run_attempt(manifest, chosen, attempt, place, gpus, handle.fileno())
 
 
 def group_facts(job: HeteroTPJob) -> list[dict[str, object]]:
@@ -112,8 +112,13 @@ def require_trainer() -> None:
             raise Failed(f"{module} is not installed: pip install 'heterotp[trainer,cli]'")
 
 
-def run_attempt(manifest: Path, chosen: Chosen, attempt: int, place: Path, gpus: Sequence[str | None]) -> None:
-    """Run one attempt and write report.json and report.png; raise BadInput or Failed where it failed."""
+def run_attempt(
+    manifest: Path, chosen: Chosen, attempt: int, place: Path, gpus: Sequence[str | None], lock: int
+) -> None:
+    """Run one attempt and write report.json and report.png; raise BadInput or Failed where it failed.
+
+    lock: file descriptor of the run directory's lock.
+    """
     from rich.console import Console
 
     from heterotp_cli.live import open_view
@@ -127,7 +132,7 @@ def run_attempt(manifest: Path, chosen: Chosen, attempt: int, place: Path, gpus:
         view.note(f"{job.metadata.name}: {len(places)} ranks, run directory {place}")
         for note in chosen.notes:
             view.note(f"note: {note}")
-        outcome = train(commands, place, attempt, view)
+        outcome = train(commands, place, attempt, view, lock)
     finally:
         with suppress(OSError):  # a closed terminal must not prevent the report
             view.close()

@@ -40,13 +40,16 @@ class Outcome:
     elapsed_seconds: float
 
 
-def train(commands: Sequence[PodCommand], workdir: Path, attempt: int, view: View) -> Outcome:
-    """Start the gang and follow it to its end; no process of it is left."""
+def train(commands: Sequence[PodCommand], workdir: Path, attempt: int, view: View, lock: int) -> Outcome:
+    """Start the gang and follow it to its end; no process of it is left.
+
+    lock: file descriptor of the run directory's lock.
+    """
     watch, wake = Watch(), threading.Event()
     started = time.monotonic()
     status: TrainerStatus | None = None
     with _interrupts(watch, wake, view):
-        gang = Gang(commands, workdir / LOGS, attempt)
+        gang = Gang(commands, workdir / LOGS, attempt, lock)
         try:
             while True:
                 codes = gang.exit_codes()  # read before the status, so that after the end the last status is read

@@ -1,14 +1,13 @@
-"""The run directory: its files, its lock, and the number of the next attempt.
+"""The run directory: its files, and the number of the next attempt.
 
 run.json       job, attempt, worker groups (by the CLI)   control.json   policy and injections for the run
 status.json    the live status, written by rank 0         history.jsonl  one line per iteration
 report.json    the result                                 report.png     its picture
 logs/          one file per pod and rank                  checkpoints/   unless the manifest sets another path
 last_words/    of the last attempt, one file per pod: the documents of heterotp_api.last_words
-cost_calibration.json   the costs that decisions use           run.lock       held while a run is alive
+cost_calibration.json   the costs that decisions use           run.lock       see run_lock.py
 """
 
-import fcntl
 import json
 import os
 import shutil
@@ -20,10 +19,11 @@ from typing import IO, Any, Literal
 from heterotp_api.names import CONTROL_FILE
 
 from heterotp_cli.errors import BadInput
+from heterotp_cli.run_lock import LOCK, lock
 
 RUN, STATUS, REPORT, HISTORY, PICTURE = "run.json", "status.json", "report.json", "history.jsonl", "report.png"
 CALIBRATION = "cost_calibration.json"
-LOGS, LAST_WORDS, CHECKPOINTS, LOCK = "logs", "last_words", "checkpoints", "run.lock"
+LOGS, LAST_WORDS, CHECKPOINTS = "logs", "last_words", "checkpoints"
 UNFINISHED = "unfinished"  # state of a run that ended without a report
 OWNER = "owner.json"  # written by the trainer: the attempt that may write checkpoints
 Mode = Literal["new", "resume", "fresh"]
@@ -100,33 +100,6 @@ def claim(workdir: Path, job: str, mode: Mode) -> tuple[IO[str], int]:
     except BadInput:
         handle.close()
         raise
-
-
-def lock(workdir: Path) -> IO[str]:
-    """Return the directory's lock, held until closed or this process ends; raise BadInput while a run is alive."""
-    try:
-        workdir.mkdir(parents=True, exist_ok=True)
-        handle = (workdir / LOCK).open("a", encoding="utf-8")
-    except OSError as error:
-        raise BadInput(f"{workdir}: --workdir: cannot be written: {error.strerror}: name another directory") from None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        handle.close()
-        raise BadInput(f"{workdir}: --workdir: a run is alive there: wait for it or name another directory") from None
-    return handle
-
-
-def alive(workdir: Path) -> bool:
-    """Return whether a run holds the directory's lock."""
-    try:
-        with (workdir / LOCK).open(encoding="utf-8") as handle:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False  # there is no lock file
-    return False
 
 
 def prepare(

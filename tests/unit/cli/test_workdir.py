@@ -2,7 +2,8 @@
 
 import pytest
 from heterotp_cli.errors import BadInput
-from heterotp_cli.workdir import claim, lock, look, next_attempt, prepare, read_json, write_json
+from heterotp_cli.run_lock import lock
+from heterotp_cli.workdir import claim, look, next_attempt, prepare, read_json, write_json
 
 
 @pytest.fixture
