@@ -109,21 +109,25 @@ class Order:
 
 @dataclass
 class Watch:
-    """Decisions by exit codes, interrupts and a clock (seconds). Pure."""
+    """Decisions by exit codes, interrupts, the loss of the run directory and a clock (seconds). Pure."""
 
     interrupts: int = 0
+    workdir_lost: bool = False
     failed_at: float | None = None
     terminated_at: float | None = None
 
     def decide(self, codes: Sequence[int | None], now: float) -> Order:
-        """Return the next order; a failed pod ends the gang after a grace, a second interrupt at once."""
+        """Return the next order; a failed pod ends the gang after a grace, a second interrupt at once.
+
+        Without a run directory the gang is stopped, because nothing that it writes would be found.
+        """
         if all(code is not None for code in codes):
             return Order(done=True)
         if self.interrupts >= 2:
             return Order(kill=True, done=True)
-        if self.failed_at is None and has_failed(codes):
+        if self.failed_at is None and (has_failed(codes) or self.workdir_lost):
             self.failed_at = now
-        if self.terminated_at is None and (self.interrupts or self._grace_is_over(now)):
+        if self.terminated_at is None and (self.interrupts or self.workdir_lost or self._grace_is_over(now)):
             self.terminated_at = now
             return Order(terminate=True)
         if self.failed_at is not None and self.terminated_at is not None:

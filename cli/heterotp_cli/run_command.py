@@ -136,6 +136,9 @@ def run_attempt(
     finally:
         with suppress(OSError):  # a closed terminal must not prevent the report
             view.close()
+    if outcome.workdir_lost:
+        advice = "start it again in a directory that stays"
+        raise Failed(f"{place}: --workdir: was removed or replaced during the run, which has ended: {advice}")
     report = finish(job, attempt, outcome.state, outcome.status, place)
     if job.spec.training is not None and (refused := refusal(outcome)) is not None:
         raise BadInput(f"{manifest}: rank {refused.rank} refused it: {refused.message}")

@@ -35,6 +35,14 @@ def lock(workdir: Path) -> IO[str]:
     return handle
 
 
+def is_in(workdir: Path, handle: int) -> bool:
+    """Return whether the directory still holds the lock file of this descriptor: it was not removed or replaced."""
+    try:
+        return os.path.samestat(os.stat(workdir / LOCK), os.fstat(handle))
+    except OSError:
+        return False
+
+
 def _alive_text(pids: list[int]) -> str:
     return "a run is alive there" + (f" (pid {listed([str(pid) for pid in pids], MOST_NAMED)})" if pids else "")
 

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import shutil
 import signal
 import sys
 import time
@@ -111,6 +112,37 @@ def test_ranks_that_ignore_the_end_of_the_command_line_are_killed_and_none_start
     write_job(tmp_path / "job.yaml", "true")
     done = run_cli("run", tmp_path / "job.yaml", "--workdir", workdir, "--fresh")
     assert done.returncode == 0, done.stderr
+
+
+def rename(workdir):
+    workdir.rename(workdir.with_name("elsewhere"))
+
+
+def replace(workdir):
+    rename(workdir)
+    workdir.mkdir()
+    (workdir / "run.lock").touch()
+
+
+@pytest.mark.parametrize("take", [shutil.rmtree, rename, replace], ids=["removed", "renamed", "replaced"])
+def test_a_run_without_its_directory_fails(workdir, run, take):
+    process = run(*python(WAITS))
+    take(workdir)
+    out, err = process.communicate(timeout=DEADLINE_SECONDS)
+    assert process.returncode == 1, out
+    assert err == (
+        f"{workdir}: --workdir: was removed or replaced during the run, which has ended: "
+        "start it again in a directory that stays\n"
+    )
+    assert not processes_of(workdir)
+
+
+def test_a_run_whose_directory_vanishes_at_its_end_fails(tmp_path, workdir):
+    code = f"import shutil; print('up', flush=True); shutil.rmtree({str(workdir)!r}, ignore_errors=True)"
+    write_job(tmp_path / "job.yaml", *python(code))
+    done = run_cli("run", tmp_path / "job.yaml", "--workdir", workdir)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+    assert "was removed or replaced during the run" in done.stderr
 
 
 def test_ranks_die_with_a_launcher_that_is_killed_together_with_the_command_line(workdir, run):
