@@ -23,8 +23,9 @@ from heterotp_cli import workdir as directory
 from heterotp_cli.control import Chosen, choose
 from heterotp_cli.errors import EXIT_INTERRUPTED, BadInput, Failed
 from heterotp_cli.follow import read_history
+from heterotp_cli.goal import Goal
 from heterotp_cli.gpus import deal, visible
-from heterotp_cli.pods import PodCommand, free_ports, pod_commands
+from heterotp_cli.pods import PodCommand, free_ports, pod_commands, program_digest
 from heterotp_cli.report import completed, summary_lines
 
 if TYPE_CHECKING:
@@ -54,9 +55,10 @@ def command(manifest: Path, workdir: Path | None, resume: bool, fresh: bool) -> 
         raise BadInput(f"{manifest}: {error}") from None
     name = chosen.job.metadata.name
     place = Path(os.path.abspath(workdir or Path("runs") / name))
-    handle, attempt = directory.claim(place, name, "resume" if resume else "fresh" if fresh else "new")
+    goal = goal_of(chosen.job)
+    handle, attempt = directory.claim(place, name, "resume" if resume else "fresh" if fresh else "new", goal)
     with handle:
-        directory.prepare(place, name, attempt, chosen.control.dump(), group_facts(chosen.job))
+        directory.prepare(place, name, attempt, chosen.control.dump(), group_facts(chosen.job), goal.program)
         chosen = replace(chosen, notes=(*chosen.notes, *filter(None, [note])))
         run_attempt(manifest, chosen, attempt, place, gpus, handle.fileno())
 
@@ -66,6 +68,12 @@ def group_facts(job: HeteroTPJob) -> list[dict[str, object]]:
     return [
         group.model_dump(by_alias=True, exclude_none=True, exclude={"template"}) for group in job.spec.worker_groups
     ]
+
+
+def goal_of(job: HeteroTPJob) -> Goal:
+    """Return how far the manifest asks to train."""
+    training = job.spec.training
+    return Goal(program=program_digest(job)) if training is None else Goal(training.iterations, training.epochs)
 
 
 def read_manifest(manifest: Path, *, to_run: bool = True) -> Chosen:
