@@ -47,6 +47,7 @@ class Env:
     DEVICE = "HETEROTP_DEVICE"
     WORKDIR = "HETEROTP_WORKDIR"
     LAST_WORDS = "HETEROTP_LAST_WORDS"  # file for the documents of last_words.py, at most 4096 bytes
+    RUN_LOCK = "HETEROTP_RUN_LOCK"  # file descriptor of a local run's lock, which every process of the run inherits
     TP_RANK = "HETEROTP_TP_RANK"
     TP_GROUP = "HETEROTP_TP_GROUP"
     RANK = "RANK"

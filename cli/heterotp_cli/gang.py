@@ -1,21 +1,19 @@
 """The launcher processes of a local gang: start, watch and stop them, so that none outlives the command."""
 
-import ctypes
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from heterotp_api.last_words import RankFailure
-from heterotp_api.names import EXIT_STOPPED, VICTIM_EXITS
+from heterotp_api.names import EXIT_STOPPED, VICTIM_EXITS, Env
+from heterotp_api.processes import die_with_parent
 
 from heterotp_cli.logs import LogSorter
 from heterotp_cli.pods import PodCommand
 
-PR_SET_PDEATHSIG = 1
 ROOT_CAUSE_GRACE_SECONDS = 15.0  # for the peers of a dead rank to notice; longer than the launcher's own grace
 TERM_GRACE_SECONDS = 10.0  # from SIGTERM to SIGKILL
 
@@ -28,22 +26,19 @@ class Pod:
     process: subprocess.Popen[bytes]
 
 
-def _die_with_parent() -> None:
-    """Request from the kernel (Linux) a SIGTERM when the parent dies, for any reason."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
 class Gang:
     """All pods of one attempt; every launcher leads its own process group."""
 
-    def __init__(self, commands: Sequence[PodCommand], logs: Path, attempt: int) -> None:
-        """Start all launchers; where one cannot start, kill those before it and raise."""
+    def __init__(self, commands: Sequence[PodCommand], logs: Path, attempt: int, lock: int | None = None) -> None:
+        """Start all launchers; where one cannot start, kill those before it and raise.
+
+        lock: file descriptor of the run directory's lock, which launchers and ranks inherit.
+        """
         self.pods: list[Pod] = []
         self._sorters: list[LogSorter] = []
         try:
             for command in commands:
-                self.pods.append(Pod(command, _start(command)))
+                self.pods.append(Pod(command, _start(command, lock)))
             # threads only after the last fork
             self._sorters = [_sorter(pod, logs, attempt) for pod in self.pods]
         except BaseException:
@@ -80,15 +75,17 @@ class Gang:
             sorter.close()
 
 
-def _start(command: PodCommand) -> subprocess.Popen[bytes]:
+def _start(command: PodCommand, lock: int | None) -> subprocess.Popen[bytes]:
+    inherited = {} if lock is None else {Env.RUN_LOCK: str(lock)}
     return subprocess.Popen(
         command.arguments,
-        env=command.environment,
+        env={**command.environment, **inherited},
+        pass_fds=() if lock is None else (lock,),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,  # Ctrl-C of the terminal reaches the CLI alone
-        preexec_fn=_die_with_parent,
+        preexec_fn=die_with_parent(signal.SIGTERM),
     )
 
 
@@ -112,21 +109,25 @@ class Order:
 
 @dataclass
 class Watch:
-    """Decisions by exit codes, interrupts and a clock (seconds). Pure."""
+    """Decisions by exit codes, interrupts, the loss of the run directory and a clock (seconds). Pure."""
 
     interrupts: int = 0
+    workdir_lost: bool = False
     failed_at: float | None = None
     terminated_at: float | None = None
 
     def decide(self, codes: Sequence[int | None], now: float) -> Order:
-        """Return the next order; a failed pod ends the gang after a grace, a second interrupt at once."""
+        """Return the next order; a failed pod ends the gang after a grace, a second interrupt at once.
+
+        Without a run directory the gang is stopped, because nothing that it writes would be found.
+        """
         if all(code is not None for code in codes):
             return Order(done=True)
         if self.interrupts >= 2:
             return Order(kill=True, done=True)
-        if self.failed_at is None and has_failed(codes):
+        if self.failed_at is None and (has_failed(codes) or self.workdir_lost):
             self.failed_at = now
-        if self.terminated_at is None and (self.interrupts or self._grace_is_over(now)):
+        if self.terminated_at is None and (self.interrupts or self.workdir_lost or self._grace_is_over(now)):
             self.terminated_at = now
             return Order(terminate=True)
         if self.failed_at is not None and self.terminated_at is not None:

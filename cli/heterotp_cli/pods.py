@@ -1,5 +1,6 @@
 """The command and environment of each pod of a local gang; pure except for the search for free ports."""
 
+import hashlib
 import json
 import os
 import socket
@@ -134,6 +135,12 @@ def own_command(template: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str,
     command = tuple(str(part) for part in [*(container.get("command") or []), *(container.get("args") or [])])
     literal = {e["name"]: str(e["value"]) for e in container.get("env") or [] if "value" in e}
     return command, literal
+
+
+def program_digest(job: HeteroTPJob) -> str:
+    """Return a digest of the groups' own commands and environments: it changes when one of them does."""
+    programs = [own_command(group.template) for group in job.spec.worker_groups]
+    return hashlib.sha256(json.dumps(programs, sort_keys=True).encode()).hexdigest()
 
 
 def free_ports(job: HeteroTPJob) -> Ports:

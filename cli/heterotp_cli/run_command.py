@@ -23,8 +23,9 @@ from heterotp_cli import workdir as directory
 from heterotp_cli.control import Chosen, choose
 from heterotp_cli.errors import EXIT_INTERRUPTED, BadInput, Failed
 from heterotp_cli.follow import read_history
+from heterotp_cli.goal import Goal
 from heterotp_cli.gpus import deal, visible
-from heterotp_cli.pods import PodCommand, free_ports, pod_commands
+from heterotp_cli.pods import PodCommand, free_ports, pod_commands, program_digest
 from heterotp_cli.report import completed, summary_lines
 
 if TYPE_CHECKING:
@@ -54,11 +55,12 @@ def command(manifest: Path, workdir: Path | None, resume: bool, fresh: bool) -> 
         raise BadInput(f"{manifest}: {error}") from None
     name = chosen.job.metadata.name
     place = Path(os.path.abspath(workdir or Path("runs") / name))
-    handle, attempt = directory.claim(place, name, "resume" if resume else "fresh" if fresh else "new")
+    goal = goal_of(chosen.job)
+    handle, attempt = directory.claim(place, name, "resume" if resume else "fresh" if fresh else "new", goal)
     with handle:
-        directory.prepare(place, name, attempt, chosen.control.dump(), group_facts(chosen.job))
+        directory.prepare(place, name, attempt, chosen.control.dump(), group_facts(chosen.job), goal.program)
         chosen = replace(chosen, notes=(*chosen.notes, *filter(None, [note])))
-        run_attempt(manifest, chosen, attempt, place, gpus)
+        run_attempt(manifest, chosen, attempt, place, gpus, handle.fileno())
 
 
 def group_facts(job: HeteroTPJob) -> list[dict[str, object]]:
@@ -66,6 +68,12 @@ def group_facts(job: HeteroTPJob) -> list[dict[str, object]]:
     return [
         group.model_dump(by_alias=True, exclude_none=True, exclude={"template"}) for group in job.spec.worker_groups
     ]
+
+
+def goal_of(job: HeteroTPJob) -> Goal:
+    """Return how far the manifest asks to train."""
+    training = job.spec.training
+    return Goal(program=program_digest(job)) if training is None else Goal(training.iterations, training.epochs)
 
 
 def read_manifest(manifest: Path, *, to_run: bool = True) -> Chosen:
@@ -112,8 +120,13 @@ def require_trainer() -> None:
             raise Failed(f"{module} is not installed: pip install 'heterotp[trainer,cli]'")
 
 
-def run_attempt(manifest: Path, chosen: Chosen, attempt: int, place: Path, gpus: Sequence[str | None]) -> None:
-    """Run one attempt and write report.json and report.png; raise BadInput or Failed where it failed."""
+def run_attempt(
+    manifest: Path, chosen: Chosen, attempt: int, place: Path, gpus: Sequence[str | None], lock: int
+) -> None:
+    """Run one attempt and write report.json and report.png; raise BadInput or Failed where it failed.
+
+    lock: file descriptor of the run directory's lock.
+    """
     from rich.console import Console
 
     from heterotp_cli.live import open_view
@@ -127,10 +140,13 @@ def run_attempt(manifest: Path, chosen: Chosen, attempt: int, place: Path, gpus:
         view.note(f"{job.metadata.name}: {len(places)} ranks, run directory {place}")
         for note in chosen.notes:
             view.note(f"note: {note}")
-        outcome = train(commands, place, attempt, view)
+        outcome = train(commands, place, attempt, view, lock)
     finally:
         with suppress(OSError):  # a closed terminal must not prevent the report
             view.close()
+    if outcome.workdir_lost:
+        advice = "start it again in a directory that stays"
+        raise Failed(f"{place}: --workdir: was removed or replaced during the run, which has ended: {advice}")
     report = finish(job, attempt, outcome.state, outcome.status, place)
     if job.spec.training is not None and (refused := refusal(outcome)) is not None:
         raise BadInput(f"{manifest}: rank {refused.rank} refused it: {refused.message}")

@@ -18,6 +18,7 @@ from heterotp_cli.follow import read_failure, read_status
 from heterotp_cli.gang import Gang, Watch, root_cause
 from heterotp_cli.live import View
 from heterotp_cli.pods import PodCommand
+from heterotp_cli.run_lock import is_in
 from heterotp_cli.workdir import LOGS
 
 POLL_SECONDS = 0.2
@@ -29,7 +30,8 @@ class Outcome:
     """How an attempt ended.
 
     codes: of the launchers, None for one that had to be killed. blamed: the index of the pod that failed first, None
-    where none failed. failure: the document that its launcher left, None without one.
+    where none failed. failure: the document that its launcher left, None without one. workdir_lost: whether the run
+    directory was removed or replaced meanwhile.
     """
 
     state: RunState  # succeeded, stopped or failed
@@ -38,17 +40,22 @@ class Outcome:
     failure: RankFailure | None
     status: TrainerStatus | None
     elapsed_seconds: float
+    workdir_lost: bool = False
 
 
-def train(commands: Sequence[PodCommand], workdir: Path, attempt: int, view: View) -> Outcome:
-    """Start the gang and follow it to its end; no process of it is left."""
+def train(commands: Sequence[PodCommand], workdir: Path, attempt: int, view: View, lock: int) -> Outcome:
+    """Start the gang and follow it to its end; no process of it is left.
+
+    lock: file descriptor of the run directory's lock.
+    """
     watch, wake = Watch(), threading.Event()
     started = time.monotonic()
     status: TrainerStatus | None = None
     with _interrupts(watch, wake, view):
-        gang = Gang(commands, workdir / LOGS, attempt)
+        gang = Gang(commands, workdir / LOGS, attempt, lock)
         try:
             while True:
+                watch.workdir_lost |= not is_in(workdir, lock)
                 codes = gang.exit_codes()  # read before the status, so that after the end the last status is read
                 status = read_status(workdir, attempt) or status
                 if status is not None:
@@ -67,8 +74,9 @@ def train(commands: Sequence[PodCommand], workdir: Path, attempt: int, view: Vie
     failures = [read_failure(workdir, command.name) for command in commands]
     blamed = root_cause(codes, failures)
     failure = None if blamed is None else failures[blamed]
-    elapsed = time.monotonic() - started
-    return Outcome(state_of(final, watch.interrupts), tuple(codes), blamed, failure, status, elapsed)
+    lost = watch.workdir_lost or not is_in(workdir, lock)
+    state: RunState = "failed" if lost else state_of(final, watch.interrupts)
+    return Outcome(state, tuple(codes), blamed, failure, status, time.monotonic() - started, lost)
 
 
 def state_of(codes: Sequence[int | None], interrupts: int) -> RunState:

@@ -1,14 +1,13 @@
-"""The run directory: its files, its lock, and the number of the next attempt.
+"""The run directory: its files, and the number of the next attempt.
 
-run.json       job, attempt, worker groups (by the CLI)   control.json   policy and injections for the run
+run.json       job, attempt, worker groups, program      control.json   policy and injections for the run
 status.json    the live status, written by rank 0         history.jsonl  one line per iteration
 report.json    the result                                 report.png     its picture
 logs/          one file per pod and rank                  checkpoints/   unless the manifest sets another path
 last_words/    of the last attempt, one file per pod: the documents of heterotp_api.last_words
-cost_calibration.json   the costs that decisions use           run.lock       held while a run is alive
+cost_calibration.json   the costs that decisions use           run.lock       see run_lock.py
 """
 
-import fcntl
 import json
 import os
 import shutil
@@ -20,10 +19,12 @@ from typing import IO, Any, Literal
 from heterotp_api.names import CONTROL_FILE
 
 from heterotp_cli.errors import BadInput
+from heterotp_cli.goal import Goal
+from heterotp_cli.run_lock import LOCK, lock
 
 RUN, STATUS, REPORT, HISTORY, PICTURE = "run.json", "status.json", "report.json", "history.jsonl", "report.png"
 CALIBRATION = "cost_calibration.json"
-LOGS, LAST_WORDS, CHECKPOINTS, LOCK = "logs", "last_words", "checkpoints", "run.lock"
+LOGS, LAST_WORDS, CHECKPOINTS = "logs", "last_words", "checkpoints"
 UNFINISHED = "unfinished"  # state of a run that ended without a report
 OWNER = "owner.json"  # written by the trainer: the attempt that may write checkpoints
 Mode = Literal["new", "resume", "fresh"]
@@ -38,6 +39,7 @@ class Seen:
     attempt: int = 0
     state: str | None = None  # of report.json
     iteration: int | None = None
+    done: Goal = Goal()  # how far the run has come, and its program
 
 
 def look(workdir: Path) -> Seen:
@@ -54,7 +56,8 @@ def look(workdir: Path) -> Seen:
         return Seen(empty=True)  # it holds nothing of value: the same command may start again
     status = read_json(workdir / STATUS) or {}
     iteration = report.get("iterations", status.get("iteration"))
-    return Seen(False, str(run.get("job")), int(run.get("attempt", 0)), report.get("state"), iteration)
+    done = Goal(iteration, report.get("epochs"), run.get("program"))
+    return Seen(False, str(run.get("job")), int(run.get("attempt", 0)), report.get("state"), iteration, done)
 
 
 def _kept(workdir: Path) -> bool:
@@ -64,8 +67,11 @@ def _kept(workdir: Path) -> bool:
     return trained or any(entry.name != OWNER for entry in checkpoints.glob("*"))
 
 
-def next_attempt(seen: Seen, workdir: Path, job: str, mode: Mode = "new") -> int:
-    """Return the attempt to start; raise BadInput with advice where the directory must not be used."""
+def next_attempt(seen: Seen, workdir: Path, job: str, mode: Mode = "new", goal: Goal | None = None) -> int:
+    """Return the attempt to start; raise BadInput with advice where the directory must not be used.
+
+    goal: of the manifest; without one a run that has succeeded may be resumed.
+    """
     if seen.empty:
         if mode == "resume":
             raise BadInput(f"{workdir}: --resume: there is no run to resume: leave --resume out")
@@ -76,7 +82,12 @@ def next_attempt(seen: Seen, workdir: Path, job: str, mode: Mode = "new") -> int
         raise BadInput(f"{workdir}: --workdir: holds the run of job '{seen.job}': name another directory")
     if mode == "new":
         raise BadInput(f"{workdir}: --workdir: {_held(seen)}: {_advice(seen)}")
-    return seen.attempt + 1 if mode == "resume" else 1
+    if mode == "fresh":
+        return 1
+    if seen.state == "succeeded" and goal is not None and not goal.goes_beyond(seen.done):
+        advice = f"{goal.advice(seen.done)}, or discard the run with --fresh"
+        raise BadInput(f"{workdir}: --resume: {_held(seen)}: {advice}")
+    return seen.attempt + 1
 
 
 def _held(seen: Seen) -> str:
@@ -86,55 +97,34 @@ def _held(seen: Seen) -> str:
 
 def _advice(seen: Seen) -> str:
     if seen.state == "succeeded":
-        return "name another directory, or discard it with --fresh"
+        return "name another directory, discard it with --fresh, or ask for more training and continue with --resume"
     return "continue it with --resume, discard it with --fresh, or name another directory"
 
 
-def claim(workdir: Path, job: str, mode: Mode) -> tuple[IO[str], int]:
+def claim(workdir: Path, job: str, mode: Mode, goal: Goal | None = None) -> tuple[IO[str], int]:
     """Return the directory's lock and the attempt to start; raise BadInput where it must not be used."""
     if look(workdir).job is None:
-        next_attempt(look(workdir), workdir, job, mode)  # raises before anything is written
+        next_attempt(look(workdir), workdir, job, mode, goal)  # raises before anything is written
     handle = lock(workdir)
     try:
-        return handle, next_attempt(look(workdir), workdir, job, mode)
+        return handle, next_attempt(look(workdir), workdir, job, mode, goal)
     except BadInput:
         handle.close()
         raise
 
 
-def lock(workdir: Path) -> IO[str]:
-    """Return the directory's lock, held until closed or this process ends; raise BadInput while a run is alive."""
-    try:
-        workdir.mkdir(parents=True, exist_ok=True)
-        handle = (workdir / LOCK).open("a", encoding="utf-8")
-    except OSError as error:
-        raise BadInput(f"{workdir}: --workdir: cannot be written: {error.strerror}: name another directory") from None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        handle.close()
-        raise BadInput(f"{workdir}: --workdir: a run is alive there: wait for it or name another directory") from None
-    return handle
-
-
-def alive(workdir: Path) -> bool:
-    """Return whether a run holds the directory's lock."""
-    try:
-        with (workdir / LOCK).open(encoding="utf-8") as handle:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False  # there is no lock file
-    return False
-
-
 def prepare(
-    workdir: Path, job: str, attempt: int, control: dict[str, Any], groups: Sequence[dict[str, Any]] = ()
+    workdir: Path,
+    job: str,
+    attempt: int,
+    control: dict[str, Any],
+    groups: Sequence[dict[str, Any]] = (),
+    program: str | None = None,
 ) -> None:
     """Write run.json and control.json; remove the reports of an earlier attempt, for attempt 1 all its files.
 
     groups: name, pods, processesPerPod and device of the worker groups, which status.json does not hold.
+    program: digest of an own program, see Goal.
     """
     for stale in (STATUS, REPORT, PICTURE):
         (workdir / stale).unlink(missing_ok=True)
@@ -147,7 +137,9 @@ def prepare(
     for folder in (LOGS, LAST_WORDS):
         (workdir / folder).mkdir(exist_ok=True)
     write_json(workdir / CONTROL_FILE, control)
-    write_json(workdir / RUN, {"job": job, "attempt": attempt, **({"workerGroups": list(groups)} if groups else {})})
+    more = {"workerGroups": list(groups) or None, "program": program}
+    known = {key: value for key, value in more.items() if value is not None}
+    write_json(workdir / RUN, {"job": job, "attempt": attempt, **known})
 
 
 def last_words_file(workdir: Path, pod: str) -> Path:

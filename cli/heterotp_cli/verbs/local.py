@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from heterotp_cli import workdir
 from heterotp_cli.errors import BadInput, Failed
 from heterotp_cli.follow import read_status
+from heterotp_cli.run_lock import alive
 from heterotp_cli.verbs import change_requests, change_status
 from heterotp_cli.verbs.change_requests import RankSelector, SlowdownRequest
 from heterotp_cli.verbs.target import Change, ChangeStatus
@@ -167,7 +168,7 @@ def look(place: Path) -> JobView:
     """Return the run in a directory; without a status it shows only what run.json holds."""
     run = workdir.read_json(place / workdir.RUN) or {}
     attempt = int(run.get("attempt") or 0)
-    live = workdir.alive(place)  # read before the status, so that after the end the last status is read
+    live = alive(place)  # read before the status, so that after the end the last status is read
     status = read_status(place, attempt)
     state = _state(live, status.state if status is not None else None, workdir.read_json(place / workdir.REPORT))
     if status is None:

@@ -128,6 +128,17 @@ def test_a_run_to_its_end_and_what_the_directory_then_holds(tmp_path, workdir):
     assert code == 2
     assert "succeeded at iteration 12" in err
 
+    before = {path: path.read_bytes() for path in workdir.rglob("*") if path.is_file()}
+    code, _, err = finish(start(job, "--workdir", workdir, "--resume"))
+    assert (code, err.count("\n")) == (2, 1), err
+    assert "--resume: holds attempt 1 of job 'small', succeeded at iteration 12: " in err
+    assert "spec.training.iterations: 12 must be more than 12" in err
+    assert {path: path.read_bytes() for path in workdir.rglob("*") if path.is_file()} == before
+
+    code, out, err = finish(start(write_job(job, 15), "--workdir", workdir, "--resume"))
+    assert code == 0, err + out
+    assert history(workdir) == list(range(1, 16))
+
 
 def test_ctrl_c_checkpoints_and_resume_goes_on_from_there(tmp_path, workdir):
     run = start(write_job(tmp_path / "job.yaml", LONG), "--workdir", workdir)

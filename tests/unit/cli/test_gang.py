@@ -80,6 +80,13 @@ def test_an_interrupt_terminates_once_and_waits_for_the_checkpoint():
     assert watch.decide([None, None], 1e6) == Order(kill=True, done=True)
 
 
+def test_without_its_directory_the_gang_is_stopped_at_once_and_killed_after_a_grace():
+    watch = Watch(workdir_lost=True)
+    assert watch.decide([None, 0], 100.0) == Order(terminate=True)
+    assert watch.decide([None, 0], 100.0 + TERM_GRACE_SECONDS) == Order()
+    assert watch.decide([None, 0], 100.1 + TERM_GRACE_SECONDS) == Order(kill=True, done=True)
+
+
 def test_the_watch_ends_when_all_launchers_ended():
     assert Watch().decide([0, 1], 0.0) == Order(done=True)
 

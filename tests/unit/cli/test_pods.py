@@ -6,7 +6,7 @@ import socket
 from heterotp_api.job import HeteroTPJobSpec
 from heterotp_api.load import parse_object
 from heterotp_api.names import Env
-from heterotp_cli.pods import Ports, free_ports, own_command, pod_commands
+from heterotp_cli.pods import Ports, free_ports, own_command, pod_commands, program_digest
 from support.manifest_table import manifest
 
 EMULATED = {"type": "emulated", "teraflops": 0.05}
@@ -47,6 +47,16 @@ def test_checkpoint_path_of_the_manifest_wins(tmp_path):
 def test_threads_are_given_unless_the_user_did(tmp_path):
     assert commands(job(), tmp_path)[0].environment["OMP_NUM_THREADS"].isdigit()
     assert commands(job(), tmp_path, {"OMP_NUM_THREADS": "7"})[0].environment["OMP_NUM_THREADS"] == "7"
+
+
+def test_the_digest_of_a_program_changes_with_command_and_environment():
+    def digest(**container):
+        template = {"spec": {"containers": [{"name": "trainer", "command": ["train"], **container}]}}
+        groups = [{"name": "a", "pods": 2, "processesPerPod": 2, "template": template}]
+        return program_digest(job(training=None, workerGroups=groups))
+
+    assert digest() == digest(image="another")
+    assert len({digest(), digest(args=["--steps", "9"]), digest(env=[{"name": "A", "value": "b"}])}) == 3
 
 
 def test_own_command_and_environment_come_from_the_template(tmp_path):

@@ -2,7 +2,9 @@
 
 import pytest
 from heterotp_cli.errors import BadInput
-from heterotp_cli.workdir import claim, lock, look, next_attempt, prepare, read_json, write_json
+from heterotp_cli.goal import Goal
+from heterotp_cli.run_lock import lock
+from heterotp_cli.workdir import claim, look, next_attempt, prepare, read_json, write_json
 
 
 @pytest.fixture
@@ -37,7 +39,7 @@ def test_another_jobs_run_is_refused_even_with_resume(run_of_demo):
     [
         (None, "holds attempt 1 of job 'demo', unfinished: continue it with --resume"),
         ({"state": "failed", "iterations": 7}, "failed at iteration 7: continue it with --resume"),
-        ({"state": "succeeded", "iterations": 9}, "succeeded at iteration 9: name another directory, or discard"),
+        ({"state": "succeeded", "iterations": 9}, "succeeded at iteration 9: name another directory, discard it"),
     ],
     ids=["killed", "failed", "succeeded"],
 )
@@ -47,6 +49,37 @@ def test_a_run_of_the_same_job_needs_resume(run_of_demo, report, text):
     with pytest.raises(BadInput, match=text):
         next_attempt(look(run_of_demo), run_of_demo, "demo")
     assert next_attempt(look(run_of_demo), run_of_demo, "demo", mode="resume") == 2
+
+
+DONE = {"state": "succeeded", "iterations": 40, "epochs": 2}
+
+
+@pytest.mark.parametrize(
+    ("goal", "advice"),
+    [
+        (Goal(iterations=40), "spec.training.iterations: 40 must be more than 40 to train on"),
+        (Goal(iterations=12), "spec.training.iterations: 12 must be more than 40 to train on"),
+        (Goal(epochs=2), "spec.training.epochs: 2 must be more than 2 to train on"),
+        (Goal(), "spec.training.epochs: 1 must be more than 2 to train on"),
+        (Goal(program="a"), "change command or environment of the container trainer to train on"),
+    ],
+    ids=["iterations", "fewer", "epochs", "default", "own command"],
+)
+def test_a_run_that_has_succeeded_is_resumed_only_for_more(tmp_path, goal, advice):
+    prepare(tmp_path, "demo", 1, {}, program="a")
+    write_json(tmp_path / "report.json", DONE)
+    with pytest.raises(BadInput) as error:
+        claim(tmp_path, "demo", "resume", goal)
+    held = "holds attempt 1 of job 'demo', succeeded at iteration 40"
+    assert str(error.value) == f"{tmp_path}: --resume: {held}: {advice}, or discard the run with --fresh"
+    assert next_attempt(look(tmp_path), tmp_path, "demo", "fresh", goal) == 1
+
+
+@pytest.mark.parametrize("goal", [Goal(iterations=41), Goal(epochs=3), Goal(program="b")], ids=str)
+def test_a_run_that_has_succeeded_goes_on_to_a_further_goal(tmp_path, goal):
+    prepare(tmp_path, "demo", 1, {}, program="a")
+    write_json(tmp_path / "report.json", DONE)
+    assert next_attempt(look(tmp_path), tmp_path, "demo", "resume", goal) == 2
 
 
 def test_a_run_without_iterations_may_be_started_again(run_of_demo):

@@ -5,7 +5,6 @@ signals to them, prefixes every line of output with its rank, and ends with the 
 import torch.
 """
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -14,18 +13,20 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import IO
 
 from heterotp_api.names import EXIT_BAD_INPUT, EXIT_STOPPED, RANK_LINE_PREFIX, VICTIM_EXITS, Env
+from heterotp_api.processes import die_with_parent
 
+ORPHAN_GRACE_SECONDS = 10.0  # time for a last checkpoint after the command line was killed
 PEER_GRACE_SECONDS = 10.0  # time in which the other ranks detect that a rank died
 KILL_GRACE_SECONDS = 5.0
 POLL_SECONDS = 0.05
 TAIL_LINES = 80  # of a rank's output that are kept for the file of last words
 TAIL_LINE_CHARACTERS = 1000
-PR_SET_PDEATHSIG = 1
 # glibc keeps freed memory: every iteration allocates the same sizes, and zeroed pages cost as much as copying columns
 ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**33)}
 BUILT_IN = [sys.executable, "-P", "-m", "heterotp_trainer"]  # -P: imports nothing from the current directory
@@ -66,8 +67,14 @@ def root_cause(ends: Sequence[tuple[str, int]]) -> tuple[str, int]:
     return next((end for end in bad if end[1] not in VICTIM_EXITS), bad[0] if bad else ("", 0))
 
 
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+def run_lock(environ: Mapping[str, str]) -> tuple[int, ...]:
+    """Return the open file descriptors that ranks inherit: of a local run's lock, where there is one."""
+    text = environ.get(Env.RUN_LOCK, "")
+    try:
+        os.fstat(int(text))
+    except (ValueError, OSError):  # none, or a command in between has closed it
+        return ()
+    return (int(text),)
 
 
 class Launcher:
@@ -75,6 +82,8 @@ class Launcher:
 
     def __init__(self, command: Sequence[str], environments: Sequence[Mapping[str, str]]) -> None:
         self._stopping = False
+        self._parent = os.getppid()
+        self._orphaned_at: float | None = None  # monotonic seconds
         self._children: list[subprocess.Popen[str]] = []
         self._ranks = [environment[Env.RANK] for environment in environments]
         self._output: dict[str, deque[str]] = {rank: deque(maxlen=TAIL_LINES) for rank in self._ranks}
@@ -90,7 +99,8 @@ class Launcher:
                 stderr=subprocess.STDOUT,
                 text=True,
                 errors="replace",
-                preexec_fn=_die_with_parent,  # no orphans, however the launcher ends
+                pass_fds=run_lock(environment),
+                preexec_fn=die_with_parent(signal.SIGKILL),  # no orphans, however the launcher ends
             )
             self._children.append(child)
             assert child.stdout is not None
@@ -119,14 +129,18 @@ class Launcher:
                 deadline = time.monotonic() + PEER_GRACE_SECONDS
             if deadline is not None and time.monotonic() > deadline:
                 self._end([self._children[index] for index in running])
+            self._end_as_orphan(time.monotonic())
             time.sleep(POLL_SECONDS)
         for reader in self._readers:
             reader.join(timeout=KILL_GRACE_SECONDS)
         rank, code = root_cause(ends)
         if code:
             last_line = self._output[rank][-1].strip() if self._output[rank] else "it wrote no output"
-            print(f"heterotp launcher: rank {rank} ended with exit code {code}: {last_line}", file=sys.stderr)
+            with suppress(OSError):  # the command line was killed
+                print(f"heterotp launcher: rank {rank} ended with exit code {code}: {last_line}", file=sys.stderr)
             self._leave_failure(rank, code)
+        if self._orphaned_at is not None:
+            self._kill()  # what the ranks have started
         return code
 
     def _leave_failure(self, rank: str, code: int) -> None:
@@ -142,6 +156,20 @@ class Launcher:
         except OSError as error:  # the exit code still reports the failure
             print(f"heterotp launcher: {self._last_words}: {error}", file=sys.stderr)
 
+    def _end_as_orphan(self, now: float) -> None:
+        """Kill what is left a grace after the command line was killed, upon which the kernel has sent SIGTERM."""
+        if self._orphaned_at is None and self._stopping and os.getppid() != self._parent:
+            self._orphaned_at = now
+        if self._orphaned_at is not None and now > self._orphaned_at + ORPHAN_GRACE_SECONDS:
+            self._kill()
+
+    def _kill(self) -> None:
+        """Kill all ranks; where this launcher leads its process group, also itself and what the ranks have started."""
+        for child in self._children:
+            child.kill()
+        if os.getpgrp() == os.getpid():
+            os.killpg(os.getpgrp(), signal.SIGKILL)
+
     def _end(self, children: Sequence["subprocess.Popen[str]"]) -> None:
         for child in children:
             child.terminate()
@@ -155,8 +183,9 @@ class Launcher:
     def _forward(self, stream: IO[str], rank: str) -> None:
         prefix = RANK_LINE_PREFIX.format(rank)
         for line in stream:
-            sys.stdout.write(prefix + line)
-            sys.stdout.flush()
+            with suppress(OSError):  # the command line was killed: a rank must not block on a pipe that is not read
+                sys.stdout.write(prefix + line)
+                sys.stdout.flush()
             if line.strip():
                 self._output[rank].append(line.rstrip()[:TAIL_LINE_CHARACTERS])
 

@@ -12,9 +12,10 @@ from heterotp_api.control import ControlDocument
 from heterotp_api.trainer_status import TrainerRank
 from heterotp_cli.errors import BadInput, Failed
 from heterotp_cli.main import group
+from heterotp_cli.run_lock import alive, lock
 from heterotp_cli.verbs import change_requests
 from heterotp_cli.verbs.local import open_run
-from heterotp_cli.workdir import alive, lock, prepare, read_json, write_json
+from heterotp_cli.workdir import prepare, read_json, write_json
 from support.cli_views import run_status
 
 GROUPS = [{"name": "fast", "pods": 1, "processesPerPod": 3}, {"name": "slow", "pods": 1, "processesPerPod": 1}]

@@ -10,7 +10,7 @@ import time
 import pytest
 from heterotp_api.last_words import MAX_BYTES, rank_failure
 from heterotp_api.names import EXIT_NAME_UNRESOLVED, EXIT_PEER_LOST, Env
-from heterotp_trainer.launch.launcher import ALLOCATOR, rank_environments, root_cause
+from heterotp_trainer.launch.launcher import ALLOCATOR, rank_environments, root_cause, run_lock
 
 
 @pytest.mark.parametrize(
@@ -164,6 +164,36 @@ def test_ranks_do_not_outlive_a_killed_launcher():
         for handle in handles:
             assert select.select([handle], [], [], 30)[0]
             os.close(handle)
+
+
+TALKS_AT_THE_END = """
+import os, signal, sys, threading
+def stop(*_):
+    for _ in range(10_000):
+        print("x" * 100)
+    sys.stdout.flush()
+    os._exit(3)
+signal.signal(signal.SIGTERM, stop)
+print(os.getpid(), flush=True)
+threading.Event().wait()
+"""
+
+
+def test_a_rank_does_not_block_on_output_that_nobody_reads():
+    with start(TALKS_AT_THE_END, processes=1, stderr=subprocess.DEVNULL) as launcher:
+        pids(launcher, 1)
+        launcher.stdout.close()
+        launcher.send_signal(signal.SIGTERM)
+        try:
+            assert launcher.wait(timeout=60) == 3
+        finally:
+            launcher.kill()
+
+
+def test_ranks_inherit_the_lock_of_a_local_run(tmp_path):
+    assert run_lock({}) == run_lock({Env.RUN_LOCK: "no"}) == run_lock({Env.RUN_LOCK: "99999"}) == ()
+    with (tmp_path / "run.lock").open("w") as lock:
+        assert run_lock({Env.RUN_LOCK: str(lock.fileno())}) == (lock.fileno(),)
 
 
 def test_the_launcher_needs_no_torch():
