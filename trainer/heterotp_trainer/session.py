@@ -35,6 +35,7 @@ from heterotp_trainer.boundary.iteration_report import IterationStatistics, iter
 from heterotp_trainer.boundary.saved_time import SavedTime
 from heterotp_trainer.checkpoint.files import WriteError
 from heterotp_trainer.checkpoint.keeper import CheckpointKeeper
+from heterotp_trainer.checkpoint.optimizer_check import check_first_step, refuse_other_shapes, refuse_whole_tensor
 from heterotp_trainer.devices.device import clock_of, open_device, settled
 from heterotp_trainer.devices.phase_clock import phase
 from heterotp_trainer.launch.environment import RankEnvironment, read_environment
@@ -162,16 +163,19 @@ class Session:
     ) -> None:
         """Take model and optimizer into checkpoints and checksums, read control documents, and start to report.
 
-        iterations: of the whole run, for the time left; None where it is unknown. on_non_finite: see `step`. Raises ValueError for a model with
-        dropout, or when the port of the status server is taken.
+        iterations: of the whole run, for the time left; None where it is unknown. on_non_finite: see `step`. Raises
+        ValueError for a model with dropout, for an optimizer whose update is not element-wise (LBFGS, Muon, Adafactor;
+        others after the first step, by the shape of their state), or when the port of the status server is taken.
         """
         refuse_dropout(model, self.tp)
         refuse_plain_clipping()
+        refuse_whole_tensor(optimizer)
         environment = self.environment
         workdir = environment.workdir if environment.rank == 0 else None
         balancer, saved = Balancer(model, self.tp, workdir, optimizer), SavedTime(self.tp.unit_plan)
         guard = FiniteGuard(on_non_finite)
         self._watched = Watched(dict(model.named_parameters()), optimizer, balancer, saved, guard)
+        check_first_step(optimizer, self._watched.parameters)
         status, metrics = self._status.text, None
         if self._telemetry:
             self.reporter = reporter = Reporter(environment, self.gang, saved, balancer.policy, iterations)
@@ -318,6 +322,7 @@ class Session:
         """Fill model and optimizer from the newest whole checkpoint (all ranks); return its iteration, else 0."""
         watched = self.watched
         iteration, kept = self._checkpoints.restore(watched.parameters, watched.optimizer, self.tp)
+        refuse_other_shapes(watched.optimizer, watched.parameters)
         self._iteration = self._statistics.started = iteration
         self._injector.resume(kept.get("injections", {}))
         watched.saved_time.seconds = float(kept.get("savedSeconds", 0.0))
