@@ -44,6 +44,7 @@ from heterotp_trainer.boundary.iteration_report import IterationStatistics, iter
 from heterotp_trainer.boundary.saved_time import SavedTime
 from heterotp_trainer.checkpoint.files import WriteError
 from heterotp_trainer.checkpoint.keeper import CheckpointKeeper
+from heterotp_trainer.checkpoint.optimizer_check import check_first_step, refuse_other_shapes, refuse_whole_tensor
 from heterotp_trainer.devices.device import clock_of, open_device, settled
 from heterotp_trainer.devices.phase_clock import phase
 from heterotp_trainer.errors import InputError
@@ -185,13 +186,16 @@ class Session:
     ) -> None:
         """Take model and optimizer into checkpoints and checksums, read control documents, and start to report.
 
-        iterations: of the whole run, for the time left; None where it is unknown. on_non_finite: see `step`. Raises InputError for a model with
-        dropout, or when the port of the status server is taken.
+        iterations: of the whole run, for the time left; None where it is unknown. on_non_finite: see `step`. Raises
+        InputError for a model with dropout, for replicas that differ, for an optimizer whose update is not
+        element-wise (LBFGS, Muon, Adafactor; others after the first step, by the shape of their state), or when the
+        port of the status server is taken.
         """
         refuse_dropout(model, self.tp)
         if self.tp.ranks > 1:
             DrawCheck(model, self.device.torch_device)
         refuse_plain_clipping()
+        refuse_whole_tensor(optimizer)
         self.agree("the model (names and whole shapes of its parameters)", shape_of(model))
         environment = self.environment
         workdir = environment.workdir if environment.rank == 0 else None
@@ -200,6 +204,7 @@ class Session:
         parameters = dict(model.named_parameters())
         self._watched = Watched(model, parameters, optimizer, balancer, saved, guard, batches, iterations)
         optimizer.register_step_pre_hook(self._watched.refuse_other_steps)
+        check_first_step(optimizer, parameters)
         if differing := self._differing_replicas():
             advice = (
                 "make them alike: torch.manual_seed(...) with the same number on all ranks before the model is made"
@@ -372,6 +377,7 @@ class Session:
         """Fill model and optimizer from the newest whole checkpoint (all ranks); return its iteration, else 0."""
         watched = self.watched
         iteration, kept = self._checkpoints.restore(watched.parameters, watched.optimizer, self.tp)
+        refuse_other_shapes(watched.optimizer, watched.parameters)
         self._iteration = self._statistics.started = iteration
         self._injector.resume(kept.get("injections", {}))
         watched.saved_time.seconds = float(kept.get("savedSeconds", 0.0))

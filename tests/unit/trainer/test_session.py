@@ -76,6 +76,13 @@ def test_a_call_without_shares_names_the_missing_call(session):
     session.fail("early")
 
 
+def test_an_optimizer_that_is_not_element_wise_is_refused_by_watch(session):
+    session.shard()
+    model = nn.Linear(2, 2)
+    with pytest.raises(ValueError, match=r"^optimizer Adafactor: its state row_var"):
+        session.watch(model, torch.optim.Adafactor(model.parameters()))
+
+
 @pytest.fixture
 def watching(tmp_path):
     """Yield start(telemetry) -> a session of one rank that watches a model on a status port, and that port."""
@@ -118,6 +125,15 @@ def test_an_operators_poll_renews_the_lease_with_and_without_telemetry(watching,
     assert session.control.lease_is_over()  # not a poll of the operator
     get(port, "/status", **{LEASE_HEADER: "operator"})
     assert not session.control.lease_is_over()
+
+
+def test_the_first_step_shows_state_that_no_unit_can_take_along(watching):
+    session, _ = watching(False)
+    optimizer = session.watched.optimizer
+    (group,) = optimizer.param_groups
+    optimizer.state[group["params"][0]]["row_mean"] = torch.zeros(2, 1)
+    with pytest.raises(ValueError, match=r"^optimizer SGD: its state row_mean of weight has shape \(2, 1\)"):
+        session.step()
 
 
 def test_without_telemetry_the_port_serves_health_and_control_but_no_metrics(watching, tmp_path):

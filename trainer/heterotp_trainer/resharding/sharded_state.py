@@ -1,6 +1,7 @@
 """The tensors that belong to the units of a rank, layer by layer: weights, biases, optimizer state, importance.
 
 A ShardedState is one tensor that is cut by units along one dimension, with a function that replaces it at its holder.
+Optimizer state of another shape than its parameter's is refused before (checkpoint/optimizer_check.py).
 """
 
 import math

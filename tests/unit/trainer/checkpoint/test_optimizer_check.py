@@ -1,0 +1,82 @@
+"""Optimizers whose state cannot be cut by units are refused by name; element-wise ones are not."""
+
+import inspect
+
+import pytest
+import torch
+from heterotp_trainer.checkpoint.optimizer_check import (
+    WHOLE_TENSOR,
+    check_first_step,
+    refuse_other_shapes,
+    refuse_whole_tensor,
+)
+from heterotp_trainer.training.optimizer import EagerAdamW
+from torch import nn
+
+OPTIMIZERS = {
+    name: each
+    for name, each in vars(torch.optim).items()
+    if inspect.isclass(each) and issubclass(each, torch.optim.Optimizer) and each is not torch.optim.Optimizer
+}
+ELEMENTWISE = {n: each for n, each in OPTIMIZERS.items() if n not in {*WHOLE_TENSOR, "SparseAdam"}} | {"e": EagerAdamW}
+
+
+class RowStatistics(torch.optim.Optimizer):
+    """What a stranger's optimizer with a statistic per row does."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 0.1})
+
+    def step(self, closure=None):
+        for parameter in self.param_groups[0]["params"]:
+            self.state[parameter].setdefault("row_mean", torch.zeros(len(parameter), 1)).add_(1)
+
+
+def stepped(optimizer, model):
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize("name", WHOLE_TENSOR)
+def test_an_optimizer_that_is_not_element_wise_is_refused_and_so_is_a_subclass(name):
+    weight = [nn.Parameter(torch.ones(3, 2))]
+    subclass = type("Mine", (OPTIMIZERS[name],), {})
+    for shown, optimizer in ((name, OPTIMIZERS[name](weight)), ("Mine", subclass(weight))):
+        with pytest.raises(
+            ValueError, match=rf"^optimizer {shown}: its .*; units move .*: use .* AdamW.*, SGD"
+        ) as told:
+            refuse_whole_tensor(optimizer)
+        assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("make", ELEMENTWISE.values(), ids=ELEMENTWISE)
+def test_element_wise_optimizers_pass_both_checks(make):
+    model = nn.Linear(2, 3)
+    optimizer = make(model.parameters())
+    refuse_whole_tensor(optimizer)
+    check_first_step(optimizer, dict(model.named_parameters()))
+    stepped(optimizer, model)
+    assert bool(optimizer._optimizer_step_post_hooks) == (not optimizer.state)  # plain SGD has none
+
+
+def test_state_of_another_shape_is_named_after_the_first_step():
+    model = nn.Linear(2, 3)
+    optimizer = RowStatistics(model.parameters())
+    refuse_whole_tensor(optimizer)
+    check_first_step(optimizer, dict(model.named_parameters()))
+    words = r"^optimizer RowStatistics: its state row_mean of weight has shape \(3, 1\), the parameter \(3, 2\); units"
+    with pytest.raises(ValueError, match=words):
+        stepped(optimizer, model)
+    with pytest.raises(ValueError, match=words):
+        refuse_other_shapes(optimizer, dict(model.named_parameters()))
+
+
+def test_an_optimizer_without_state_is_checked_until_it_has_some():
+    model = nn.Linear(2, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    check_first_step(optimizer, dict(model.named_parameters()))
+    stepped(optimizer, model)
+    assert not optimizer.state
+    optimizer.param_groups[0]["momentum"] = 0.9
+    stepped(optimizer, model)
+    assert not optimizer._optimizer_step_post_hooks
