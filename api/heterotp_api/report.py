@@ -42,7 +42,8 @@ class RunReport(Model):
     iterations: int = Field(0, description="Optimizer steps of all attempts.")
     epochs: int = Field(0, description="Passes through the data of all attempts.")
     train_loss: float | None = Field(None, description="Loss of the last iteration.")
-    test_accuracy: float | None = Field(None, description="Of the last evaluation, 0..1.")
+    test_loss: float | None = Field(None, description="Of the last evaluation.")
+    test_accuracy: float | None = Field(None, description="Of the last evaluation, 0..1; None where there is none.")
     iteration_seconds: TimeSummary = Field(TimeSummary(), description="Over the measured iterations.")
     limit_iteration_seconds: float | None = Field(None, description="The fluid limit.")
     predicted_iteration_seconds: float | None = Field(None, description="Prediction of the last decision.")
@@ -67,6 +68,7 @@ def run_report(status: TrainerStatus, groups: Sequence[str], iteration_seconds: 
         iterations=status.iteration,
         epochs=status.epoch,
         train_loss=status.loss,
+        test_loss=status.test_loss,
         test_accuracy=status.accuracy,
         iteration_seconds=iteration_seconds,
         limit_iteration_seconds=status.limit_iteration_seconds,

@@ -67,7 +67,7 @@ class TrainerInjection(_Report):
 
 
 class TrainerStatus(_Report):
-    """The whole job as rank 0 reports it; `accuracy` is of the test set, 0..1.
+    """The whole job as rank 0 reports it; `test_loss` and `accuracy` (0..1) are of the last evaluation.
 
     `control_error`: why the newest control document was refused, empty where it was not; `control_error_generation`:
     the generation of the refused document, absent where it names none (then it is not JSON, or not an object).
@@ -92,6 +92,7 @@ class TrainerStatus(_Report):
     iteration_seconds: float | None = None
     samples_per_second: float | None = None
     loss: float | None = None
+    test_loss: float | None = None
     accuracy: float | None = None
     eta_seconds: float | None = None
     applied_generation: int = 0

@@ -127,7 +127,7 @@ def progress(status: TrainerStatus) -> str:
 
 
 def numbers(status: TrainerStatus) -> str:
-    """Return iteration time, its limit, throughput, loss and accuracy in one line."""
+    """Return iteration time, its limit, throughput, loss, and accuracy (else the test loss) in one line."""
     parts = []
     if status.iteration_seconds is not None:
         limit = status.limit_iteration_seconds
@@ -136,7 +136,10 @@ def numbers(status: TrainerStatus) -> str:
         parts.append(f"{status.samples_per_second:.0f} samples/s")
     if status.loss is not None:
         parts.append(f"loss {status.loss:.4f}")
-    parts.append(f"test accuracy {percent(status.accuracy)}")
+    if status.accuracy is not None:
+        parts.append(f"test accuracy {percent(status.accuracy)}")
+    elif status.test_loss is not None:
+        parts.append(f"test loss {status.test_loss:.4f}")
     return " · ".join(parts)
 
 

@@ -205,8 +205,8 @@ class Session:
             watched.balancer.optimizer_step(watched.optimizer)
         return True
 
-    def evaluated(self, loss: float, accuracy: float, *, epoch: int) -> None:
-        """Show an evaluation on the test set after `epoch` epochs (accuracy 0..1).
+    def evaluated(self, loss: float, accuracy: float | None = None, *, epoch: int) -> None:
+        """Show an evaluation on the test set after `epoch` epochs (accuracy 0..1; None where the task has none).
 
         The iteration that contains it enters no statistic.
         """
@@ -220,8 +220,9 @@ class Session:
     ) -> Directive:
         """End iteration `iteration` (counted from 1): exchange reports, and do what they ask for (all ranks).
 
-        evaluate: rank 0 asks for an evaluation; the next boundary's directive asks all ranks for it. Raises
-        MismatchError where ranks disagree, ValueError before `watch`.
+        evaluate: rank 0 asks for an evaluation; the next boundary's directive asks all ranks for it. A loop in which
+        all ranks evaluate at the same iteration needs none. Raises MismatchError where ranks disagree, ValueError
+        before `watch`.
         """
         self._iteration, self._status.running = iteration, True
         report = self._report(iteration, evaluate)

@@ -19,6 +19,7 @@ from heterotp_trainer.launch.rendezvous import Gang
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.plans.work_plan import WorkPlan
+from heterotp_trainer.reporting.loss_reader import LossReader
 from heterotp_trainer.reporting.metrics import JobMetrics, RankMetrics
 from heterotp_trainer.reporting.null_reporter import NullReporter
 from heterotp_trainer.reporting.run_directory import RunDirectory, last_words
@@ -62,7 +63,7 @@ class Reporter(NullReporter):
         self.job = (
             JobMetrics(self.metrics.registry, environment.ranks, environment.attempt, gang.backend) if leads else None
         )
-        self._loss: Tensor | None = None
+        self._losses = LossReader()
         self._run: RunDirectory | None = None
 
     def start(self) -> None:
@@ -85,23 +86,23 @@ class Reporter(NullReporter):
         epoch: int,
         control_error: ControlError | None,
     ) -> None:
-        """See NullReporter.iteration; a loss is read one iteration later, so that the host never waits for a device."""
+        """See NullReporter.iteration."""
         self.metrics.iteration(own.seconds, self._work(own), time.time())
         if self.job is None:
             return
         self.run_status.samples_per_iteration = samples
-        # the loss belongs to the iteration before; other threads read the document at any time
+        loss_before = self._losses.take(loss)
+        # other threads read the document at any time
         self.run_status.update(
             state="running",  # from the first boundary on the iteration is right, also after a restore
             iteration=own.iteration,
             epoch=epoch,
-            loss=self._read_loss(),
+            loss=self._losses.newest(),
             control_generation=own.generation,
             control_error=str(control_error or ""),
             control_error_generation=control_error.generation if control_error is not None else None,
         )
-        self._take(previous)
-        self._loss = loss.detach() if loss is not None else None
+        self._take(previous, loss_before)
         self.job.samples.inc(samples)
         self.job.epoch.set(epoch)
 
@@ -114,30 +115,27 @@ class Reporter(NullReporter):
             self._whole_seconds = own.full
         return self._owned * own.seconds["matmul"] / self._whole_seconds if self._whole_seconds else 0.0
 
-    def _read_loss(self) -> float | None:
-        """Return the loss of the iteration before, else the last one known."""
-        return float(self._loss) if self._loss is not None else self.run_status.progress.loss
-
-    def _take(self, reports: tuple[Report, ...] | None) -> None:
-        """Show all ranks' reports of the iteration before."""
+    def _take(self, reports: tuple[Report, ...] | None, loss: float | None) -> None:
+        """Show all ranks' reports of the iteration before, whose loss this is."""
         if reports is None or self.job is None:
             return
         self.run_status.take(reports)
-        progress = self.run_status.progress
-        if progress.loss is not None:
-            self.job.loss.labels("train").set(progress.loss)
+        if loss is not None:
+            self.job.loss.labels("train").set(loss)
         if reports[0].measured:
             self.job.stepped(sum(reports[0].seconds.values()), reports[0].iteration)
         if reports[0].iteration % self.run_status.window.size == 0:
             self.job.limit.set(self.run_status.status().limit_iteration_seconds or 0.0)
         if self._run is not None:
-            self._run.append(self.run_status.history_line(reports, progress.loss, progress.accuracy))
+            self._run.append(self.run_status.history_line(reports, loss))
 
-    def evaluated(self, loss: float, accuracy: float, epoch: int) -> None:
+    def evaluated(self, loss: float, accuracy: float | None, epoch: int) -> None:
         """See NullReporter.evaluated."""
-        self.run_status.update(accuracy=accuracy, epoch=epoch)
-        if self.job is not None:
-            self.job.loss.labels("eval").set(loss)
+        self.run_status.update(test_loss=loss, accuracy=accuracy, epoch=epoch)
+        if self.job is None:
+            return
+        self.job.loss.labels("eval").set(loss)
+        if accuracy is not None:
             self.job.accuracy.labels("eval").set(accuracy)
 
     def refused(self, error: ControlError) -> None:
@@ -195,8 +193,9 @@ class Reporter(NullReporter):
 
     def finish(self, last: tuple[Report, ...] | None, state: str) -> None:
         """See NullReporter.finish."""
-        self.run_status.update(loss=self._read_loss())
-        self._take(last)
+        loss = self._losses.wait()
+        self.run_status.update(loss=loss)
+        self._take(last, loss)
         self.run_status.update(state="succeeded" if state == "succeeded" else "stopping")
         self._close()
         path = self._environment.last_words
@@ -205,7 +204,7 @@ class Reporter(NullReporter):
 
     def failed(self, message: str) -> None:
         """See NullReporter.failed."""
-        self.run_status.update(state="failed", message=message)
+        self.run_status.update(state="failed", message=message, loss=self._losses.newest())
         self._close()
 
     def _close(self) -> None:

@@ -171,7 +171,7 @@ class RunStatus:
         }
         return now.model_copy(update=computed)
 
-    def history_line(self, reports: tuple[Report, ...], loss: float | None, accuracy: float | None) -> dict[str, Any]:
+    def history_line(self, reports: tuple[Report, ...], loss: float | None) -> dict[str, Any]:
         """Return the history's entry of one iteration; seconds of a rank by phase."""
         ranks = [
             {"compute": sum(report.seconds[p] for p in COMPUTE)} | {name: report.seconds[name] for name in PHASES}
@@ -185,7 +185,7 @@ class RunStatus:
             "iterationSeconds": sum(reports[0].seconds.values()),
             "measured": bool(reports[0].measured),
             "loss": loss,
-            "accuracy": accuracy,
+            "accuracy": self.progress.accuracy,
             "generation": reports[0].applied,
             "decisionId": reports[0].decision_id,
             "ranks": ranks,

@@ -60,12 +60,10 @@ class Trainer:
                 loss = self._step(images, labels, iteration)
                 iteration += 1
                 epoch, place = divmod(iteration, self.per_epoch)
-                directive = session.boundary(
-                    iteration, loss=loss, samples=len(labels), epoch=epoch, evaluate=place == 0
-                )
+                directive = session.boundary(iteration, loss=loss, samples=len(labels), epoch=epoch)
                 if directive.stop and iteration < self.total:
                     return False
-                if directive.evaluate and iteration < self.total:
+                if place == 0 and iteration < self.total:  # all ranks are at the end of this epoch
                     self._evaluate(epoch)
         self._evaluate(iteration // self.per_epoch)
         return True

@@ -153,6 +153,7 @@ def test_the_report_has_its_stable_keys():
         "iterations",
         "epochs",
         "trainLoss",
+        "testLoss",
         "testAccuracy",
         "iterationSeconds",
         "limitIterationSeconds",
@@ -172,7 +173,7 @@ def test_the_report_has_its_stable_keys():
 
 
 def test_the_history_line_holds_all_ranks():
-    line = run_status().history_line(reports(7, 1.0, 2.0), loss=0.5, accuracy=None)
+    line = run_status().history_line(reports(7, 1.0, 2.0), loss=0.5)
     assert (line["iteration"], line["loss"], line["iterationSeconds"]) == (7, 0.5, 1.9375)
     assert [rank["compute"] for rank in line["ranks"]] == [1.25, 2.25]
 
