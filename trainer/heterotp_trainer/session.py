@@ -45,6 +45,7 @@ from heterotp_trainer.rebalancing.balancer import Balancer
 from heterotp_trainer.rebalancing.speed_probe import initial_speeds
 from heterotp_trainer.reporting.control_status import ControlStatus
 from heterotp_trainer.reporting.http_server import StatusServer
+from heterotp_trainer.reporting.log_line import log
 from heterotp_trainer.reporting.null_reporter import NullReporter
 from heterotp_trainer.reporting.reporter import Reporter
 from heterotp_trainer.tensor_parallel.context import TPContext
@@ -197,7 +198,8 @@ class Session:
         norm = gradient_norm(parameters, tp, loss)
         if not watched.guard.allows(norm, self._iteration + 1):
             if self.environment.rank == 0:
-                print(f"iteration {self._iteration + 1}: not finite, the update is left out", flush=True)
+                log(self._iteration + 1, "not finite, the update is left out")
+            self.reporter.skipped(watched.guard.skipped)
             return False
         if gradient_clip is not None and norm > gradient_clip:
             scale_gradients(parameters, gradient_clip / norm)
@@ -275,7 +277,7 @@ class Session:
             try:
                 self.save()
             except WriteError as error:  # rank 0 alone; the last checkpoint, in `finish`, must succeed
-                print(f"{error}; training goes on", flush=True)
+                log(self._iteration, f"{error}; training goes on")
                 self._statistics.leave_out()
                 self.reporter.not_saved(str(error))
         return Directive(action.stop, action.evaluate)
@@ -300,7 +302,7 @@ class Session:
         self.reporter.applied(document, self._iteration + 1)
 
     def _refused(self, error: ControlError) -> None:
-        print(f"control document refused: {error}", flush=True)
+        log(self._iteration, f"control document refused: {error}")
         self.reporter.refused(error)
 
     def save(self) -> None:
@@ -309,7 +311,9 @@ class Session:
         Raises CheckpointError on rank 0 when it cannot be written.
         """
         watched = self.watched
-        kept = {"injections": self._injector.state(), "savedSeconds": watched.saved_time.seconds}
+        saved = watched.saved_time
+        kept = {"injections": self._injector.state(), "savedSeconds": saved.seconds}
+        kept["deletedIterations"] = saved.deleted_iterations
         seconds = self._checkpoints.save(self._iteration, watched.parameters, watched.optimizer, self.tp, kept)
         if seconds is not None:
             self._statistics.leave_out()
@@ -322,6 +326,7 @@ class Session:
         self._iteration = self._statistics.started = iteration
         self._injector.resume(kept.get("injections", {}))
         watched.saved_time.seconds = float(kept.get("savedSeconds", 0.0))
+        watched.saved_time.deleted_iterations = float(kept.get("deletedIterations", 0.0))
         if iteration:
             self.reporter.resumed(iteration)
         return iteration

@@ -35,6 +35,9 @@ class NullReporter:
     def evaluated(self, loss: float, accuracy: float | None, epoch: int) -> None:
         """Show an evaluation on the test set; accuracy 0..1, None where the task has none."""
 
+    def skipped(self, updates: int) -> None:
+        """Show how many updates of the attempt were left out, because loss or gradients were not finite."""
+
     def refused(self, error: ControlError) -> None:
         """Count a control document that was refused; called from the thread that watches the file."""
 

@@ -4,12 +4,15 @@ Threads write; the training loop only hands over numbers.
 """
 
 import time
+from collections.abc import Sequence
 
 from heterotp_api.control import ControlDocument
+from heterotp_api.formatting import listed
 from heterotp_api.policy import BalancingSettings
 from torch import Tensor
 
-from heterotp_trainer.balancing.explanations import seconds_named, size_named
+from heterotp_trainer.balancing.explanations import NAMED, seconds_named, size_named
+from heterotp_trainer.balancing.prediction import pruned_share
 from heterotp_trainer.boundary.control_channel import ControlError
 from heterotp_trainer.boundary.exchange import Report
 from heterotp_trainer.boundary.injection_schedule import Injecting
@@ -19,6 +22,8 @@ from heterotp_trainer.launch.rendezvous import Gang
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.plans.work_plan import WorkPlan
+from heterotp_trainer.reporting.journal import case_of
+from heterotp_trainer.reporting.log_line import log
 from heterotp_trainer.reporting.loss_reader import LossReader
 from heterotp_trainer.reporting.metrics import JobMetrics, RankMetrics
 from heterotp_trainer.reporting.null_reporter import NullReporter
@@ -55,6 +60,8 @@ class Reporter(NullReporter):
         self._first_unit_plan, self._owned = saved.first_unit_plan, 1.0
         self._whole_seconds = 0.0  # of the products of the last measured iteration, with no work pruned or migrated
         self._costs: Costs | None = None
+        self._moved: CompletedMove | None = None  # until the plan that asked for it is handed over
+        self._coming = 1  # the iteration in which what is decided now holds
         self.metrics = RankMetrics(environment.rank, environment.spec.metrics.level)
         devices = [fact.device for fact in gang.facts]
         self.run_status = RunStatus(environment.job, environment.attempt, devices, environment.groups, saved, policy)
@@ -87,6 +94,7 @@ class Reporter(NullReporter):
         control_error: ControlError | None,
     ) -> None:
         """See NullReporter.iteration."""
+        self._coming = own.iteration + 1
         self.metrics.iteration(own.seconds, self._work(own), time.time())
         if self.job is None:
             return
@@ -124,16 +132,23 @@ class Reporter(NullReporter):
             self.job.loss.labels("train").set(loss)
         if reports[0].measured:
             self.job.stepped(sum(reports[0].seconds.values()), reports[0].iteration)
-        if reports[0].iteration % self.run_status.window.size == 0:
+        if reports[0].iteration % self.run_status.window.size == 0:  # not at each one: medians take their time
+            self.run_status.chi()
             self.job.limit.set(self.run_status.status().limit_iteration_seconds or 0.0)
         if self._run is not None:
             self._run.append(self.run_status.history_line(reports, loss))
+
+    def skipped(self, updates: int) -> None:
+        """See NullReporter.skipped."""
+        self.run_status.update(skipped_updates=updates)
 
     def evaluated(self, loss: float, accuracy: float | None, epoch: int) -> None:
         """See NullReporter.evaluated."""
         self.run_status.update(test_loss=loss, accuracy=accuracy, epoch=epoch)
         if self.job is None:
             return
+        shown = "" if accuracy is None else f", accuracy {accuracy:.4f}"
+        log(self._coming - 1, f"test loss {loss:.4f}{shown}")
         self.job.loss.labels("eval").set(loss)
         if accuracy is not None:
             self.job.accuracy.labels("eval").set(accuracy)
@@ -146,7 +161,7 @@ class Reporter(NullReporter):
     def applied(self, document: ControlDocument, iteration: int) -> None:
         """See NullReporter.applied."""
         words = f"strategy {document.balancing.strategy}, {len(document.injections)} injections"
-        print(f"control document {document.generation} in force from iteration {iteration} on: {words}", flush=True)
+        log(iteration, f"control document {document.generation} in force from iteration {iteration} on: {words}")
         self.run_status.update(applied_generation=document.generation)
         self.run_status.follow(document.balancing)
         self.metrics.generation.set(document.generation)
@@ -156,28 +171,54 @@ class Reporter(NullReporter):
         self._whole_seconds = 0.0
         self._owned = work_owned(plan, self._first_unit_plan, self._environment.rank, self._costs)
         self.run_status.moved(moved.seconds)
-        if self.job is not None:
-            self.job.moved(moved.seconds)
-            words = f"{size_named(moved.nbytes)} in {seconds_named(moved.seconds)}"
-            print(f"units moved: {words}; heads {plan.counts('heads')}, hidden units {plan.counts('ffn')}", flush=True)
+        if self.job is None:
+            return
+        self.job.moved(moved.seconds)
+        self._moved = moved
+        words = f"{size_named(moved.nbytes)} in {seconds_named(moved.seconds)}"
+        log(self._coming, f"units moved: {words}; heads {plan.counts('heads')}, hidden units {plan.counts('ffn')}")
 
     def balanced(self, plan: WorkPlan, costs: Costs, injecting: Injecting) -> None:
         """See NullReporter.balanced."""
         self._costs = costs
         self.run_status.inject(injecting)
         self.metrics.injected(injecting.asked[self._environment.rank][0])
+        if self.job is not None:
+            self._log_injections(injecting)
         before = self.run_status.work
         if plan is before:
             return
+        chi = self.run_status.chi() if self.job is not None and plan.explained_id != before.explained_id else None
         self.run_status.decided(plan, costs)
         self.metrics.balance(self.run_status.effect(self._environment.rank))
         if self.job is not None:
             self.job.decided(plan)
-            if plan.explained_id != before.explained_id:
-                print(f"decision {plan.explained_id}: {plan.reason}", flush=True)
+        if self._moved is not None:
+            self.run_status.journal.moved(self._coming, plan.decision_id, self._moved, case_of(before, plan))
+            self._moved = None
+        if chi is not None:
+            self._log_decision(before, plan, chi)
+
+    def _log_decision(self, before: WorkPlan, plan: WorkPlan, chi: Sequence[float | None]) -> None:
+        """Keep and print a decision; chi: of each rank, when it was made."""
+        status = self.run_status
+        deleted = pruned_share(self._costs, plan.reductions_by_rank) if self._costs and plan.reductions else 0.0
+        status.journal.decided(self._coming, before, plan, chi, status.effects, deleted)
+        status.update(decision_iteration=self._coming, decision_at=time.time())
+        log(self._coming, f"decision {plan.explained_id}: {plan.reason}")
+
+    def _log_injections(self, injecting: Injecting) -> None:
+        """Keep and print the slow-downs of ranks where they changed."""
+        found = self.run_status.journal.injected(self._coming, injecting.asked)
+        if found is not None:
+            slowed = listed([f"rank {each.rank} {each.slowdown:g}x ({each.mode})" for each in found], NAMED)
+            log(self._coming, f"injections slow {slowed}" if found else "injections slow no rank")
 
     def resumed(self, iteration: int) -> None:
         """See NullReporter.resumed."""
+        self._coming = iteration + 1
+        if self.job is not None:
+            log(iteration, "checkpoint restored")
         self.run_status.update(resumed_from=iteration, iteration=iteration)
 
     def not_saved(self, message: str) -> None:
@@ -189,7 +230,7 @@ class Reporter(NullReporter):
         self.run_status.update(message="")
         if self.job is not None:
             self.job.checkpoint.set(seconds)
-            print(f"checkpoint of iteration {iteration} written in {seconds:.2f} s", flush=True)
+            log(iteration, f"checkpoint written in {seconds:.2f} s")
 
     def finish(self, last: tuple[Report, ...] | None, state: str) -> None:
         """See NullReporter.finish."""

@@ -1,7 +1,5 @@
 """The built-in ViT trainer, a client of the library."""
 
-import math
-
 import torch
 import torch.nn.functional as F
 from heterotp_api.training import Training
@@ -111,9 +109,6 @@ class Trainer:
         count = len(self.data.test_labels)
         self.model.train()
         self.session.evaluated(loss / count, right / count, epoch=epoch)
-        if self.session.environment.rank == 0:
-            shown = loss / count if math.isfinite(loss) else float("nan")
-            print(f"test loss {shown:.4f}, accuracy {right / count:.4f}", flush=True)
 
 
 def main(session: Session) -> None:
