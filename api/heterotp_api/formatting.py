@@ -1,6 +1,7 @@
-"""Lists in sentences that people read: some of the items, and how many more there are."""
+"""Lists in sentences that people read: some of the items, and how many more there are; points in time."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 
 def listed(items: Sequence[str], most: int | None = None, separator: str = ", ") -> str:
@@ -20,3 +21,8 @@ def listed(items: Sequence[str], most: int | None = None, separator: str = ", ")
 def ranks_listed(ranks: Sequence[int], most: int = 4) -> str:
     """Return `rank 3`, `ranks 1 and 3`, or the first `most` ranks and `and N more`."""
     return f"rank{'s' if len(ranks) > 1 else ''} {listed([str(rank) for rank in ranks], most)}"
+
+
+def utc_time(seconds: float) -> str:
+    """Return unix seconds as UTC in ISO 8601, e.g. `2026-01-31T09:05:00Z`."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

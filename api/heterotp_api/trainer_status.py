@@ -67,16 +67,18 @@ class TrainerInjection(_Report):
 
 
 class TrainerStatus(_Report):
-    """The whole job as rank 0 reports it; `accuracy` is of the test set, 0..1.
+    """The whole job as rank 0 reports it; `test_loss` and `accuracy` (0..1) are of the last evaluation.
 
     `control_error`: why the newest control document was refused, empty where it was not; `control_error_generation`:
     the generation of the refused document, absent where it names none (then it is not JSON, or not an object).
     While the state is "starting" a checkpoint may still be restored: `iteration` is not valid yet.
-    `decision_id` counts decisions; `reason` is one sentence about the last one and its numbers.
+    `decision_id` counts decisions; `reason` is one sentence about the last one and its numbers, which holds from
+    `decision_iteration` on and was made at `decision_at` (unix seconds).
     `untouched_iteration_seconds`: time of an iteration without reduced work (absent where no rank's work is reduced and
-    all units are at their first ranks); `saved_seconds`: the sum of what was saved over the run. `moves`: times that
-    units changed rank in this attempt, which took `moved_seconds`. `lease_expired`: injections are dropped until an
-    operator renews the lease.
+    all units are at their first ranks); `saved_seconds`: the sum of what was saved over the run. `deleted_share`: the
+    part of all work of the run that was deleted, 0..1. `skipped_updates`: updates of this attempt that were left out,
+    because loss or gradients were not finite. `moves`: times that units changed rank in this attempt, which took
+    `moved_seconds`. `lease_expired`: injections are dropped until an operator renews the lease.
     """
 
     schema_version: Literal[1] = 1
@@ -92,6 +94,7 @@ class TrainerStatus(_Report):
     iteration_seconds: float | None = None
     samples_per_second: float | None = None
     loss: float | None = None
+    test_loss: float | None = None
     accuracy: float | None = None
     eta_seconds: float | None = None
     applied_generation: int = 0
@@ -102,11 +105,15 @@ class TrainerStatus(_Report):
     plan_hash: str = ""
     # planId: name of the field in trainers before 0.1.0, which may still run; remove the alias after that release
     decision_id: int = Field(0, validation_alias=AliasChoices("decisionId", "planId"))
+    decision_iteration: int = 0
+    decision_at: float | None = None
     reason: str = ""
     predicted_iteration_seconds: float | None = None
     limit_iteration_seconds: float | None = None
     untouched_iteration_seconds: float | None = None
     saved_seconds: float = 0.0
+    deleted_share: float = 0.0
+    skipped_updates: int = 0
     moves: int = 0
     moved_seconds: float = 0.0
     emulated: bool = False

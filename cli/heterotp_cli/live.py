@@ -1,7 +1,7 @@
 """The two views of a run: a live table on a terminal, plain lines elsewhere."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -36,18 +36,19 @@ class View(Protocol):
 class PlainView:
     """One line when the state changes and every few seconds, and one per decision."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, console: Console, clock: Callable[[], float] = time.time) -> None:
+        """clock: unix seconds."""
+        self._console, self._clock = console, clock
         self._printed = rows.Printed()
 
     def show(self, status: TrainerStatus) -> None:
         """Print what is due."""
         now = time.monotonic()
         if rows.decision_due(status, self._printed):
-            self.note(rows.decision_line(status))
+            self.note(rows.decision_line(status, self._clock()))
             self._printed = replace(self._printed, decision_id=status.decision_id)
         if rows.plain_due(status, self._printed, now):
-            self.note(rows.plain_line(status))
+            self.note(rows.plain_line(status, self._clock()))
             self._printed = replace(self._printed, state=status.state, at=now)
 
     def note(self, text: str) -> None:

@@ -71,9 +71,16 @@ def summary_lines(report: dict[str, Any], elapsed_seconds: float) -> list[str]:
         f"{report['job']} {report['state']} (attempt {report['attempt']}{emulated}) in {elapsed_seconds:.0f} s",
         f"  iterations     {report['iterations']} ({report['epochs']} epochs)",
         f"  train loss     {'-' if loss is None else f'{loss:.4f}'}",
-        f"  test accuracy  {percent(report.get('testAccuracy'))}",
+        *_evaluation(report),
         f"  iteration      median {seconds(times.get('median'))}, 95 % below {seconds(times.get('p95'))}, "
         f"limit {seconds(report.get('limitIterationSeconds'))}"
         + (f", predicted {seconds(predicted)}" if predicted is not None else ""),
         *([f"  balancing      {report['strategy']}, decision {report['decisionId']}: {reason}"] if reason else []),
     ]
+
+
+def _evaluation(report: dict[str, Any]) -> list[str]:
+    """Return the lines on the last evaluation, of what it measured."""
+    loss, accuracy = report.get("testLoss"), report.get("testAccuracy")
+    lines = [f"  test loss      {loss:.4f}"] if loss is not None else []
+    return lines + ([f"  test accuracy  {percent(accuracy)}"] if accuracy is not None else [])

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from heterotp_api.formatting import utc_time
 from heterotp_api.ranks import RankPlace
 from heterotp_api.trainer_status import TrainerRank, TrainerStatus
 
@@ -117,7 +118,14 @@ def decision(status: TrainerStatus) -> str:
     if status.predicted_iteration_seconds is not None:
         times = f" (predicted {seconds(status.predicted_iteration_seconds)}/iteration"
         times += f", measured now {seconds(status.iteration_seconds)})"
-    return f"decision {status.decision_id}: {status.reason}{times}"
+    return f"decision {status.decision_id}{_since(status)}: {status.reason}{times}"
+
+
+def _since(status: TrainerStatus) -> str:
+    """Return the iteration and the time of the last decision; empty where the trainer does not report them."""
+    if status.decision_at is None:
+        return ""
+    return f" at iteration {status.decision_iteration}, {utc_time(status.decision_at)}"
 
 
 def progress(status: TrainerStatus) -> str:
@@ -127,7 +135,7 @@ def progress(status: TrainerStatus) -> str:
 
 
 def numbers(status: TrainerStatus) -> str:
-    """Return iteration time, its limit, throughput, loss and accuracy in one line."""
+    """Return iteration time, its limit, throughput, loss, and accuracy (else the test loss) in one line."""
     parts = []
     if status.iteration_seconds is not None:
         limit = status.limit_iteration_seconds
@@ -136,7 +144,10 @@ def numbers(status: TrainerStatus) -> str:
         parts.append(f"{status.samples_per_second:.0f} samples/s")
     if status.loss is not None:
         parts.append(f"loss {status.loss:.4f}")
-    parts.append(f"test accuracy {percent(status.accuracy)}")
+    if status.accuracy is not None:
+        parts.append(f"test accuracy {percent(status.accuracy)}")
+    elif status.test_loss is not None:
+        parts.append(f"test loss {status.test_loss:.4f}")
     return " · ".join(parts)
 
 
@@ -156,17 +167,17 @@ def headline(status: TrainerStatus) -> str:
     return " · ".join(parts)
 
 
-def plain_line(status: TrainerStatus) -> str:
-    """Return the line that a run without a terminal prints every few seconds."""
-    parts = [headline(status), progress(status), numbers(status)]
+def plain_line(status: TrainerStatus, now: float) -> str:
+    """Return the line that a run without a terminal prints every few seconds; now: unix seconds."""
+    parts = [utc_time(now), headline(status), progress(status), numbers(status)]
     if status.eta_seconds is not None:
         parts.append(f"{clock(status.eta_seconds)} left")
     return " · ".join(parts)
 
 
-def decision_line(status: TrainerStatus) -> str:
-    """Return the line that a run without a terminal prints once per decision."""
-    return f"{status.job} · strategy {status.strategy} · {decision(status)}"
+def decision_line(status: TrainerStatus, now: float) -> str:
+    """Return the line that a run without a terminal prints once per decision; now: unix seconds."""
+    return f"{utc_time(now)} · {status.job} · strategy {status.strategy} · {decision(status)}"
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,7 @@ from heterotp_trainer.rebalancing.balancer import Balancer
 from heterotp_trainer.rebalancing.speed_probe import initial_speeds
 from heterotp_trainer.reporting.control_status import ControlStatus
 from heterotp_trainer.reporting.http_server import StatusServer
+from heterotp_trainer.reporting.log_line import log
 from heterotp_trainer.reporting.null_reporter import NullReporter
 from heterotp_trainer.reporting.reporter import Reporter
 from heterotp_trainer.tensor_parallel.context import TPContext
@@ -244,7 +245,8 @@ class Session:
         norm = gradient_norm(parameters, tp, loss)
         if not watched.guard.allows(norm, self._iteration + 1):
             if self.environment.rank == 0:
-                print(f"iteration {self._iteration + 1}: not finite, the update is left out", flush=True)
+                log(self._iteration + 1, "not finite, the update is left out")
+            self.reporter.skipped(watched.guard.skipped)
             return False
         if gradient_clip is not None and norm > gradient_clip:
             scale_gradients(parameters, gradient_clip / norm)
@@ -254,8 +256,8 @@ class Session:
             watched.stepping = False
         return True
 
-    def evaluated(self, loss: float, accuracy: float, *, epoch: int) -> None:
-        """Show an evaluation on the test set after `epoch` epochs (accuracy 0..1).
+    def evaluated(self, loss: float, accuracy: float | None = None, *, epoch: int) -> None:
+        """Show an evaluation on the test set after `epoch` epochs (accuracy 0..1; None where the task has none).
 
         The iteration that contains it enters no statistic.
         """
@@ -269,8 +271,9 @@ class Session:
     ) -> Directive:
         """End iteration `iteration` (counted from 1): exchange reports, and do what they ask for (all ranks).
 
-        evaluate: rank 0 asks for an evaluation; the next boundary's directive asks all ranks for it. Raises
-        MismatchError where ranks disagree, ValueError before `watch`.
+        evaluate: rank 0 asks for an evaluation; the next boundary's directive asks all ranks for it. A loop in which
+        all ranks evaluate at the same iteration needs none. Raises MismatchError where ranks disagree, ValueError
+        before `watch`.
         """
         if not self.watched.stepped:
             raise InputError(
@@ -333,7 +336,7 @@ class Session:
             try:
                 self.save()
             except WriteError as error:  # rank 0 alone; the last checkpoint, in `finish`, must succeed
-                print(f"{error}; training goes on", flush=True)
+                log(self._iteration, f"{error}; training goes on")
                 self._statistics.leave_out()
                 self.reporter.not_saved(str(error))
         return Directive(action.stop, action.evaluate)
@@ -358,7 +361,7 @@ class Session:
         self.reporter.applied(document, self._iteration + 1)
 
     def _refused(self, error: ControlError) -> None:
-        print(f"control document refused: {error}", flush=True)
+        log(self._iteration, f"control document refused: {error}")
         self.reporter.refused(error)
 
     def save(self) -> None:
@@ -367,7 +370,9 @@ class Session:
         Raises CheckpointError on rank 0 when it cannot be written.
         """
         watched = self.watched
-        kept = {"injections": self._injector.state(), "savedSeconds": watched.saved_time.seconds}
+        saved = watched.saved_time
+        kept = {"injections": self._injector.state(), "savedSeconds": saved.seconds}
+        kept["deletedIterations"] = saved.deleted_iterations
         seconds = self._checkpoints.save(self._iteration, watched.parameters, watched.optimizer, self.tp, kept)
         if seconds is not None:
             self._statistics.leave_out()
@@ -381,6 +386,7 @@ class Session:
         self._iteration = self._statistics.started = iteration
         self._injector.resume(kept.get("injections", {}))
         watched.saved_time.seconds = float(kept.get("savedSeconds", 0.0))
+        watched.saved_time.deleted_iterations = float(kept.get("deletedIterations", 0.0))
         if iteration:
             self.reporter.resumed(iteration)
         return iteration

@@ -104,10 +104,15 @@ def test_clock(value, text):
 
 
 def test_plain_line_has_progress_times_loss_and_accuracy():
-    assert rows.plain_line(status()) == (
-        "demo · attempt 1 · running · emulated · iteration 120/330 (epoch 3) · 80 ms/iteration (limit 70 ms) · "
+    assert rows.plain_line(status(), 1767225600.0) == (
+        "2026-01-01T00:00:00Z · demo · attempt 1 · running · emulated · iteration 120/330 (epoch 3) · 80 ms/iteration (limit 70 ms) · "
         "799 samples/s · loss 0.5123 · test accuracy 91.2 % · 1:01 left"
     )
+
+
+def test_a_model_without_accuracy_shows_its_test_loss():
+    assert rows.numbers(status(accuracy=None, test_loss=2.25)).endswith(" · loss 0.5123 · test loss 2.2500")
+    assert rows.numbers(status(accuracy=None)).endswith(" · loss 0.5123")
 
 
 def test_resume_and_a_refused_control_document_are_shown():
@@ -138,8 +143,12 @@ REASON = "rank 3 is 4.0x slower: ZERO prunes 60 % of its columns"
             {"decision_id": 2, "reason": REASON, "predicted_iteration_seconds": 0.075},
             f"decision 2: {REASON} (predicted 75 ms/iteration, measured now 80 ms)",
         ),
+        (
+            {"decision_id": 2, "reason": REASON, "decision_iteration": 41, "decision_at": 1767225600.5},
+            f"decision 2 at iteration 41, 2026-01-01T00:00:00Z: {REASON}",
+        ),
     ],
-    ids=["none", "no promise", "promise"],
+    ids=["none", "no promise", "promise", "its moment"],
 )
 def test_decision(changes, text):
     assert rows.decision(status(**changes)) == text
@@ -147,11 +156,12 @@ def test_decision(changes, text):
 
 def test_plain_view_prints_every_decision_once():
     out = io.StringIO()
-    view = PlainView(Console(file=out, width=80))
+    view = PlainView(Console(file=out, width=80), lambda: 1767225600.0)
     for decision_id, reason in ((0, ""), (1, "first"), (1, "first"), (2, "second"), (2, "second")):
         view.show(status(strategy="ZERO", decision_id=decision_id, reason=reason))
     lines = out.getvalue().splitlines()
-    assert lines[1:] == ["demo · strategy ZERO · decision 1: first", "demo · strategy ZERO · decision 2: second"]
+    head = "2026-01-01T00:00:00Z · demo · strategy ZERO · decision"
+    assert lines[1:] == [f"{head} 1: first", f"{head} 2: second"]
 
 
 def test_plain_view_does_not_repeat_itself():

@@ -150,3 +150,24 @@ def test_without_telemetry_the_port_serves_health_and_control_but_no_metrics(wat
     session.fail("over")
     with pytest.raises(urllib.error.URLError):
         get(port, "/healthz")
+
+
+def test_an_evaluation_without_accuracy_shows_its_loss_alone(watching, tmp_path):
+    (tmp_path / "control.json").write_text(json.dumps({"generation": 1}))
+    session, port = watching(True)
+    session.boundary(1)
+    session.evaluated(2.5, epoch=1)
+    found = TrainerStatus.model_validate_json(get(port, "/status"))
+    assert (found.test_loss, found.accuracy) == (2.5, None)
+    assert 'heterotp_loss{split="eval"} 2.5' in get(port, "/metrics")
+    assert "heterotp_accuracy_ratio{" not in get(port, "/metrics")
+
+
+def test_a_failed_run_shows_the_loss_of_its_last_iteration(watching, tmp_path):
+    (tmp_path / "control.json").write_text(json.dumps({"generation": 1}))
+    session, _ = watching(True)
+    for iteration in (1, 2, 3):
+        session.boundary(iteration, loss=torch.tensor(float(iteration)))
+    session.fail("over")
+    report = session.reporter.run_status.report()
+    assert (report["iterations"], report["trainLoss"]) == (3, 3.0)

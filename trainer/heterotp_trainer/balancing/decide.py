@@ -92,6 +92,7 @@ def _with_work(situation: Situation, plan: WorkPlan, work: Reduced | None) -> Wo
         receivers=chosen.receivers,
         primitive=chosen.primitive,
         predicted_seconds=price.predicted,
+        untouched_seconds=price.untouched,
         cause=cause,
         reason=_reason(situation, cause, price),
     )
@@ -180,6 +181,7 @@ def _moved(plan: WorkPlan, ownership: Ownership, case: MoveCase, reason: str) ->
         base_wait=plan.base_wait,
         ownership=ownership,
         predicted_seconds=case.then_seconds + (plan.base_wait or 0.0),
+        untouched_seconds=case.now_seconds + (plan.base_wait or 0.0),
         explained_id=plan.decision_id + 1,
         cause=Cause.UNITS_MOVED,
         reason=reason,

@@ -1,7 +1,10 @@
-"""The seconds that balancing saved over the run, counted from what each measured iteration itself took."""
+"""The seconds that balancing saved over the run, counted from what each measured iteration itself took, and its cost:
+the work that was deleted.
+"""
 
 from collections.abc import Sequence
 
+from heterotp_trainer.balancing.prediction import pruned_share
 from heterotp_trainer.boundary.exchange import Report, comparable
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.unit_plan import UnitPlan
@@ -25,6 +28,8 @@ class SavedTime:
         """unit_plan: the one that the attempt begins with; slowness: by rank, for which it was made; empty: equal."""
         self.seconds = 0.0
         self.first_slowness = tuple(slowness)
+        self.deleted_iterations = 0.0  # sum over all iterations of the share of all ranks' work that was deleted
+        self._deleted: dict[int, float] = {}  # that share by decision_id, of the newest plan and the one before
         self.first_unit_plan = self.unit_plan = unit_plan
         self.shares = shares_of(unit_plan)
         self.work = self._former = WorkPlan()  # the newest plan, and the one before, to which late reports belong
@@ -38,6 +43,8 @@ class SavedTime:
         if plan.decision_id != self.work.decision_id:
             self._former = self.work
         self.work = plan
+        deleted = pruned_share(costs, plan.reductions_by_rank) if plan.reductions else 0.0
+        self._deleted = {**self._deleted_under(self._former.decision_id), plan.decision_id: deleted}
         unit_plan = plan.ownership.unit_plan
         if unit_plan is None or unit_plan == self.unit_plan:
             self._set_costs(costs)
@@ -45,14 +52,20 @@ class SavedTime:
             self._coming = plan.decision_id, unit_plan, costs
 
     def take(self, reports: Sequence[Report]) -> None:
-        """Count all ranks' reports of one iteration; none, or not comparable ones, are left out."""
-        if not reports or not comparable(reports):
+        """Count all ranks' reports of one iteration; none are left out, and of not comparable ones the seconds."""
+        if not reports:
+            return
+        self.deleted_iterations += self._deleted.get(reports[0].decision_id, 0.0)
+        if not comparable(reports):
             return
         self._change_owners(reports[0].decision_id)
         for plan in (self.work, self._former):
             if plan.decision_id == reports[0].decision_id and self.changes_iterations(plan):
                 self.seconds += self.untouched(reports, plan) - sum(reports[0].seconds.values())
                 return
+
+    def _deleted_under(self, decision_id: int) -> dict[int, float]:
+        return {decision_id: self._deleted[decision_id]} if decision_id in self._deleted else {}
 
     def changes_iterations(self, plan: WorkPlan) -> bool:
         """Return whether a plan reduces a rank's work, or was made for other owners than the first."""

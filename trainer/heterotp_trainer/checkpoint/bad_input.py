@@ -1,6 +1,5 @@
 """The error of bad input that checkpoints and their state raise."""
 
-
 from heterotp_trainer.errors import InputError
 
 

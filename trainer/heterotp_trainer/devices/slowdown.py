@@ -100,9 +100,14 @@ def refusal(mode: SlowdownMode | None, kind: str) -> str:
     return ""
 
 
+def mode_of(mode: SlowdownMode | None, kind: str) -> SlowdownMode:
+    """Return the mode in which a device of this kind is slowed; None: its own."""
+    return mode or ("spin" if kind == "cuda" else "sleep")
+
+
 def make_slowdown(chi: float, mode: SlowdownMode | None, kind: str) -> Slowdown:
     """Return the slow-down for a kind of device; raise InputError for a mode that has no effect there."""
-    chosen = mode or ("spin" if kind == "cuda" else "sleep")
+    chosen = mode_of(mode, kind)
     if problem := refusal(chosen, kind):
         raise InputError(problem)
     if kind != "cuda":

@@ -65,6 +65,7 @@ class WorkPlan:
     repriced: int = 0  # how often new prices of transfers changed it
     base_wait: float | None = None  # least seconds that an iteration waits in collectives, without migration
     predicted_seconds: float | None = None  # of one iteration
+    untouched_seconds: float | None = None  # of one iteration, predicted if nothing were reduced or moved
     ownership: Ownership = UNKNOWN_OWNERSHIP
     explained_id: int = 0  # decision_id that cause and reason belong to: a proposal raises decision_id without them
     cause: Cause = Cause.NOT_MEASURED

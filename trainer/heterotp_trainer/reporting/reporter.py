@@ -4,12 +4,15 @@ Threads write; the training loop only hands over numbers.
 """
 
 import time
+from collections.abc import Sequence
 
 from heterotp_api.control import ControlDocument
+from heterotp_api.formatting import listed
 from heterotp_api.policy import BalancingSettings
 from torch import Tensor
 
-from heterotp_trainer.balancing.explanations import seconds_named, size_named
+from heterotp_trainer.balancing.explanations import NAMED, seconds_named, size_named
+from heterotp_trainer.balancing.prediction import pruned_share
 from heterotp_trainer.boundary.control_channel import ControlError
 from heterotp_trainer.boundary.exchange import Report
 from heterotp_trainer.boundary.injection_schedule import Injecting
@@ -19,6 +22,9 @@ from heterotp_trainer.launch.rendezvous import Gang
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.plans.work_plan import WorkPlan
+from heterotp_trainer.reporting.journal import case_of
+from heterotp_trainer.reporting.log_line import log
+from heterotp_trainer.reporting.loss_reader import LossReader
 from heterotp_trainer.reporting.metrics import JobMetrics, RankMetrics
 from heterotp_trainer.reporting.null_reporter import NullReporter
 from heterotp_trainer.reporting.run_directory import RunDirectory, last_words
@@ -54,6 +60,8 @@ class Reporter(NullReporter):
         self._first_unit_plan, self._owned = saved.first_unit_plan, 1.0
         self._whole_seconds = 0.0  # of the products of the last measured iteration, with no work pruned or migrated
         self._costs: Costs | None = None
+        self._moved: CompletedMove | None = None  # until the plan that asked for it is handed over
+        self._coming = 1  # the iteration in which what is decided now holds
         self.metrics = RankMetrics(environment.rank, environment.spec.metrics.level)
         devices = [fact.device for fact in gang.facts]
         self.run_status = RunStatus(environment.job, environment.attempt, devices, environment.groups, saved, policy)
@@ -62,7 +70,7 @@ class Reporter(NullReporter):
         self.job = (
             JobMetrics(self.metrics.registry, environment.ranks, environment.attempt, gang.backend) if leads else None
         )
-        self._loss: Tensor | None = None
+        self._losses = LossReader()
         self._run: RunDirectory | None = None
 
     def start(self) -> None:
@@ -85,23 +93,24 @@ class Reporter(NullReporter):
         epoch: int,
         control_error: ControlError | None,
     ) -> None:
-        """See NullReporter.iteration; a loss is read one iteration later, so that the host never waits for a device."""
+        """See NullReporter.iteration."""
+        self._coming = own.iteration + 1
         self.metrics.iteration(own.seconds, self._work(own), time.time())
         if self.job is None:
             return
         self.run_status.samples_per_iteration = samples
-        # the loss belongs to the iteration before; other threads read the document at any time
+        loss_before = self._losses.take(loss)
+        # other threads read the document at any time
         self.run_status.update(
             state="running",  # from the first boundary on the iteration is right, also after a restore
             iteration=own.iteration,
             epoch=epoch,
-            loss=self._read_loss(),
+            loss=self._losses.newest(),
             control_generation=own.generation,
             control_error=str(control_error or ""),
             control_error_generation=control_error.generation if control_error is not None else None,
         )
-        self._take(previous)
-        self._loss = loss.detach() if loss is not None else None
+        self._take(previous, loss_before)
         self.job.samples.inc(samples)
         self.job.epoch.set(epoch)
 
@@ -114,30 +123,34 @@ class Reporter(NullReporter):
             self._whole_seconds = own.full
         return self._owned * own.seconds["matmul"] / self._whole_seconds if self._whole_seconds else 0.0
 
-    def _read_loss(self) -> float | None:
-        """Return the loss of the iteration before, else the last one known."""
-        return float(self._loss) if self._loss is not None else self.run_status.progress.loss
-
-    def _take(self, reports: tuple[Report, ...] | None) -> None:
-        """Show all ranks' reports of the iteration before."""
+    def _take(self, reports: tuple[Report, ...] | None, loss: float | None) -> None:
+        """Show all ranks' reports of the iteration before, whose loss this is."""
         if reports is None or self.job is None:
             return
         self.run_status.take(reports)
-        progress = self.run_status.progress
-        if progress.loss is not None:
-            self.job.loss.labels("train").set(progress.loss)
+        if loss is not None:
+            self.job.loss.labels("train").set(loss)
         if reports[0].measured:
             self.job.stepped(sum(reports[0].seconds.values()), reports[0].iteration)
-        if reports[0].iteration % self.run_status.window.size == 0:
+        if reports[0].iteration % self.run_status.window.size == 0:  # not at each one: medians take their time
+            self.run_status.chi()
             self.job.limit.set(self.run_status.status().limit_iteration_seconds or 0.0)
         if self._run is not None:
-            self._run.append(self.run_status.history_line(reports, progress.loss, progress.accuracy))
+            self._run.append(self.run_status.history_line(reports, loss))
 
-    def evaluated(self, loss: float, accuracy: float, epoch: int) -> None:
+    def skipped(self, updates: int) -> None:
+        """See NullReporter.skipped."""
+        self.run_status.update(skipped_updates=updates)
+
+    def evaluated(self, loss: float, accuracy: float | None, epoch: int) -> None:
         """See NullReporter.evaluated."""
-        self.run_status.update(accuracy=accuracy, epoch=epoch)
-        if self.job is not None:
-            self.job.loss.labels("eval").set(loss)
+        self.run_status.update(test_loss=loss, accuracy=accuracy, epoch=epoch)
+        if self.job is None:
+            return
+        shown = "" if accuracy is None else f", accuracy {accuracy:.4f}"
+        log(self._coming - 1, f"test loss {loss:.4f}{shown}")
+        self.job.loss.labels("eval").set(loss)
+        if accuracy is not None:
             self.job.accuracy.labels("eval").set(accuracy)
 
     def refused(self, error: ControlError) -> None:
@@ -148,7 +161,7 @@ class Reporter(NullReporter):
     def applied(self, document: ControlDocument, iteration: int) -> None:
         """See NullReporter.applied."""
         words = f"strategy {document.balancing.strategy}, {len(document.injections)} injections"
-        print(f"control document {document.generation} in force from iteration {iteration} on: {words}", flush=True)
+        log(iteration, f"control document {document.generation} in force from iteration {iteration} on: {words}")
         self.run_status.update(applied_generation=document.generation)
         self.run_status.follow(document.balancing)
         self.metrics.generation.set(document.generation)
@@ -158,28 +171,54 @@ class Reporter(NullReporter):
         self._whole_seconds = 0.0
         self._owned = work_owned(plan, self._first_unit_plan, self._environment.rank, self._costs)
         self.run_status.moved(moved.seconds)
-        if self.job is not None:
-            self.job.moved(moved.seconds)
-            words = f"{size_named(moved.nbytes)} in {seconds_named(moved.seconds)}"
-            print(f"units moved: {words}; heads {plan.counts('heads')}, hidden units {plan.counts('ffn')}", flush=True)
+        if self.job is None:
+            return
+        self.job.moved(moved.seconds)
+        self._moved = moved
+        words = f"{size_named(moved.nbytes)} in {seconds_named(moved.seconds)}"
+        log(self._coming, f"units moved: {words}; heads {plan.counts('heads')}, hidden units {plan.counts('ffn')}")
 
     def balanced(self, plan: WorkPlan, costs: Costs, injecting: Injecting) -> None:
         """See NullReporter.balanced."""
         self._costs = costs
         self.run_status.inject(injecting)
         self.metrics.injected(injecting.asked[self._environment.rank][0])
+        if self.job is not None:
+            self._log_injections(injecting)
         before = self.run_status.work
         if plan is before:
             return
+        chi = self.run_status.chi() if self.job is not None and plan.explained_id != before.explained_id else None
         self.run_status.decided(plan, costs)
         self.metrics.balance(self.run_status.effect(self._environment.rank))
         if self.job is not None:
             self.job.decided(plan)
-            if plan.explained_id != before.explained_id:
-                print(f"decision {plan.explained_id}: {plan.reason}", flush=True)
+        if self._moved is not None:
+            self.run_status.journal.moved(self._coming, plan.decision_id, self._moved, case_of(before, plan))
+            self._moved = None
+        if chi is not None:
+            self._log_decision(before, plan, chi)
+
+    def _log_decision(self, before: WorkPlan, plan: WorkPlan, chi: Sequence[float | None]) -> None:
+        """Keep and print a decision; chi: of each rank, when it was made."""
+        status = self.run_status
+        deleted = pruned_share(self._costs, plan.reductions_by_rank) if self._costs and plan.reductions else 0.0
+        status.journal.decided(self._coming, before, plan, chi, status.effects, deleted)
+        status.update(decision_iteration=self._coming, decision_at=time.time())
+        log(self._coming, f"decision {plan.explained_id}: {plan.reason}")
+
+    def _log_injections(self, injecting: Injecting) -> None:
+        """Keep and print the slow-downs of ranks where they changed."""
+        found = self.run_status.journal.injected(self._coming, injecting.asked)
+        if found is not None:
+            slowed = listed([f"rank {each.rank} {each.slowdown:g}x ({each.mode})" for each in found], NAMED)
+            log(self._coming, f"injections slow {slowed}" if found else "injections slow no rank")
 
     def resumed(self, iteration: int) -> None:
         """See NullReporter.resumed."""
+        self._coming = iteration + 1
+        if self.job is not None:
+            log(iteration, "checkpoint restored")
         self.run_status.update(resumed_from=iteration, iteration=iteration)
 
     def not_saved(self, message: str) -> None:
@@ -191,12 +230,13 @@ class Reporter(NullReporter):
         self.run_status.update(message="")
         if self.job is not None:
             self.job.checkpoint.set(seconds)
-            print(f"checkpoint of iteration {iteration} written in {seconds:.2f} s", flush=True)
+            log(iteration, f"checkpoint written in {seconds:.2f} s")
 
     def finish(self, last: tuple[Report, ...] | None, state: str) -> None:
         """See NullReporter.finish."""
-        self.run_status.update(loss=self._read_loss())
-        self._take(last)
+        loss = self._losses.wait()
+        self.run_status.update(loss=loss)
+        self._take(last, loss)
         self.run_status.update(state="succeeded" if state == "succeeded" else "stopping")
         self._close()
         path = self._environment.last_words
@@ -205,7 +245,7 @@ class Reporter(NullReporter):
 
     def failed(self, message: str) -> None:
         """See NullReporter.failed."""
-        self.run_status.update(state="failed", message=message)
+        self.run_status.update(state="failed", message=message, loss=self._losses.newest())
         self._close()
 
     def _close(self) -> None:

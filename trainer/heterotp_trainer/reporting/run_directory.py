@@ -11,6 +11,7 @@ from heterotp_api.last_words import MAX_BYTES
 from heterotp_api.trainer_status import TrainerStatus
 
 STATUS_SECONDS = 0.5
+POINTS_IN_TIME = ("startedAt", "decisionAt")  # four digits do not tell them apart
 
 
 class RunDirectory:
@@ -66,7 +67,7 @@ def _finite(value: Any) -> Any:
 
 def _rounded(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: inner if key == "startedAt" else _rounded(inner) for key, inner in value.items()}
+        return {key: inner if key in POINTS_IN_TIME else _rounded(inner) for key, inner in value.items()}
     if isinstance(value, list):
         return [_rounded(inner) for inner in value]
     return float(f"{value:.4g}") if isinstance(value, float) else value

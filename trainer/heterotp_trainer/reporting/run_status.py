@@ -16,11 +16,13 @@ from heterotp_trainer.balancing.history import Observation
 from heterotp_trainer.balancing.limit import RankCost, fluid_limit, speeds
 from heterotp_trainer.boundary.exchange import Report
 from heterotp_trainer.boundary.injection_schedule import Injecting
-from heterotp_trainer.boundary.saved_time import SavedTime
+from heterotp_trainer.boundary.iteration_context import LATEST
+from heterotp_trainer.boundary.saved_time import SavedTime, shares_of
 from heterotp_trainer.devices.phase_clock import COMPUTE, PHASES
 from heterotp_trainer.devices.slowdown import refusal
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.work_plan import WorkPlan
+from heterotp_trainer.reporting.journal import Journal
 from heterotp_trainer.reporting.window import ReportWindow
 
 
@@ -48,6 +50,11 @@ class RunStatus:
         self.effects: tuple[Effect, ...] = ()
         self.costs_now: Costs | None = None  # measured; None: before the first decision
         self.injecting = Injecting()
+        self.journal = Journal(attempt, devices)
+        # for late reports: effects and shares by decision_id, and the slow-downs asked for in the iteration before
+        self._recent: dict[int, tuple[tuple[Effect, ...], Sequence[float]]] = {}
+        self._asked_before = self.injecting.asked
+        self._chi: Sequence[float | None] = ()  # of each rank, as the status last showed it
 
     def update(self, **fields: Any) -> None:
         """Set fields of the status document that are not computed from reports."""
@@ -60,16 +67,26 @@ class RunStatus:
     def take(self, reports: tuple[Report, ...]) -> None:
         """Add the reports of one iteration of all ranks; `saved` must already contain them."""
         self.window.take(reports)
+        self.journal.shares(reports[0].iteration, self._under(reports)[1])
 
     def inject(self, injecting: Injecting) -> None:
         """Show the injections of the next iteration."""
         if injecting.asked != self.injecting.asked:
             self.window.injections_changed()
-        self.injecting = injecting
+        self._asked_before, self.injecting = self.injecting.asked, injecting
 
     def decided(self, plan: WorkPlan, costs: Costs) -> None:
         """Show the plan of the next iteration."""
         self.effects, self.work, self.costs_now = effects(plan, costs), plan, costs
+        unit_plan = plan.ownership.unit_plan
+        owned = shares_of(unit_plan) if unit_plan is not None else self.saved.shares
+        newest = sorted(self._recent)[-LATEST:]  # a device may report that many iterations later
+        self._recent = {each: self._recent[each] for each in newest} | {plan.decision_id: (self.effects, owned)}
+
+    def chi(self) -> Sequence[float | None]:
+        """Return how slow each rank is, as the status shows it, and keep it for the history."""
+        self._chi = [rank.slowdown for rank in self.ranks()]
+        return self._chi
 
     def moved(self, seconds: float) -> None:
         """Count a move of units that took `seconds`."""
@@ -173,6 +190,7 @@ class RunStatus:
             "limit_iteration_seconds": fluid_limit(self.costs(), work.base_wait if work.migrates else None),
             "untouched_iteration_seconds": self.untouched_seconds(),
             "saved_seconds": self.saved.seconds,
+            "deleted_share": self.saved.deleted_iterations / now.iteration if now.iteration else 0.0,
             "emulated": self.emulated,
             "ranks": self.ranks(),
             "injections": self.injecting.states(),
@@ -180,11 +198,16 @@ class RunStatus:
         }
         return now.model_copy(update=computed)
 
-    def history_line(self, reports: tuple[Report, ...], loss: float | None, accuracy: float | None) -> dict[str, Any]:
-        """Return the history's entry of one iteration; seconds of a rank by phase."""
+    def history_line(self, reports: tuple[Report, ...], loss: float | None) -> dict[str, Any]:
+        """Return the history's entry of one iteration; see docs/report.md."""
+        under = self._under(reports)
         ranks = [
-            {"compute": sum(report.seconds[p] for p in COMPUTE)} | {name: report.seconds[name] for name in PHASES}
-            for report in reports
+            {
+                "compute": sum(report.seconds[p] for p in COMPUTE),
+                **{name: report.seconds[name] for name in PHASES},
+                **self._part(rank, *under),
+            }
+            for rank, report in enumerate(reports)
         ]
         return {
             "attempt": self.attempt,
@@ -194,12 +217,29 @@ class RunStatus:
             "iterationSeconds": sum(reports[0].seconds.values()),
             "measured": bool(reports[0].measured),
             "loss": loss,
-            "accuracy": accuracy,
+            "accuracy": self.progress.accuracy,
             "generation": reports[0].applied,
             "decisionId": reports[0].decision_id,
             "ranks": ranks,
         }
 
+    def _under(self, reports: Sequence[Report]) -> tuple[tuple[Effect, ...], Sequence[float]]:
+        """Return each rank's effect (empty: none) and share of the units in the iteration of these reports."""
+        return self._recent.get(reports[0].decision_id, ((), self.saved.shares))
+
+    def _part(self, rank: int, effects: Sequence[Effect], shares: Sequence[float]) -> dict[str, float | None]:
+        """Return a rank's part in the work of the newest reported iteration."""
+        effect = effects[rank] if effects else Effect()
+        return {
+            "share": shares[rank],
+            "chi": self._chi[rank] if self._chi else None,
+            "pruned": effect.pruned,
+            "migrated": effect.migrated,
+            "received": effect.received / len(self.devices),
+            "injected": self._asked_before[rank][0] if self._asked_before else 1.0,
+        }
+
     def report(self) -> dict[str, Any]:
         """Return report.json, whose keys docs/report.md documents."""
-        return run_report(self.status(), self.groups, summary(self.step_seconds)).document()
+        times, journal = summary(self.step_seconds), self.journal.document()
+        return run_report(self.status(), self.groups, times, journal, time.time()).document()

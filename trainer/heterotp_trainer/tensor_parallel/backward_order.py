@@ -2,9 +2,9 @@
 
 A rank that owns no units gets outputs [M, 0], and code may leave them out of the graph. Then this rank alone would skip
 the sum in their backward, and the others would wait for it, or pair it with the next sum of the same shape. So a column
-linear also returns a link, a scalar that takes no part in the result, and the next row linear takes all links as inputs:
-in autograd's graph the row linear leads to every column linear before it. Autograd runs nodes in descending order of
-their creation, which is the same on all ranks.
+linear also returns a link, a scalar that takes no part in the result, and the next row linear takes all links as
+inputs: in autograd's graph the row linear leads to every column linear before it. Autograd runs nodes in descending
+order of their creation, which is the same on all ranks.
 """
 
 import torch

@@ -91,8 +91,9 @@ class _RowLinear(torch.autograd.Function):
 class ParallelLinear(nn.Module):
     """What both kinds share: the shard, and the column partition of the step, by which plans reach the products.
 
-    name: from it and `seed` the weights are drawn. Raises ValueError for a name that another layer has, and where the
-    number of units is not that of the family's first layer. rows: M of the last call; calls: calls in training since they were last reset.
+    name: from it and `seed` the weights are drawn. rows: M of the last call; calls: calls in training since they were
+    last reset. Raises InputError for a name that another layer has, and where the number of units is not that of the
+    family's first layer.
     """
 
     parallel: Parallel

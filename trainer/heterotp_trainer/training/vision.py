@@ -1,7 +1,5 @@
 """The built-in ViT trainer, a client of the library."""
 
-import math
-
 import torch
 import torch.nn.functional as F
 from heterotp_api.training import Training
@@ -60,12 +58,10 @@ class Trainer:
                 loss = self._step(images, labels, iteration)
                 iteration += 1
                 epoch, place = divmod(iteration, self.per_epoch)
-                directive = session.boundary(
-                    iteration, loss=loss, samples=len(labels), epoch=epoch, evaluate=place == 0
-                )
+                directive = session.boundary(iteration, loss=loss, samples=len(labels), epoch=epoch)
                 if directive.stop and iteration < self.total:
                     return False
-                if directive.evaluate and iteration < self.total:
+                if place == 0 and iteration < self.total:  # all ranks are at the end of this epoch
                     self._evaluate(epoch)
         self._evaluate(iteration // self.per_epoch)
         return True
@@ -109,9 +105,6 @@ class Trainer:
         count = len(self.data.test_labels)
         self.model.train()
         self.session.evaluated(loss / count, right / count, epoch=epoch)
-        if self.session.environment.rank == 0:
-            shown = loss / count if math.isfinite(loss) else float("nan")
-            print(f"test loss {shown:.4f}, accuracy {right / count:.4f}", flush=True)
 
 
 def main(session: Session) -> None:

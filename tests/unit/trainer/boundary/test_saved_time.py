@@ -28,6 +28,12 @@ def reduced(iteration, matmul, full, decision_id=7):
     return replace(first, decision_id=decision_id), replace(second, full=full, decision_id=decision_id)
 
 
+@pytest.fixture(autouse=True)
+def a_quarter_is_deleted(monkeypatch):
+    """The costs of these tests know no columns: a plan with reductions deletes a quarter of all work."""
+    monkeypatch.setattr("heterotp_trainer.boundary.saved_time.pruned_share", lambda costs, reductions: 0.25)
+
+
 def saved_time():
     return SavedTime(UnitPlan.even(2, 4, 16))
 
@@ -57,13 +63,26 @@ def test_saved_time_is_counted_with_the_times_of_each_iteration():
     assert saved.seconds == 2.0
 
 
-def test_iterations_that_do_not_compare_save_nothing():
+def test_iterations_that_do_not_compare_save_nothing_but_work_is_deleted_in_them():
     saved = saved_time()
     saved.decided(plan(7), None)
     first, second = reduced(2, 1.0, 4.0)
     saved.take((first, replace(second, measured=0)))
     saved.take((first, replace(second, decision_id=6)))
     assert saved.seconds == 0
+    assert saved.deleted_iterations == 0.5
+
+
+def test_work_is_deleted_in_the_iterations_under_a_plan_that_prunes():
+    saved = saved_time()
+    saved.take(reports(1, 1.0, 4.0))
+    saved.decided(plan(7), None)
+    saved.take(reports(2, 1.0, 4.0))  # still of the plan before
+    saved.take(reduced(3, 1.0, 4.0))
+    saved.decided(plan(8, reductions=()), None)
+    saved.take(reduced(4, 1.0, 4.0))  # a late report
+    saved.take(reduced(5, 4.0, 4.0, decision_id=8))
+    assert saved.deleted_iterations == 0.5
 
 
 def test_the_last_iteration_of_a_plan_counts_although_its_report_arrives_under_the_next_plan():

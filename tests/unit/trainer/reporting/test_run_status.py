@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from heterotp_api.policy import BalancingSettings
 from heterotp_api.trainer_status import TrainerStatus
+from heterotp_trainer.balancing.effect import Effect
 from heterotp_trainer.boundary.exchange import Report
 from heterotp_trainer.boundary.injection_schedule import Injecting
 from heterotp_trainer.boundary.saved_time import SavedTime, shares_of
@@ -90,6 +91,7 @@ def test_the_status_has_the_reason_why_a_device_cannot_follow_an_injection():
 
 def test_the_time_without_reduction_is_shown_while_a_plan_reduces_work(monkeypatch):
     monkeypatch.setattr("heterotp_trainer.reporting.run_status.effects", lambda plan, costs: ())
+    monkeypatch.setattr("heterotp_trainer.boundary.saved_time.pruned_share", lambda costs, reductions: 0.125)
     shown = run_status()
     shown.decided(WorkPlan(decision_id=7, reductions=((1, ()),), base_wait=0.5), None)
     assert shown.untouched_seconds() is None
@@ -150,9 +152,12 @@ def test_the_report_has_its_stable_keys():
         "job",
         "state",
         "attempt",
+        "startedAt",
+        "endedAt",
         "iterations",
         "epochs",
         "trainLoss",
+        "testLoss",
         "testAccuracy",
         "iterationSeconds",
         "limitIterationSeconds",
@@ -161,20 +166,49 @@ def test_the_report_has_its_stable_keys():
         "decisionId",
         "reason",
         "emulated",
+        "savedSeconds",
+        "deletedShare",
+        "skippedUpdates",
         "ranks",
+        "decisions",
+        "moves",
+        "injections",
+        "shares",
+        "leftOut",
     ]
     assert list(report["iterationSeconds"]) == ["min", "median", "p95", "max"]
     assert report["iterationSeconds"] == {"min": 1.9375, "median": 3.4375, "p95": 4.9375, "max": 4.9375}
     assert [rank["group"] for rank in report["ranks"]] == ["a", "b"]
     keys = {"rank", "group", "share", "computeSeconds", "matmulSeconds", "unitSeconds", "fixedSeconds"}
-    balance = {"prunedRatio", "migratedRatio", "injectedSlowdown", "measuredSlowdown"}
+    balance = {"prunedRatio", "migratedRatio", "injectedSlowdown", "measuredSlowdown", "slowdown"}
     assert set(report["ranks"][0]) == keys | {"waitSeconds", "relativeSpeed"} | balance
 
 
 def test_the_history_line_holds_all_ranks():
-    line = run_status().history_line(reports(7, 1.0, 2.0), loss=0.5, accuracy=None)
+    line = run_status().history_line(reports(7, 1.0, 2.0), loss=0.5)
     assert (line["iteration"], line["loss"], line["iterationSeconds"]) == (7, 0.5, 1.9375)
     assert [rank["compute"] for rank in line["ranks"]] == [1.25, 2.25]
+
+
+def test_the_history_line_has_what_held_in_its_iteration(monkeypatch):
+    before, after = (Effect(),) * 2, (Effect(received=0.5), Effect(pruned=0.25, migrated=0.5))
+    monkeypatch.setattr("heterotp_trainer.reporting.run_status.effects", lambda plan, costs: next(made))
+    made = iter((before, after))
+    shown, costs = owning_without_costs()
+    shown.decided(WorkPlan(decision_id=1, ownership=Ownership(EVEN)), costs)
+    shown.inject(Injecting(((1.0, None), (4.0, None))))  # in iteration 1
+    shown.take(of(1, 1.0, 4.0))
+    assert shown.chi() == [1.0, 4.0]
+    shown.decided(WorkPlan(decision_id=2, ownership=Ownership(SKEWED)), costs)
+    shown.inject(Injecting(((1.0, None), (1.0, None))))  # in iteration 2
+    keys = ("share", "chi", "pruned", "migrated", "received", "injected")
+
+    def line(decision_id):
+        return [[rank[key] for key in keys] for rank in shown.history_line(of(decision_id, 1.0, 4.0), None)["ranks"]]
+
+    assert line(1) == [[0.5, 1.0, 0, 0, 0, 1], [0.5, 4.0, 0, 0, 0, 4]]
+    shown.inject(Injecting(((1.0, None), (1.0, None))))
+    assert line(2) == [[0.75, 1.0, 0, 0, 0.25, 1], [0.25, 4.0, 0.25, 0.5, 0, 1]]
 
 
 def test_last_words_fit_into_a_termination_message():
@@ -200,6 +234,10 @@ def owning():
     shown = run_status(shares_of(EVEN), plan=EVEN)
     shown.decided(WorkPlan(decision_id=1, ownership=Ownership(EVEN)), costs)
     return shown, costs
+
+
+def owning_without_costs():
+    return run_status(shares_of(EVEN), plan=EVEN), Costs((), ((),) * 2, (1, 1))
 
 
 def of(decision_id, *values, pace_ratio=0.0):
