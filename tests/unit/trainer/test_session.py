@@ -119,6 +119,7 @@ def test_an_operators_poll_renews_the_lease_with_and_without_telemetry(watching,
     now = session.control.lease._now()
     session.control.lease._now = lambda: now
     for iteration in (1, 2):
+        session.step()
         session.boundary(iteration)
     now += 11
     assert TrainerStatus.model_validate_json(get(port, "/status")).applied_generation == 3
@@ -142,6 +143,7 @@ def test_without_telemetry_the_port_serves_health_and_control_but_no_metrics(wat
     first = TrainerStatus.model_validate_json(get(port, "/status"))
     assert (first.state, first.job) == ("starting", session.environment.job)
     assert "generation: -1" in first.control_error and first.control_error_generation == -1
+    session.step()
     session.boundary(1)
     assert TrainerStatus.model_validate_json(get(port, "/status")).state == "running"
     assert get(port, "/healthz") == "ok\n"
@@ -155,6 +157,7 @@ def test_without_telemetry_the_port_serves_health_and_control_but_no_metrics(wat
 def test_an_evaluation_without_accuracy_shows_its_loss_alone(watching, tmp_path):
     (tmp_path / "control.json").write_text(json.dumps({"generation": 1}))
     session, port = watching(True)
+    session.step()
     session.boundary(1)
     session.evaluated(2.5, epoch=1)
     found = TrainerStatus.model_validate_json(get(port, "/status"))
@@ -167,6 +170,7 @@ def test_a_failed_run_shows_the_loss_of_its_last_iteration(watching, tmp_path):
     (tmp_path / "control.json").write_text(json.dumps({"generation": 1}))
     session, _ = watching(True)
     for iteration in (1, 2, 3):
+        session.step()
         session.boundary(iteration, loss=torch.tensor(float(iteration)))
     session.fail("over")
     report = session.reporter.run_status.report()
