@@ -77,6 +77,11 @@ class RunPolicy(Model):
     pre_running_deadline_seconds: int | None = Field(
         None, ge=1, description="Fails the job when an attempt's ranks do not train within so long."
     )
+    progress_deadline_seconds: int | None = Field(
+        None,
+        ge=10,
+        description="Ends a gang that ends no iteration for so long; absent: 10 iterations, at least 300 s.",
+    )
     ttl_seconds_after_finished: int | None = Field(None, ge=0, description="Deletes the job so long after its end.")
     clean_pod_policy: Literal["None", "Running", "All"] = Field(
         "Running", description="Pods that are deleted when the job has ended."

@@ -20,6 +20,7 @@ run_rank(main)                                                        # see run_
 
 import os
 import signal
+import sys
 from dataclasses import dataclass
 from typing import Literal
 
@@ -38,15 +39,18 @@ from heterotp_trainer.boundary.exchange import (
     merge_reports,
 )
 from heterotp_trainer.boundary.finite_guard import FiniteGuard, OnNonFinite
+from heterotp_trainer.boundary.heartbeat import Heartbeat
 from heterotp_trainer.boundary.injector import Injector
 from heterotp_trainer.boundary.iteration_context import IterationContext
 from heterotp_trainer.boundary.iteration_report import IterationStatistics, iteration_report
 from heterotp_trainer.boundary.saved_time import SavedTime
+from heterotp_trainer.boundary.stall import Stall
 from heterotp_trainer.checkpoint.files import WriteError
 from heterotp_trainer.checkpoint.keeper import CheckpointKeeper
 from heterotp_trainer.checkpoint.optimizer_check import check_first_step, refuse_other_shapes, refuse_whole_tensor
 from heterotp_trainer.devices.device import clock_of, open_device, settled
 from heterotp_trainer.devices.phase_clock import phase
+from heterotp_trainer.devices.whereabouts import Whereabouts
 from heterotp_trainer.errors import InputError
 from heterotp_trainer.launch.environment import RankEnvironment, read_environment
 from heterotp_trainer.launch.rendezvous import Gang, agree, leave, meet
@@ -124,6 +128,18 @@ class Session:
         self.reporter = NullReporter()
         self.ended: State | None = None  # the state given to `finish`
         directory = environment.control_dir if rank == 0 else None
+        self.where = Whereabouts()
+        deadline = environment.spec.run_policy.progress_deadline_seconds
+        self._heartbeat = Heartbeat(
+            self.gang.heartbeats,
+            rank,
+            environment.ranks,
+            self.where,
+            self.clock,
+            self._end_at_once,
+            self._show_stall,
+            deadline,
+        )
         self.control = ControlChannel(directory, environment.ranks, self.gang.control_group, self._refused)
         self._exchange = BoundaryExchange(self.gang.exchange_group, environment.ranks)
         self._checkpoints = CheckpointKeeper(environment, self.gang.control_group)
@@ -137,6 +153,8 @@ class Session:
         self._tp: TPContext | None = None
         self._watched: Watched | None = None
         signal.signal(signal.SIGTERM, self._request_stop)
+        self._heartbeat.follow_signals()
+        self._heartbeat.start()
 
     @classmethod
     def from_environment(cls, *, telemetry: bool = True, precision: Precision | None = None) -> "Session":
@@ -174,7 +192,7 @@ class Session:
         group, control = self.gang.tp_group if ranks > 1 else None, self.gang.control_group
         speeds = tuple(initial_speeds(self.environment, self.device, control, probe, dtype) or ())
         plan = UnitPlan.empty(ranks)
-        self._tp = TPContext(group, rank, ranks, self.device, self.clock, plan, dtype, speeds, control)
+        self._tp = TPContext(group, rank, ranks, self.device, self.clock, plan, dtype, speeds, control, self.where)
         return self._tp
 
     def watch(
@@ -205,6 +223,7 @@ class Session:
         parameters = dict(model.named_parameters())
         self._watched = Watched(model, parameters, optimizer, balancer, saved, guard, batches, iterations)
         optimizer.register_step_pre_hook(self._watched.refuse_other_steps)
+        model.register_forward_pre_hook(self._evaluates)
         check_first_step(optimizer, parameters)
         if differing := self._differing_replicas():
             advice = (
@@ -220,6 +239,10 @@ class Session:
             self._server.start()
         self.reporter.start()
         self.control.start()
+
+    def _evaluates(self, module: nn.Module, arguments: object) -> None:
+        if not module.training:
+            self._heartbeat.progress()
 
     def batch(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Return the tensors on this rank's device, after adding them to what must be equal on all ranks.
@@ -282,13 +305,15 @@ class Session:
         self._iteration, self._status.running, self.watched.stepped = iteration, True, False
         report = self._report(iteration, evaluate)
         before = self.clock.switch("control")
-        previous = self._exchange.collect()
+        with self.where.waiting("the reports of all ranks"):
+            previous = self._exchange.collect()
         self._exchange.post(report)
         self.watched.saved_time.take(previous or ())
         self.reporter.iteration(report, previous, loss, samples, epoch, self.control.error)
         directive = self._act_on(previous) if previous is not None else Directive()
         self._balance(previous, epoch)
         self._compare_replicas(iteration)
+        self._heartbeat.iteration_ended()
         self.clock.switch(before)
         return directive
 
@@ -373,7 +398,8 @@ class Session:
         saved = watched.saved_time
         kept = {"injections": self._injector.state(), "savedSeconds": saved.seconds}
         kept["deletedIterations"] = saved.deleted_iterations
-        seconds = self._checkpoints.save(self._iteration, watched.parameters, watched.optimizer, self.tp, kept)
+        with self.where.busy("a checkpoint"):
+            seconds = self._checkpoints.save(self._iteration, watched.parameters, watched.optimizer, self.tp, kept)
         if seconds is not None:
             self._statistics.leave_out()
             self.reporter.saved(self._iteration, seconds)
@@ -381,7 +407,9 @@ class Session:
     def restore(self) -> int:
         """Fill model and optimizer from the newest whole checkpoint (all ranks); return its iteration, else 0."""
         watched = self.watched
-        iteration, kept = self._checkpoints.restore(watched.parameters, watched.optimizer, self.tp)
+        with self.where.busy("the checkpoint is read"):
+            iteration, kept = self._checkpoints.restore(watched.parameters, watched.optimizer, self.tp)
+        self._heartbeat.progress()
         refuse_other_shapes(watched.optimizer, watched.parameters)
         self._iteration = self._statistics.started = iteration
         self._injector.resume(kept.get("injections", {}))
@@ -393,6 +421,16 @@ class Session:
 
     def _request_stop(self, number: int, frame: object) -> None:
         self._stop_requested = True
+
+    def _show_stall(self, stall: Stall | None) -> None:
+        self.reporter.stalled(stall)
+
+    def _end_at_once(self, message: str, code: int) -> None:
+        """End this process from another thread: its training loop hangs."""
+        print(f"error: {message}", file=sys.stderr, flush=True)
+        self.fail(message)
+        sys.stdout.flush()
+        os._exit(code)
 
     def finish(self, *, state: State = "succeeded") -> None:
         """Write the last checkpoint, status and report, and leave the gang (all ranks); see run_rank.
@@ -415,6 +453,7 @@ class Session:
         self._stop_threads()
 
     def _stop_threads(self) -> None:
+        self._heartbeat.stop()
         self.control.stop()
         if self._server is not None:
             self._server.stop()

@@ -12,8 +12,8 @@ UNLIKE = [{"name": "fast", "relativeSpeed": 1}, {"name": "slow", "relativeSpeed"
 
 @pytest.fixture
 def loop(launch):
-    def run(mistake, *arguments, ranks=2, groups=None):
-        body = spec(ranks, groups)
+    def run(mistake, *arguments, ranks=2, groups=None, **fields):
+        body = {**spec(ranks, groups), **fields}
         del body["training"]
         return launch(body, command=[sys.executable, str(SCRIPT), mistake, *map(str, arguments)])
 

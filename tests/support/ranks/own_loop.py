@@ -5,6 +5,7 @@ A mistake is a part of the script that is written in another way.
 
 import os
 import sys
+import time
 
 import torch
 import torch.nn.functional as F
@@ -78,6 +79,8 @@ def main(session):
     loader = DataLoader(samples(), batch_size=32, shuffle=True)
     while iteration < ITERATIONS:
         for images, labels in loader:
+            if MISTAKE == "a rank hangs" and RANK == 1 and iteration == 3:
+                time.sleep(3600)
             optimizer.zero_grad()
             loss = F.cross_entropy(model(images), labels)
             if MISTAKE == "a loss that is not finite" and iteration == 3:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
-from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
+from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from heterotp_trainer.devices.device import Device
 from heterotp_trainer.errors import InputError
@@ -39,7 +39,8 @@ class Gang:
     """The process groups of one attempt, each of all ranks, and what the ranks reported at the start.
 
     control_group (gloo): control documents, checkpoints, agreements. tp_group (nccl or gloo, see backend): the layers'
-    collectives, columns and units. exchange_group (gloo): the reports of a boundary, asynchronous.
+    collectives, columns and units. exchange_group (gloo): the reports of a boundary, asynchronous. heartbeats: a store
+    for what must arrive while a collective hangs.
     """
 
     control_group: dist.ProcessGroup
@@ -47,6 +48,7 @@ class Gang:
     exchange_group: dist.ProcessGroup
     facts: tuple[Facts, ...]
     backend: str
+    heartbeats: Store
 
     @property
     def unlike(self) -> bool:
@@ -62,7 +64,8 @@ def meet(environment: RankEnvironment, device: Device, complaint: str) -> Gang:
     """
     training = environment.spec.training
     timeout = timedelta(seconds=training.collective_timeout_seconds if training else 300)
-    store = PrefixStore(f"heterotp/{environment.job}/{environment.attempt}", _open_store(environment, timeout))
+    name = f"heterotp/{environment.job}/{environment.attempt}"
+    store = PrefixStore(name, _open_store(environment, timeout))
     dist.init_process_group("gloo", store=store, rank=environment.rank, world_size=environment.ranks, timeout=timeout)
     control_group = dist.group.WORLD
     assert control_group is not None
@@ -76,7 +79,8 @@ def meet(environment: RankEnvironment, device: Device, complaint: str) -> Gang:
     tp_group = dist.new_group(backend=backend, timeout=timeout)
     exchange_group = dist.new_group(backend="gloo", timeout=timeout)
     assert isinstance(tp_group, dist.ProcessGroup) and isinstance(exchange_group, dist.ProcessGroup)
-    return Gang(control_group, tp_group, exchange_group, facts, backend)
+    heartbeats = PrefixStore(f"{name}/heartbeats", _connect(environment, timeout, serve=False))
+    return Gang(control_group, tp_group, exchange_group, facts, backend, heartbeats)
 
 
 def _open_store(environment: RankEnvironment, timeout: timedelta) -> TCPStore:
@@ -85,21 +89,26 @@ def _open_store(environment: RankEnvironment, timeout: timedelta) -> TCPStore:
     if environment.rank != 0:
         _wait_for_name(address, timeout.total_seconds())
     try:
-        return TCPStore(
-            "localhost" if environment.rank == 0 else address,
-            port,
-            environment.ranks,
-            is_master=environment.rank == 0,
-            timeout=timeout,
-            wait_for_workers=False,
-            use_libuv=False,  # Debian's torch is built without it
-        )
+        return _connect(environment, timeout, serve=environment.rank == 0)
     except RuntimeError as error:
         cause = str(error).partition("\n")[0]
         if environment.rank == 0:
             raise InputError(f"spec.rendezvous.port: {port}: rank 0 cannot listen on it: {cause}") from error
         limit = timeout.total_seconds()
         raise PeerLostError(f"rank 0 is not at {address}:{port}, waited up to {limit:.0f} s: {cause}") from error
+
+
+def _connect(environment: RankEnvironment, timeout: timedelta, *, serve: bool) -> TCPStore:
+    """Return a client of rank 0's store, which this rank serves if asked; a connection serves one thread."""
+    return TCPStore(
+        "localhost" if environment.rank == 0 else environment.master_address,
+        environment.master_port,
+        environment.ranks,
+        is_master=serve,
+        timeout=timeout,
+        wait_for_workers=False,
+        use_libuv=False,  # Debian's torch is built without it
+    )
 
 
 def _wait_for_name(address: str, seconds: float) -> None:

@@ -153,7 +153,8 @@ class Balancer:
         classes = self.assigner.classes()
         if not any(linears.calls for linears in classes):
             return False
-        self.costs = replace(calibrate_costs(self.tp, classes), unit_move=self.resharder.prices())
+        with self.tp.where.busy("the cost calibration"):
+            self.costs = replace(calibrate_costs(self.tp, classes), unit_move=self.resharder.prices())
         self._calibrated = True
         if self._workdir is not None:
             with suppress(OSError):  # a full disk must not end the gang

@@ -6,6 +6,7 @@ from torch import Tensor
 from heterotp_trainer.boundary.control_channel import ControlError
 from heterotp_trainer.boundary.exchange import Report
 from heterotp_trainer.boundary.injection_schedule import Injecting
+from heterotp_trainer.boundary.stall import Stall
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.plans.work_plan import WorkPlan
@@ -37,6 +38,9 @@ class NullReporter:
 
     def skipped(self, updates: int) -> None:
         """Show how many updates of the attempt were left out, because loss or gradients were not finite."""
+
+    def stalled(self, stall: Stall | None) -> None:
+        """Show that no iteration ends; None: they do. Called from the thread that sends heartbeats."""
 
     def refused(self, error: ControlError) -> None:
         """Count a control document that was refused; called from the thread that watches the file."""

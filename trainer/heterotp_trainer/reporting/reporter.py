@@ -17,6 +17,7 @@ from heterotp_trainer.boundary.control_channel import ControlError
 from heterotp_trainer.boundary.exchange import Report
 from heterotp_trainer.boundary.injection_schedule import Injecting
 from heterotp_trainer.boundary.saved_time import SavedTime
+from heterotp_trainer.boundary.stall import Stall
 from heterotp_trainer.launch.environment import RankEnvironment
 from heterotp_trainer.launch.rendezvous import Gang
 from heterotp_trainer.plans.costs import Costs
@@ -77,6 +78,10 @@ class Reporter(NullReporter):
         """See NullReporter.start."""
         if self._environment.rank == 0 and self._environment.workdir is not None:
             self._run = RunDirectory(self._environment.workdir, self.status)
+
+    def stalled(self, stall: Stall | None) -> None:
+        """See NullReporter.stalled."""
+        self.run_status.stalled(stall)
 
     def status(self) -> str:
         """Return the status document as JSON; called from any thread."""

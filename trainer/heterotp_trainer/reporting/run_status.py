@@ -18,6 +18,7 @@ from heterotp_trainer.boundary.exchange import Report
 from heterotp_trainer.boundary.injection_schedule import Injecting
 from heterotp_trainer.boundary.iteration_context import LATEST
 from heterotp_trainer.boundary.saved_time import SavedTime, shares_of
+from heterotp_trainer.boundary.stall import Stall
 from heterotp_trainer.devices.phase_clock import COMPUTE, PHASES
 from heterotp_trainer.devices.slowdown import refusal
 from heterotp_trainer.plans.costs import Costs
@@ -47,6 +48,7 @@ class RunStatus:
         self.samples_per_iteration = 0
         self.window = ReportWindow(policy.window)
         self.work = WorkPlan()
+        self.stall: Stall | None = None
         self.effects: tuple[Effect, ...] = ()
         self.costs_now: Costs | None = None  # measured; None: before the first decision
         self.injecting = Injecting()
@@ -63,6 +65,10 @@ class RunStatus:
     def follow(self, policy: BalancingSettings) -> None:
         """Show medians over the window of this policy from now on."""
         self.window.resize(policy.window)
+
+    def stalled(self, stall: Stall | None) -> None:
+        """Show that no iteration ends; called by another thread than the training loop's."""
+        self.stall = stall
 
     def take(self, reports: tuple[Report, ...]) -> None:
         """Add the reports of one iteration of all ranks; `saved` must already contain them."""
@@ -175,7 +181,7 @@ class RunStatus:
 
     def status(self) -> TrainerStatus:
         """Return the status document."""
-        now, work = self.progress, self.work
+        now, work, stall = self.progress, self.work, self.stall
         seconds = self.window.iteration_seconds()
         left = None if now.total_iterations is None else now.total_iterations - now.iteration
         computed: dict[str, Any] = {
@@ -195,6 +201,11 @@ class RunStatus:
             "ranks": self.ranks(),
             "injections": self.injecting.states(),
             "lease_expired": self.injecting.lapsed,
+            **(
+                {}
+                if stall is None
+                else {"stalled_seconds": stall.seconds, "stalled_by": stall.culprits, "stall": stall.text}
+            ),
         }
         return now.model_copy(update=computed)
 

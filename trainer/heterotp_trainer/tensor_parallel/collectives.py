@@ -27,10 +27,10 @@ def carrier(tp: TPContext) -> torch.device:
     return torch.device("cpu") if dist.get_backend(tp.group) == "gloo" else tp.device.torch_device
 
 
-def start_sum(x: Tensor, tp: TPContext) -> Callable[[], Tensor]:
+def start_sum(x: Tensor, tp: TPContext, name: str) -> Callable[[], Tensor]:
     """Start to sum x over the group; return a function that waits for the sum, of the shape of x.
 
-    Time is booked on "wait". The sum may be written into x.
+    Time is booked on "wait". The sum may be written into x. name: of the layer, for who watches the rank.
     """
     if tp.group is None:
         return lambda: x
@@ -39,7 +39,7 @@ def start_sum(x: Tensor, tp: TPContext) -> Callable[[], Tensor]:
         work = dist.all_reduce(summed, group=tp.group, async_op=True)
 
     def finish() -> Tensor:
-        with phase(tp.clock, "wait"):
+        with phase(tp.clock, "wait"), tp.where.waiting(f"the sum of {name}"):
             work.wait()
             tp.device.settle_collective(x.numel() * x.element_size(), tp.ranks)
             return summed.to(x.dtype)

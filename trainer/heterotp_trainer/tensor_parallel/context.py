@@ -10,6 +10,7 @@ from torch import nn
 
 from heterotp_trainer.devices.device import Device
 from heterotp_trainer.devices.phase_clock import Clock
+from heterotp_trainer.devices.whereabouts import Whereabouts
 from heterotp_trainer.errors import InputError
 from heterotp_trainer.plans.unit_plan import Family, UnitPlan
 from heterotp_trainer.tensor_parallel.backward_order import BackwardLinks
@@ -34,6 +35,7 @@ class TPContext:
     dtype: torch.dtype = torch.float32
     speeds: tuple[float, ...] = ()
     control_group: dist.ProcessGroup | None = None
+    where: Whereabouts = field(default_factory=Whereabouts)
     links: BackwardLinks = field(default_factory=BackwardLinks)
     _layers: WeakValueDictionary[str, nn.Module] = field(default_factory=WeakValueDictionary)
     _first: dict[Family, str] = field(default_factory=dict)  # the layer that decided the number of units

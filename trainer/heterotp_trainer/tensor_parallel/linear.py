@@ -51,10 +51,12 @@ class _ColumnLinear(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, tp: TPContext) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, tp: TPContext, name: str
+    ) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x, weight)
-        ctx.tp, ctx.bias = tp, bias
+        ctx.tp, ctx.bias, ctx.name = tp, bias, name
         out = _forward(x, weight, tp)
         return out, link_of(out)
 
@@ -64,20 +66,22 @@ class _ColumnLinear(torch.autograd.Function):
         db = None
         if grad is None:
             grad, db = x.new_zeros(*x.shape[:-1], len(weight), dtype=ctx.tp.dtype), no_gradient(ctx.bias)
-        finish = start_sum(_input_gradient(grad, weight, ctx.tp), ctx.tp)
+        finish = start_sum(_input_gradient(grad, weight, ctx.tp), ctx.tp, f"{ctx.name}, backward")
         dw = _weight_gradient(grad, x, weight, ctx.tp)
-        return finish(), dw, db, None
+        return finish(), dw, db, None, None
 
 
 class _RowLinear(torch.autograd.Function):
     """Y = sum_i X_i W_i^T + b over the group (Megatron's g); backward needs no sum, since every rank holds dY."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, tp: TPContext, *links: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, tp: TPContext, name: str, *links: Tensor
+    ) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.links = len(links)
         ctx.tp, ctx.bias_dtype = tp, None if bias is None else bias.dtype
-        out = start_sum(_forward(x, weight, tp), tp)()
+        out = start_sum(_forward(x, weight, tp), tp, name)()
         return out if bias is None else out.add_(bias)
 
     @staticmethod
@@ -85,7 +89,7 @@ class _RowLinear(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         dx, dw = _input_gradient(grad, weight, ctx.tp), _weight_gradient(grad, x, weight, ctx.tp)
         db = None if ctx.bias_dtype is None else rows_of(grad).sum(0, dtype=ctx.bias_dtype)
-        return dx, dw, db, None, *(None,) * ctx.links
+        return dx, dw, db, None, None, *(None,) * ctx.links
 
 
 class ParallelLinear(nn.Module):
@@ -132,10 +136,10 @@ class ColumnParallelLinear(ParallelLinear):
         partition, weight = self._partition(x), self.weight
         bias: Tensor | None = self.bias
         if partition is None:
-            out, link = _ColumnLinear.apply(x, weight, bias, self.tp)
+            out, link = _ColumnLinear.apply(x, weight, bias, self.tp, self.name)
         elif partition.units is not None:  # whole units are left out: rows of W, and the same columns of fc2
             bias = None if bias is None else bias[partition.units.ids]
-            out, link = _ColumnLinear.apply(x, weight.index_select(0, partition.units.ids), bias, self.tp)
+            out, link = _ColumnLinear.apply(x, weight.index_select(0, partition.units.ids), bias, self.tp, self.name)
         else:
             out, link = ResizedColumn.apply(x, weight, bias, self)
         self.tp.links.add(link)
@@ -159,9 +163,11 @@ class RowParallelLinear(ParallelLinear):
         x = leave_unit(x, self.tp.clock, self.spec.family)
         partition, links = self._partition(x), self.tp.links.take()
         if partition is None:
-            out: Tensor = _RowLinear.apply(x, self.weight, self.bias, self.tp, *links)
+            out: Tensor = _RowLinear.apply(x, self.weight, self.bias, self.tp, self.name, *links)
         elif partition.units is not None:
-            out = _RowLinear.apply(x, self.weight.index_select(1, partition.units.ids), self.bias, self.tp, *links)
+            out = _RowLinear.apply(
+                x, self.weight.index_select(1, partition.units.ids), self.bias, self.tp, self.name, *links
+            )
         else:
             out = ResizedRow.apply(x, self.weight, self.bias, self, *links)
         return out

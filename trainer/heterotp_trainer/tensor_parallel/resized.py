@@ -41,6 +41,7 @@ class Resizable(Protocol):
     """What the functions below need of a linear."""
 
     tp: TPContext
+    name: str
     partition: ColumnPartition | None
 
 
@@ -170,7 +171,7 @@ class ResizedColumn(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, linear: Resizable) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
-        ctx.bias = bias
+        ctx.bias, ctx.name = bias, linear.name
         out = _forward(ctx, x, weight, linear, shared_x=True)
         return out.view(*x.shape[:-1], weight.shape[0]), link_of(out)
 
@@ -190,7 +191,7 @@ class ResizedColumn(torch.autograd.Function):
             part = multiply(dy_s, w, tp) if w is not None and dy_s is not None else None
             _add_to_sum(each, part, dx, partition, tp)
         partition.remember("input", dx)
-        finish = start_sum(dx, tp)
+        finish = start_sum(dx, tp, f"{ctx.name}, backward")
         dw = _own_gradient("weight", dy.t(), own_x, partition, tp)
         for (each, x, _), dy_s in zip(theirs, received, strict=True):
             part = multiply(dy_s.t(), x, tp) if x is not None and dy_s is not None else None
@@ -223,7 +224,7 @@ class ResizedRow(torch.autograd.Function):
         ctx.links = len(links)
         ctx.bias_dtype = None if bias is None else bias.dtype
         out = _forward(ctx, x, weight, linear, shared_x=False)
-        total = start_sum(out, ctx.tp)().view(*x.shape[:-1], weight.shape[0])
+        total = start_sum(out, ctx.tp, linear.name)().view(*x.shape[:-1], weight.shape[0])
         return total if bias is None else total.add_(bias)
 
     @staticmethod

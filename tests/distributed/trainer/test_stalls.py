@@ -1,0 +1,69 @@
+"""A gang that hangs says so within seconds, names the rank that the others wait for, and can be ended."""
+
+import os
+import signal
+import sys
+import time
+
+import pytest
+from heterotp_api.names import EXIT_STOPPED
+from support.launched import spec
+from support.patience import COMPUTING_SECONDS
+from support.places import RANK_SCRIPTS
+
+SCRIPT = RANK_SCRIPTS / "own_loop.py"
+
+
+@pytest.fixture
+def hanging(launch):
+    def run(**fields):
+        body = {**spec(3), **fields}
+        del body["training"]
+        return launch(body, command=[sys.executable, str(SCRIPT), "a rank hangs"])
+
+    return run
+
+
+def stall(run):
+    """Return the status once it shows a stall."""
+    deadline = time.monotonic() + COMPUTING_SECONDS
+    while time.monotonic() < deadline:
+        status = run.read("status.json") if (run.workdir / "status.json").exists() else {}
+        if status.get("stall"):
+            return status
+        time.sleep(0.1)
+    raise AssertionError(f"no stall is shown: {run.text()}")
+
+
+def test_a_stall_is_shown_while_it_lasts_and_a_stop_ends_it(hanging):
+    run = hanging()
+    status = stall(run)
+    assert status["stalledBy"] == [1] and status["iteration"] == 3
+    assert "rank 1 is still computing (fixed, since " in status["stall"]
+    assert status["stall"].endswith("the others wait for the sum of attention.proj")
+    os.kill(run.process.pid, signal.SIGTERM)
+    assert run.wait() == EXIT_STOPPED, run.text()
+    assert "stopped without a last checkpoint: no iteration for " in run.text()
+
+
+def test_a_silent_rank_is_named(hanging):
+    run = hanging()
+    run.reach(2)
+    os.kill(run.ranks()[2], signal.SIGSTOP)
+    try:
+        deadline = time.monotonic() + COMPUTING_SECONDS
+        while (status := stall(run))["stalledBy"] != [2]:
+            assert time.monotonic() < deadline, status
+            time.sleep(0.1)
+        assert "rank 2 has sent no heartbeat since " in status["stall"]
+    finally:
+        os.kill(run.ranks()[2], signal.SIGCONT)
+
+
+def test_past_the_deadline_all_stacks_are_written_and_the_rank_that_did_not_arrive_is_to_blame(hanging):
+    run = hanging(runPolicy={"progressDeadlineSeconds": 10})
+    assert run.wait() == 1, run.text()
+    assert "heterotp launcher: rank 1 ended with exit code 1: error: no iteration for 1" in run.text()
+    assert "rank 1 is still computing (fixed, since " in run.text()
+    hung = [line for line in run.text().splitlines() if line.startswith("[rank 1]") and "own_loop.py" in line]
+    assert any("in main" in line for line in hung)

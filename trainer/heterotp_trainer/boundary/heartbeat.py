@@ -1,0 +1,160 @@
+"""Tells all ranks where this one is, beside the collectives, and ends a gang that stalls for too long.
+
+Every rank writes its place into a store, once a second, from a thread; rank 0's thread reads all places and decides
+(stall.py). Past the deadline rank 0 writes the stall into the store, and every rank ends itself.
+"""
+
+import faulthandler
+import json
+import signal
+import socket
+import statistics
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+
+from heterotp_api.names import EXIT_PEER_LOST, EXIT_STOPPED
+from torch.distributed import Store  # type: ignore[attr-defined]
+
+from heterotp_trainer.boundary.stall import HeartbeatsSeen, Place, Stall, stall_of
+from heterotp_trainer.devices.phase_clock import Clock
+from heterotp_trainer.devices.whereabouts import Whereabouts
+
+EVERY_SECONDS = 1.0
+STOP_SECONDS = 10.0  # from a request to stop, in which an iteration must end
+REPLY_SECONDS = 3.0  # in which rank 0's reason for an end by force arrives
+RECENT = 20  # iterations whose seconds count
+OVERDUE = "overdue"  # the key under which rank 0 writes a stall past its deadline
+
+
+class Heartbeat:
+    """One rank's thread. end: called with a message and an exit code; it ends the process."""
+
+    def __init__(
+        self,
+        store: Store,
+        rank: int,
+        ranks: int,
+        where: Whereabouts,
+        clock: Clock,
+        end: Callable[[str, int], None],
+        show: Callable[[Stall | None], None],
+        deadline: float | None = None,
+    ) -> None:
+        """show: called on rank 0 with the stall of now. deadline: in seconds, see stall_of."""
+        self._store, self._rank, self._ranks = store, rank, ranks
+        self._where, self._clock, self._end, self._show, self._deadline = where, clock, end, show, deadline
+        self._seen, self._beat = HeartbeatsSeen(ranks), 0
+        self._iterations: deque[float] = deque(maxlen=RECENT)
+        self._ended_at = time.monotonic()  # of the last iteration
+        self._stop_asked: float | None = None
+        self._signals: socket.socket | None = None
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+        self.stall: Stall | None = None  # rank 0: that of now
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; a heartbeat that is on its way still arrives."""
+        self._over.set()
+
+    def iteration_ended(self) -> None:
+        """Count an iteration; called by the training loop."""
+        now = time.monotonic()
+        self._iterations.append(now - self._ended_at)
+        self._ended_at, self._where.iteration = now, self._where.iteration + 1
+
+    def progress(self) -> None:
+        """Count progress that is no iteration: a batch of an evaluation; called by the training loop."""
+        self._ended_at = time.monotonic()
+
+    def follow_signals(self) -> None:
+        """Notice SIGTERM also while the training loop hangs in a collective, where Python runs no handler.
+
+        Called by the main thread. The rank then ends by force unless an iteration ends soon, which carries out a stop.
+        """
+        self._signals, sender = socket.socketpair()
+        self._signals.setblocking(False)
+        sender.setblocking(False)
+        self._sender = sender  # kept open
+        signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
+
+    def _read_signals(self) -> None:
+        with suppress(BlockingIOError):
+            if self._signals is not None and signal.SIGTERM in self._signals.recv(4096):
+                self._stop_asked = self._stop_asked or time.monotonic()
+
+    def _run(self) -> None:
+        while not self._over.wait(EVERY_SECONDS):
+            try:
+                self._tell()
+                if self._rank == 0:
+                    self._watch()
+                self._read_signals()
+                self._stop_by_force()
+                overdue = self._store.check([OVERDUE])
+            except RuntimeError:  # the store is gone with rank 0: the collectives end this rank
+                return
+            if overdue and not self._over.is_set():
+                self._end_gang(json.loads(self._store.get(OVERDUE)))
+
+    def _tell(self) -> None:
+        self._beat += 1
+        what, seconds = self._where.now
+        place = Place(
+            self._beat, self._where.iteration, self._clock.current, what, self._where.reason, round(seconds, 3)
+        )
+        self._store.set(f"place/{self._rank}", place.to_json())
+
+    def _watch(self) -> None:
+        keys = {rank: f"place/{rank}" for rank in range(self._ranks)}
+        texts = {
+            rank: self._store.get(key).decode("utf-8", "replace")
+            for rank, key in keys.items()
+            if self._store.check([key])
+        }
+        now = time.monotonic()
+        seen, idle = self._seen.take(texts, now), now - self._ended_at
+        self.stall = stall_of(seen, idle, self._median(), time.time(), self._deadline)
+        self._show(self.stall)
+        if self.stall is not None and self.stall.overdue:
+            self._store.set(OVERDUE, json.dumps({"text": self.stall.text, "ranks": self.stall.culprits}))
+
+    def _median(self) -> float | None:
+        return statistics.median(list(self._iterations)) if self._iterations else None
+
+    def _end_gang(self, overdue: dict[str, object]) -> None:
+        """Write all stacks, and end this rank with the message that rank 0 wrote."""
+        faulthandler.dump_traceback(sys.stderr, all_threads=True)
+        self._agree_to_end()
+        ranks = overdue["ranks"]
+        code = EXIT_STOPPED if overdue.get("stopped") else EXIT_PEER_LOST
+        self._end(str(overdue["text"]), 1 if isinstance(ranks, list) and self._rank in ranks else code)
+
+    def _agree_to_end(self) -> None:
+        """Rank 0, which serves the store, ends last: when all others have read why, or after REPLY_SECONDS."""
+        with suppress(RuntimeError):
+            self._store.set(f"ends/{self._rank}", "")
+            until = time.monotonic() + REPLY_SECONDS
+            others = [f"ends/{rank}" for rank in range(1, self._ranks)]
+            while self._rank == 0 and time.monotonic() < until and others and not self._store.check(others):
+                time.sleep(0.1)
+
+    def _stop_by_force(self) -> None:
+        if self._stop_asked is None or self._ended_at > self._stop_asked:
+            return
+        patience = max(STOP_SECONDS, 3 * (self._median() or 0.0))
+        waited = time.monotonic() - self._stop_asked
+        if self._rank == 0 and waited > patience:
+            why = self.stall.text if self.stall is not None else f"no iteration ended within {patience:.0f} s"
+            found = {"text": f"stopped without a last checkpoint: {why}", "ranks": [], "stopped": True}
+            self._store.set(OVERDUE, json.dumps(found))
+        elif waited > patience + REPLY_SECONDS:  # rank 0 hangs, too
+            text = f"stopped without a last checkpoint: no iteration in {waited:.0f} s"
+            self._end_gang({"text": text, "ranks": [], "stopped": True})

@@ -1,0 +1,161 @@
+"""Whether a gang stalls, and which rank it waits for: decided from what all ranks report of themselves."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from heterotp_api.formatting import listed, ranks_listed
+
+LEAST_SECONDS = 5.0  # without an iteration
+ITERATIONS = 5  # medians of an iteration without one
+UNKNOWN_SECONDS = 30.0  # while no iteration has ended: the first one loads and compiles
+LEAST_DEADLINE_SECONDS = 300.0
+DEADLINE_ITERATIONS = 10
+SILENT_SECONDS = 5.0  # without a heartbeat
+NAMED = 3
+MOST_TEXT = 200  # characters of what another rank reports
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a rank is; beat: number of its heartbeat. seconds: how long it has been there."""
+
+    beat: int
+    iteration: int
+    phase: str
+    waits_for: str  # a collective; empty: it computes
+    reason: str  # why this may take long; empty: no reason
+    seconds: float
+
+    def to_json(self) -> str:
+        """Return the text of a heartbeat."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Place":
+        """Return the place that another rank reports; raises ValueError, KeyError or TypeError where it is none."""
+        found = json.loads(text)
+        return cls(
+            beat=int(found["beat"]),
+            iteration=int(found["iteration"]),
+            phase=str(found["phase"])[:MOST_TEXT],
+            waits_for=str(found["waits_for"])[:MOST_TEXT],
+            reason=str(found["reason"])[:MOST_TEXT],
+            seconds=float(found["seconds"]),
+        )
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The last heartbeat of a rank, and how many seconds ago it arrived; place: None before the first one."""
+
+    place: Place | None
+    age: float
+
+    @property
+    def silent(self) -> bool:
+        """Whether heartbeats are missing."""
+        return self.place is None or self.age > SILENT_SECONDS
+
+
+@dataclass(frozen=True)
+class Stall:
+    """No iteration for `seconds`; culprits: the ranks that the others wait for, ascending; overdue: past the deadline."""
+
+    seconds: float
+    culprits: tuple[int, ...]
+    text: str
+    overdue: bool
+
+
+def stall_of(
+    seen: Sequence[Seen], idle: float, median: float | None, now: float, deadline: float | None
+) -> Stall | None:
+    """Return the stall that heartbeats show, by rank; None while there is none.
+
+    idle: seconds since the last iteration ended; median: seconds of an iteration, None: not known. now: unix seconds,
+    for the text. deadline: the policy's seconds without an iteration; None: 10 medians, at least 300.
+    """
+    limit = UNKNOWN_SECONDS if median is None else max(LEAST_SECONDS, ITERATIONS * median)
+    if idle < limit or any(each.place is not None and each.place.reason and not each.silent for each in seen):
+        return None
+    culprits = _culprits(seen)
+    last = deadline or max(LEAST_DEADLINE_SECONDS, DEADLINE_ITERATIONS * (median or 0.0))
+    return Stall(idle, culprits, _text(seen, culprits, idle, now), idle > last)
+
+
+def _culprits(seen: Sequence[Seen]) -> tuple[int, ...]:
+    """Return the ranks that are silent, else those that compute, else those that wait for another collective."""
+    silent = tuple(rank for rank, each in enumerate(seen) if each.silent)
+    if silent:
+        return silent
+    computing = tuple(rank for rank, each in enumerate(seen) if each.place is not None and not each.place.waits_for)
+    if computing:
+        return computing
+    collectives = [each.place.waits_for for each in seen if each.place is not None]
+    usual = max(collectives, key=collectives.count)
+    return tuple(rank for rank, what in enumerate(collectives) if what != usual)
+
+
+def _text(seen: Sequence[Seen], culprits: Sequence[int], idle: float, now: float) -> str:
+    def clock(seconds: float) -> str:
+        return time.strftime("%H:%M:%S", time.gmtime(now - seconds)) + " UTC"
+
+    def about(rank: int) -> str:
+        each = seen[rank]
+        if each.place is None:
+            return f"rank {rank} has sent no heartbeat"
+        if each.silent:
+            return f"rank {rank} has sent no heartbeat since {clock(each.age)}"
+        since = clock(each.place.seconds + each.age)
+        if each.place.waits_for:
+            return f"rank {rank} waits for {each.place.waits_for} since {since}"
+        return f"rank {rank} is still computing ({each.place.phase}, since {since})"
+
+    parts = [listed([about(rank) for rank in culprits], NAMED)] if culprits else []
+    others = [rank for rank in range(len(seen)) if rank not in culprits]
+    return f"no iteration for {idle:.0f} s; " + ", ".join([*parts, *_waiting(seen, others, bool(culprits))])
+
+
+def _waiting(seen: Sequence[Seen], ranks: Sequence[int], others: bool) -> list[str]:
+    """Return what the ranks wait for, one part for each collective; others: after ranks that were named."""
+    by_collective: dict[str, list[int]] = {}
+    for rank in ranks:
+        place = seen[rank].place
+        if place is not None:
+            by_collective.setdefault(place.waits_for, []).append(rank)
+    if others and len(by_collective) == 1:
+        return [f"the others wait for {what}" for what in by_collective]
+    return [
+        f"{ranks_listed(each)} wait{'s' if len(each) == 1 else ''} for {what}" for what, each in by_collective.items()
+    ]
+
+
+class HeartbeatsSeen:
+    """The newest heartbeat of every rank, and when it arrived."""
+
+    def __init__(self, ranks: int) -> None:
+        self._newest: dict[int, tuple[Place, float]] = {}
+        self._ranks = ranks
+
+    def take(self, texts: Mapping[int, str], now: float) -> list[Seen]:
+        """Add heartbeats by rank; return what is known of each. now: seconds of a clock that never goes back.
+
+        What is no heartbeat counts as silence.
+        """
+        for rank, text in texts.items():
+            try:
+                place = Place.from_json(text)
+            except (ValueError, KeyError, TypeError):
+                continue
+            before = self._newest.get(rank)
+            if before is None or before[0].beat != place.beat:
+                self._newest[rank] = place, now
+        return [self._of(rank, now) for rank in range(self._ranks)]
+
+    def _of(self, rank: int, now: float) -> Seen:
+        if rank not in self._newest:
+            return Seen(None, 0.0)
+        place, arrived = self._newest[rank]
+        return Seen(place, now - arrived)
