@@ -14,6 +14,7 @@ from heterotp_api.status import JobStatus
 from heterotp_api.training import Training
 
 MAP_LIST: JsonDict = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+COLLECTIVE_TIMEOUT_SECONDS = 300
 Name = Annotated[str, StringConstraints(min_length=1, max_length=40, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
 
 
@@ -196,6 +197,17 @@ class HeteroTPJobSpec(Model):
             "training",
         ),
         Rule(
+            "give runPolicy.collectiveTimeoutSeconds or training.collectiveTimeoutSeconds, not both",
+            "!(has(self.runPolicy.collectiveTimeoutSeconds) && has(self.training)"
+            " && has(self.training.collectiveTimeoutSeconds))",
+            lambda s: (
+                s.run_policy.collective_timeout_seconds is None
+                or s.training is None
+                or s.training.collective_timeout_seconds is None
+            ),
+            "runPolicy.collectiveTimeoutSeconds",
+        ),
+        Rule(
             "workerGroups (name, pods, processesPerPod) cannot change while the job runs; set runPolicy.suspend first",
             f"{_same_groups('g.name')} && {_same_groups('g.pods * 17 + g.processesPerPod')}"
             " || oldSelf.runPolicy.suspend",
@@ -216,6 +228,12 @@ class HeteroTPJobSpec(Model):
     def process_count(self) -> int:
         """Number of ranks that the worker groups make."""
         return sum(group.pods * group.processes_per_pod for group in self.worker_groups)
+
+    @property
+    def collective_timeout_seconds(self) -> int:
+        """How long ranks wait for each other, seconds: of runPolicy, else of training, else 300."""
+        of_training = self.training.collective_timeout_seconds if self.training is not None else None
+        return self.run_policy.collective_timeout_seconds or of_training or COLLECTIVE_TIMEOUT_SECONDS
 
     @property
     def initial_shares(self) -> str:

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from heterotp_api.base import without_nulls
 from heterotp_api.injection import StragglerInjection
 from heterotp_api.job import HeteroTPJob
 from heterotp_api.names import API_VERSION, GROUP
+from heterotp_api.near_names import near_field
 from heterotp_api.policy import BalancingPolicy
 
 Kind = HeteroTPJob | BalancingPolicy | StragglerInjection
@@ -68,14 +69,18 @@ def field_path(details: ErrorDetails) -> str:
     return ".".join(p for p in (path, below) if p)
 
 
-def first_error(error: ValidationError) -> tuple[str, object, str]:
-    """Return field path, value (None for a whole object) and message of the first error."""
+def first_error(error: ValidationError, model: type[BaseModel] | None = None) -> tuple[str, object, str]:
+    """Return field path, value (None for a whole object) and message of the first error.
+
+    model: the model that refused, by which the message on an unknown field names the one that is meant.
+    """
     details = error.errors()[0]
     value = details["input"] if not isinstance(details["input"], (dict, list)) else None
     if details["type"] == "missing":
         return field_path(details), None, "is required"
     if details["type"] == "extra_forbidden":
-        return field_path(details), value, "is not a known field"
+        near = None if model is None else near_field(model, details["loc"])
+        return field_path(details), None, f"is not a known field{f'; did you mean {near}?' if near else ''}"
     return field_path(details), (details.get("ctx") or {}).get("value", value), _message(details)
 
 
@@ -96,7 +101,7 @@ def parse_object(body: dict[str, Any], file: str = "manifest") -> Kind:
     try:
         return kind.model_validate(without_nulls(body))
     except ValidationError as error:
-        raise ManifestError(file, *first_error(error)) from None
+        raise ManifestError(file, *first_error(error, kind)) from None
 
 
 def _not_json(value: Any, path: str) -> Iterator[tuple[str, Any, str]]:

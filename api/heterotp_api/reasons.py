@@ -38,6 +38,7 @@ SUCCEEDED = "Succeeded"  # an event
 INVALID_SPEC = "InvalidSpec"  # of Accepted, too
 INVALID_POD_TEMPLATE = "InvalidPodTemplate"
 FAILURE_RULE = "FailureRule"
+NON_FINITE_LOSS = "NonFiniteLoss"  # a restart leads there again
 BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
 DEADLINE_EXCEEDED = "DeadlineExceeded"
 PRE_RUNNING_DEADLINE_EXCEEDED = "PreRunningDeadlineExceeded"

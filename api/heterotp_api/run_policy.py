@@ -82,6 +82,9 @@ class RunPolicy(Model):
         ge=10,
         description="Ends a gang that ends no iteration for so long; absent: 10 iterations, at least 300 s.",
     )
+    collective_timeout_seconds: int | None = Field(
+        None, ge=1, description="How long ranks wait for each other, at the start and in a collective; absent: 300."
+    )
     ttl_seconds_after_finished: int | None = Field(None, ge=0, description="Deletes the job so long after its end.")
     clean_pod_policy: Literal["None", "Running", "All"] = Field(
         "Running", description="Pods that are deleted when the job has ended."

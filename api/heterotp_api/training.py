@@ -119,8 +119,8 @@ class Training(Model):
     initial_shares: Literal["even", "declared", "probe"] | None = Field(
         None, description="Absent: declared if every group has relativeSpeed, else probe."
     )
-    collective_timeout_seconds: int = Field(
-        300, ge=1, description="How long ranks wait for each other, at the start and in a collective."
+    collective_timeout_seconds: int | None = Field(
+        None, ge=1, description="As runPolicy.collectiveTimeoutSeconds, which is for own commands, too."
     )
 
     rules: ClassVar[tuple[Rule, ...]] = (

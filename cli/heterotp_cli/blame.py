@@ -6,7 +6,7 @@ from pathlib import Path
 
 from heterotp_api.formatting import ranks_listed
 from heterotp_api.last_words import RankFailure
-from heterotp_api.names import EXIT_CHECKPOINT_OWNER, EXIT_NAME_UNRESOLVED, EXIT_PEER_LOST
+from heterotp_api.names import EXIT_CHECKPOINT_OWNER, EXIT_NAME_UNRESOLVED, EXIT_NON_FINITE, EXIT_PEER_LOST
 
 from heterotp_cli.follow import tail
 from heterotp_cli.logs import ATTEMPT_LINE, pod_log, rank_log
@@ -16,6 +16,7 @@ REASONS = {
     EXIT_PEER_LOST: "lost a peer, and no other rank reported a cause",
     EXIT_NAME_UNRESOLVED: "did not find the address of rank 0",
     EXIT_CHECKPOINT_OWNER: "was refused by its checkpoints: a newer attempt owns them",
+    EXIT_NON_FINITE: "stopped before an update because the loss or a gradient was not finite (NaN or infinite)",
 }
 NO_DOCUMENT = "its launcher left no document that names the failed rank"
 

@@ -1,6 +1,7 @@
 """Reads the files of a run: the live status, the history, the last lines of a log."""
 
 import json
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,10 @@ from heterotp_api.last_words import RankFailure, rank_failure
 from heterotp_api.trainer_status import TrainerStatus
 from pydantic import ValidationError
 
+from heterotp_cli.logs import earlier
 from heterotp_cli.workdir import HISTORY, STATUS, last_words_file
+
+TAIL_BYTES = 256 * 1024  # that are searched for the last lines of a log
 
 
 def read_status(workdir: Path, attempt: int) -> TrainerStatus | None:
@@ -58,9 +62,21 @@ def read_history(workdir: Path) -> History:
 
 
 def tail(log: Path, lines: int) -> list[str]:
-    """Return the last lines of a log that are not blank."""
+    """Return the last lines of a log that are not blank, also those before its last rotation."""
+    found = _end_of(log)
+    if len(found) < lines and (before := earlier(log)) is not None:
+        found = _end_of(before) + found
+    return found[-lines:]
+
+
+def _end_of(file: Path) -> list[str]:
+    """Return the lines that are not blank of the last TAIL_BYTES of a file; none where it cannot be read."""
     try:
-        text = log.read_text(encoding="utf-8", errors="replace")
+        with file.open("rb") as opened:
+            start = max(0, opened.seek(0, os.SEEK_END) - TAIL_BYTES)
+            opened.seek(start)
+            text = opened.read().decode("utf-8", "replace")
     except OSError:
         return []
-    return [line.rstrip() for line in text.splitlines() if line.strip()][-lines:]
+    whole = text.splitlines()[1 if start else 0 :] or [text]  # the first line may have lost its beginning
+    return [line.rstrip() for line in whole if line.strip()]

@@ -1,8 +1,13 @@
-"""The output of the launchers, written into one file per rank."""
+"""The output of the launchers, written into one log per rank, whose size is bounded.
+
+A log is rank-0.log. When it reaches ROTATE_BYTES it becomes rank-0.log.first, which is kept: the beginning of the run.
+Later ones become rank-0.log.previous, each in place of the one before. A log has thus at most 3 x ROTATE_BYTES.
+"""
 
 import re
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -10,6 +15,8 @@ from heterotp_api.names import RANK_LINE_PREFIX
 
 PREFIX = re.compile(r"(\d+)".join(map(re.escape, RANK_LINE_PREFIX.split("{}"))).encode())
 ATTEMPT_LINE = "--- attempt "  # first line of an attempt in a log
+ROTATE_BYTES = 8 * 2**20
+FIRST, PREVIOUS = ".first", ".previous"
 
 
 def rank_log(logs: Path, rank: int) -> Path:
@@ -22,10 +29,40 @@ def pod_log(logs: Path, pod: str) -> Path:
     return logs / f"pod-{pod}.log"
 
 
+def earlier(log: Path) -> Path | None:
+    """Return the file that holds the lines just before those of a log; None where there are none."""
+    files = (log.with_name(log.name + end) for end in (PREVIOUS, FIRST))
+    return next((file for file in files if file.exists()), None)
+
+
 def sort_line(line: bytes) -> tuple[int | None, bytes]:
     """Return the rank of a line (None: the launcher) and the line without its prefix."""
     match = PREFIX.match(line)
     return (int(match[1]), line[match.end() :]) if match else (None, line)
+
+
+class BoundedLog:
+    """One log that is appended to; its beginning and its newest lines are kept."""
+
+    def __init__(self, path: Path, rotate_bytes: int) -> None:
+        self._path, self._rotate_bytes = path, rotate_bytes
+        self._file = path.open("ab", buffering=0)
+
+    def write(self, line: bytes) -> None:
+        """Append a line, before that rotate the files where the log is full."""
+        if self._file.tell() and self._file.tell() + len(line) > self._rotate_bytes:
+            self._rotate()
+        self._file.write(line)
+
+    def _rotate(self) -> None:
+        end = PREVIOUS if earlier(self._path) is not None else FIRST
+        self._path.replace(self._path.with_name(self._path.name + end))
+        self._file.close()
+        self._file = self._path.open("ab", buffering=0)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
 
 
 class LogSorter:
@@ -34,11 +71,11 @@ class LogSorter:
     def __init__(self, stream: IO[bytes], logs: Path, pod: str, ranks: Sequence[int], attempt: int) -> None:
         """Open the files of all ranks of the pod, so that a rank without output has a log too."""
         self._stream = stream
-        self._files: dict[int | None, IO[bytes]] = {rank: rank_log(logs, rank).open("ab") for rank in ranks}
-        self._files[None] = pod_log(logs, pod).open("ab")
-        for file in self._files.values():
-            file.write(f"{ATTEMPT_LINE}{attempt}\n".encode())
-            file.flush()
+        paths: dict[int | None, Path] = {rank: rank_log(logs, rank) for rank in ranks}
+        paths[None] = pod_log(logs, pod)
+        self._logs = {rank: BoundedLog(path, ROTATE_BYTES) for rank, path in paths.items()}
+        for log in self._logs.values():
+            log.write(f"{ATTEMPT_LINE}{attempt}\n".encode())
         self._thread = threading.Thread(target=self._copy, name=f"logs {pod}", daemon=True)
         self._thread.start()
 
@@ -46,12 +83,11 @@ class LogSorter:
         with self._stream:
             for line in self._stream:
                 rank, text = sort_line(line)
-                file = self._files.get(rank, self._files[None])
-                file.write(text)
-                file.flush()
+                with suppress(OSError):  # full disk, removed directory: ranks must not block on a pipe that is not read
+                    self._logs.get(rank, self._logs[None]).write(text)
 
     def close(self) -> None:
         """Wait until all output is written; for use after all processes of the pod have ended."""
         self._thread.join(timeout=5.0)
-        for file in self._files.values():
-            file.close()
+        for log in self._logs.values():
+            log.close()

@@ -3,8 +3,8 @@
 import importlib.util
 import os
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +27,7 @@ from heterotp_cli.goal import Goal
 from heterotp_cli.gpus import deal, visible
 from heterotp_cli.pods import PodCommand, free_ports, pod_commands, program_digest
 from heterotp_cli.report import completed, summary_lines
+from heterotp_cli.run_lock import is_in
 
 if TYPE_CHECKING:
     from heterotp_cli.runner import Outcome
@@ -57,10 +58,27 @@ def command(manifest: Path, workdir: Path | None, resume: bool, fresh: bool) -> 
     place = Path(os.path.abspath(workdir or Path("runs") / name))
     goal = goal_of(chosen.job)
     handle, attempt = directory.claim(place, name, "resume" if resume else "fresh" if fresh else "new", goal)
-    with handle:
+    with handle, fails_without(place, handle.fileno()):
         directory.prepare(place, name, attempt, chosen.control.dump(), group_facts(chosen.job), goal.program)
         chosen = replace(chosen, notes=(*chosen.notes, *filter(None, [note])))
         run_attempt(manifest, chosen, attempt, place, gpus, handle.fileno())
+
+
+@contextmanager
+def fails_without(place: Path, lock: int) -> Iterator[None]:
+    """Raise Failed for an error of a file where the run directory was removed or replaced meanwhile."""
+    try:
+        yield
+    except OSError:
+        if is_in(place, lock):
+            raise
+        raise Failed(lost_text(place)) from None
+
+
+def lost_text(place: Path) -> str:
+    """Return the error of a run without its directory."""
+    advice = "start it again in a directory that stays"
+    return f"{place}: --workdir: was removed or replaced during the run, which has ended: {advice}"
 
 
 def group_facts(job: HeteroTPJob) -> list[dict[str, object]]:
@@ -145,8 +163,7 @@ def run_attempt(
         with suppress(OSError):  # a closed terminal must not prevent the report
             view.close()
     if outcome.workdir_lost:
-        advice = "start it again in a directory that stays"
-        raise Failed(f"{place}: --workdir: was removed or replaced during the run, which has ended: {advice}")
+        raise Failed(lost_text(place))
     report = finish(job, attempt, outcome.state, outcome.status, place)
     if job.spec.training is not None and (refused := refusal(outcome)) is not None:
         raise BadInput(f"{manifest}: rank {refused.rank} refused it: {refused.message}")

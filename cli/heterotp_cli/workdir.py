@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -39,7 +39,7 @@ class Seen:
     attempt: int = 0
     state: str | None = None  # of report.json
     iteration: int | None = None
-    done: Goal = Goal()  # how far the run has come, and its program
+    done: Goal = field(default_factory=Goal)  # how far the run has come, and its program
 
 
 def look(workdir: Path) -> Seen:

@@ -24,7 +24,13 @@ from heterotp_operator.queue import Key
 
 Json = dict[str, Any]
 
-USUAL_RESULTS = (SUCCEEDED, reasons.BACKOFF_LIMIT_EXCEEDED, reasons.DEADLINE_EXCEEDED, reasons.FAILURE_RULE)
+USUAL_RESULTS = (
+    SUCCEEDED,
+    reasons.BACKOFF_LIMIT_EXCEEDED,
+    reasons.DEADLINE_EXCEEDED,
+    reasons.FAILURE_RULE,
+    reasons.NON_FINITE_LOSS,
+)
 USUAL_CAUSES = (reasons.CONTAINER_ERROR, reasons.CONTAINER_OOM_KILLED, reasons.POD_DELETED)  # of a restart
 RECONCILE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 disable_created_metrics()  # type: ignore[no-untyped-call]

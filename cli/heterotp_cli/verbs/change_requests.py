@@ -183,7 +183,7 @@ def policy_request(
     try:
         settings = BalancingSettings.model_validate(given)
     except ValidationError as error:
-        field, value, message = first_error(error)
+        field, value, message = first_error(error, BalancingSettings)
         raise BadInput(f"{_policy_option(field, sets)}:{'' if value is None else f' {value!r}'} {message}") from None
     problem = policy_problem(settings, ranks) if ranks is not None else None
     if problem is not None:

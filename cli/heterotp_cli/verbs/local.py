@@ -210,7 +210,7 @@ def _document(path: Path) -> ControlDocument:
     except OSError as error:
         raise Failed(f"{path}: cannot be read: {error.strerror}") from None
     except ValidationError as error:
-        field, value, message = first_error(error)
+        field, value, message = first_error(error, ControlDocument)
         where = f" {field}:{'' if value is None else f' {value!r}'}" if field else ""
         raise BadInput(f"{path}:{where} {message}: mend it first") from None
 

@@ -5,7 +5,7 @@ from typing import Literal
 
 from heterotp_api import reasons
 from heterotp_api.last_words import RankFailure, rank_failure, trainer_status
-from heterotp_api.names import CONTAINER, EXIT_BAD_INPUT, EXIT_STOPPED, VICTIM_EXITS
+from heterotp_api.names import CONTAINER, EXIT_BAD_INPUT, EXIT_NON_FINITE, EXIT_STOPPED, VICTIM_EXITS
 from heterotp_api.run_policy import FailureRule
 
 from heterotp_operator.reconcile.observed import (
@@ -20,8 +20,20 @@ from heterotp_operator.reconcile.observed import (
 
 ROOT_CAUSE_GRACE_SECONDS = 5.0  # victims of a lost peer sometimes end first: wait for the root cause
 Verdict = Literal["FailJob", "RestartGang", "IgnoreCount"]
-# the trainer refused its input: no restart helps, unless an own rule decides otherwise
-BUILT_IN = FailureRule(on_exit_codes=[EXIT_BAD_INPUT], action="FailJob")
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """What follows a failure; reason: of the condition Failed where the job ends."""
+
+    action: Verdict
+    reason: str = reasons.FAILURE_RULE
+
+
+RESTART = Ruling("RestartGang")
+# exit codes after which no restart helps, unless an own rule decides otherwise
+REFUSED_INPUT = {EXIT_BAD_INPUT: Ruling("FailJob")}  # of the built-in trainer; programs use 2 for many things
+NON_FINITE = {EXIT_NON_FINITE: Ruling("FailJob", reasons.NON_FINITE_LOSS)}  # of the library, also in an own command
 
 
 @dataclass(frozen=True)
@@ -150,14 +162,15 @@ def _ended_at(pod: Body, now: float) -> float:
     return now if moment is None else moment
 
 
-def judge(cause: Cause, rules: list[FailureRule], built_in: bool = True) -> Verdict:
+def judge(cause: Cause, rules: list[FailureRule], built_in: bool = True) -> Ruling:
     """Return the action of the first rule that matches; without a match the gang is restarted and that counts.
 
     `built_in`: whether the built-in trainer runs, whose exit code for refused input is known.
     """
-    for rule in [*rules, BUILT_IN] if built_in and cause.trainer else rules:
+    for rule in rules:
         if rule.on_exit_codes is not None and cause.exit_code in rule.on_exit_codes:
-            return rule.action
+            return Ruling(rule.action)
         if rule.on_pod_conditions is not None and set(rule.on_pod_conditions) & set(cause.conditions):
-            return rule.action
-    return "RestartGang"
+            return Ruling(rule.action)
+    known = {**NON_FINITE, **(REFUSED_INPUT if built_in else {})}
+    return known.get(cause.exit_code or 0, RESTART) if cause.trainer else RESTART

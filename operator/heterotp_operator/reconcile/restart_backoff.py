@@ -17,10 +17,10 @@ from heterotp_operator.reconcile.status import status_of
 def restart(observed: Observed, cause: Cause) -> Decision:
     """Raise the attempt for the next gang, or fail the job, by its failure rules."""
     policy = observed.spec.run_policy
-    verdict = judge(cause, policy.failure_rules, built_in=observed.spec.training is not None)
-    if verdict == "FailJob":
-        return fail(observed, reasons.FAILURE_RULE, cause.message)
-    counted = verdict == "RestartGang"
+    ruling = judge(cause, policy.failure_rules, built_in=observed.spec.training is not None)
+    if ruling.action == "FailJob":
+        return fail(observed, ruling.reason, cause.message)
+    counted = ruling.action == "RestartGang"
     if counted and observed.restarts >= policy.backoff_limit:
         words = f"{observed.restarts} restarts, backoffLimit {policy.backoff_limit}; last: {cause.message}"
         return fail(observed, reasons.BACKOFF_LIMIT_EXCEEDED, words)

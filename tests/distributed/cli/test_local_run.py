@@ -187,6 +187,17 @@ def test_a_killed_command_line_takes_its_ranks_with_it(tmp_path, workdir):
     assert gone(workdir)
 
 
+def test_a_loss_that_is_not_finite_is_told_in_plain_words(tmp_path, workdir):
+    job = write_job(tmp_path / "job.yaml", LONG, learningRate=1e30)
+    code, out, err = finish(start(job, "--workdir", workdir))
+    assert code == 1, err + out
+    words = r"stopped before an update because the loss or a gradient was not finite \(NaN or infinite\); continue with"
+    assert re.match(rf"rank [01] \(pod \w+-0\) {words}", err), err
+    assert "error: iteration " in err and "Traceback" not in err
+    assert json.loads((workdir / "report.json").read_text())["state"] == "failed"
+    assert gone(workdir)
+
+
 def test_what_the_trainer_refuses_is_bad_input(tmp_path, workdir):
     (tmp_path / "empty").mkdir()
     job = write_job(tmp_path / "job.yaml", 5, data={"name": "cifar10", "path": str(tmp_path / "empty")})

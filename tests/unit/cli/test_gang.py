@@ -199,7 +199,8 @@ def test_refusal_is_exit_code_2_of_a_rank(state, failure, refused):
 
 
 @pytest.mark.parametrize(
-    ("code", "text"), [(1, "exit code 1"), (75, "lost a peer"), (76, "newer attempt"), (None, "did not end")]
+    ("code", "text"),
+    [(1, "exit code 1"), (75, "lost a peer"), (76, "newer attempt"), (78, "not finite"), (None, "did not end")],
 )
 def test_reasons(code, text):
     assert text in reason(code)

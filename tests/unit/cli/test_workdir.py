@@ -1,8 +1,11 @@
 """Who may use a run directory, and which attempt comes next."""
 
+import shutil
+
 import pytest
-from heterotp_cli.errors import BadInput
+from heterotp_cli.errors import BadInput, Failed
 from heterotp_cli.goal import Goal
+from heterotp_cli.run_command import fails_without
 from heterotp_cli.run_lock import lock
 from heterotp_cli.workdir import claim, look, next_attempt, prepare, read_json, write_json
 
@@ -101,6 +104,17 @@ def test_a_live_run_locks_its_directory(tmp_path):
     with lock(tmp_path), pytest.raises(BadInput, match="a run is alive there"):
         lock(tmp_path)
     lock(tmp_path).close()
+
+
+@pytest.mark.parametrize("removed", [True, False], ids=["removed", "there"])
+def test_an_error_of_a_file_is_told_as_the_loss_of_the_directory_where_it_is_gone(tmp_path, removed):
+    place = tmp_path / "run"
+    with lock(place) as handle:
+        expected = (Failed, "was removed or replaced during the run") if removed else (FileNotFoundError, "rank-0.log")
+        with pytest.raises(expected[0], match=expected[1]), fails_without(place, handle.fileno()):
+            if removed:
+                shutil.rmtree(place)
+            (place / "logs" / "rank-0.log").open("ab")
 
 
 def test_an_unwritable_place_is_named(tmp_path):

@@ -32,16 +32,26 @@ def test_a_rank_that_cannot_resolve_the_name_is_a_victim():
     assert {EXIT_NAME_UNRESOLVED, EXIT_PEER_LOST} == VICTIM_EXITS
 
 
-def test_a_rank_whose_rank_0_has_no_address_ends_with_its_own_exit_code_and_message():
+OWN = spec(2) | {"training": None, "runPolicy": {"collectiveTimeoutSeconds": 1}}
+
+
+@pytest.mark.parametrize(
+    ("body", "command"),
+    [
+        (spec(2, collectiveTimeoutSeconds=1), ["-m", "heterotp_trainer"]),
+        (OWN, ["-c", "import heterotp; heterotp.run_rank(lambda session: None)"]),
+    ],
+    ids=["built-in", "own command"],
+)
+def test_a_rank_whose_rank_0_has_no_address_ends_with_its_own_exit_code_and_message(body, command):
     variables = {
         Env.RANK: "1",
         Env.WORLD_SIZE: "2",
         Env.MASTER_ADDR: "no such host",  # not a valid name, so that no DNS server is asked
-        Env.SPEC: json.dumps(spec(2, collectiveTimeoutSeconds=1)),
+        Env.SPEC: json.dumps({key: value for key, value in body.items() if value is not None}),
     }
-    command = [sys.executable, "-P", "-m", "heterotp_trainer"]
     ended = subprocess.run(
-        command,
+        [sys.executable, "-P", *command],
         env={**os.environ, **variables},
         capture_output=True,
         text=True,

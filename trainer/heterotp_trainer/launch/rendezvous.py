@@ -62,8 +62,7 @@ def meet(environment: RankEnvironment, device: Device, complaint: str) -> Gang:
     Raises InputError with every rank's complaint, or naming a rendezvous port that is taken; an error for which
     `lost_peer` is true when a rank does not arrive within the collective timeout.
     """
-    training = environment.spec.training
-    timeout = timedelta(seconds=training.collective_timeout_seconds if training else 300)
+    timeout = timedelta(seconds=environment.spec.collective_timeout_seconds)
     name = f"heterotp/{environment.job}/{environment.attempt}"
     store = PrefixStore(name, _open_store(environment, timeout))
     dist.init_process_group("gloo", store=store, rank=environment.rank, world_size=environment.ranks, timeout=timeout)

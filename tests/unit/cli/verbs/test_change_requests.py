@@ -145,7 +145,21 @@ def test_a_policy_has_only_the_requested_fields():
             "--max-pruned-share: 0.1 maxPrunedShare belongs to strategies ZERO, SEMI, AUTO, RESHARD: the others delete "
             "nothing",
         ),
-        ("ZERO", None, ("zero.selektion=Rd",), "--set zero.selektion: 'Rd' is not a known field"),
+        (
+            "ZERO",
+            None,
+            ("zero.selektion=Rd",),
+            "--set zero.selektion: is not a known field; did you mean zero.selection?",
+        ),
+        ("ZERO", None, ("selection=Rd",), "--set selection: is not a known field; did you mean zero.selection?"),
+        ("ZERO", None, ("grain=0.5",), "--set grain: is not a known field"),
+        (
+            "ZERO",
+            None,
+            ("returnToEven=true",),
+            "--set returnToEven: is not a known field; did you mean reshard.returnToEven?",
+        ),
+        ("ZERO", None, ("windw=3",), "--set windw: is not a known field; did you mean window?"),
         (
             "ZERO",
             None,

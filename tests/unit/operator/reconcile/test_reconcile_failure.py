@@ -163,6 +163,8 @@ def rule(action, codes=None, conditions=None):
         (1, (), [], "RestartGang"),
         (1, (), [rule("FailJob", [1, 3])], "FailJob"),
         (2, (), [DISRUPTION], "FailJob"),
+        (78, (), [DISRUPTION], "FailJob"),
+        (78, (), [rule("RestartGang", [78])], "RestartGang"),
         (2, (), [rule("RestartGang", [2])], "RestartGang"),
         (4, (), [rule("FailJob", [1, 3])], "RestartGang"),
         (1, ("DisruptionTarget",), [DISRUPTION], "IgnoreCount"),
@@ -172,7 +174,29 @@ def rule(action, codes=None, conditions=None):
     ],
 )
 def test_the_first_rule_that_matches_decides(code, conditions, rules, verdict):
-    assert judge(Cause("p", "r", "m", code, conditions, trainer=True), rules) == verdict
+    assert judge(Cause("p", "r", "m", code, conditions, trainer=True), rules).action == verdict
+
+
+OWN = {"spec": {"containers": [{"name": names.CONTAINER, "command": ["train"]}]}}
+
+
+@pytest.mark.parametrize("own", [{}, {"training": False, "template": OWN}], ids=["built-in", "own command"])
+def test_a_loss_that_is_not_finite_fails_the_job_without_a_restart(own):
+    world = World(manifest(**own)).started()
+    words = "error: iteration 7: the loss or the norm of the gradients is not finite (nan)"
+    world.end(FIRST, names.EXIT_PEER_LOST)
+    world.end(THIRD, names.EXIT_NON_FINITE, message=with_failure("", 2, names.EXIT_NON_FINITE, [words]))
+    world.settle()
+    assert (world.phase, world.status["restarts"]) == ("Failed", 0)
+    assert world.condition("Failed")["reason"] == "NonFiniteLoss"
+    assert words in world.condition("Failed")["message"]
+
+
+def test_an_own_rule_for_the_exit_code_is_told_as_that():
+    world = running(failureRules=[{"onExitCodes": [names.EXIT_NON_FINITE], "action": "FailJob"}])
+    world.end(THIRD, names.EXIT_NON_FINITE)
+    world.settle()
+    assert world.condition("Failed")["reason"] == "FailureRule"
 
 
 def test_ignored_failures_do_not_use_up_the_limit():
