@@ -76,7 +76,7 @@ class Reporter(NullReporter):
     def start(self) -> None:
         """See NullReporter.start."""
         if self._environment.rank == 0 and self._environment.workdir is not None:
-            self._run = RunDirectory(self._environment.workdir, self.status)
+            self._run = RunDirectory(self._environment.workdir, self.status, self.run_status.journal)
 
     def status(self) -> str:
         """Return the status document as JSON; called from any thread."""
