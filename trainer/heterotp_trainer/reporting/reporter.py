@@ -133,8 +133,9 @@ class Reporter(NullReporter):
         if reports[0].measured:
             self.job.stepped(sum(reports[0].seconds.values()), reports[0].iteration)
         if reports[0].iteration % self.run_status.window.size == 0:  # not at each one: medians take their time
-            self.run_status.chi()
-            self.job.limit.set(self.run_status.status().limit_iteration_seconds or 0.0)
+            status = self.run_status.status()
+            self.run_status.chi(status.ranks)
+            self.job.limit.set(status.limit_iteration_seconds or 0.0)
         if self._run is not None:
             self._run.append(self.run_status.history_line(reports, loss))
 
