@@ -16,6 +16,7 @@ MANAGED_BY = "heterotp-operator"
 
 CONTAINER = "trainer"  # the container of a template that the operator completes
 CONTROL_FILE = "control.json"
+JOURNAL_FILE = "journal.json"  # in a run directory, by rank 0: the journal of its attempt up to now
 RANK_LINE_PREFIX = "[rank {}] "  # the launcher puts it before every line of output of a rank
 LEASE_HEADER = "X-HeteroTP-Lease"  # the operator's poll of /status carries it
 ATTEMPT_DIGITS = 3  # room that the longest generated hostname keeps for the attempt

@@ -1,6 +1,7 @@
 """report.png: iteration time and decisions, loss and accuracy, the time of every rank by phase, measured costs."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,21 @@ from matplotlib.figure import Figure, SubFigure
 from numpy.typing import NDArray
 
 from heterotp_cli.follow import History
+from heterotp_cli.picture_events import (
+    DECISION,
+    INK,
+    MOST_LINES,
+    Span,
+    coloured,
+    draw_ranks,
+    draw_strip,
+    has_shares,
+    lane_count,
+    rank_legend,
+    spans,
+    values,
+    work_shares,
+)
 
 # one meaning, one colour, in all pictures and in the live table
 COLOURS = {
@@ -23,8 +39,10 @@ COLOURS = {
     "control": "#6b4fa0",
     "wait": "#e8a33d",
 }
-INK, LIMIT, LOSS, ACCURACY, TIME, DECISION = "#30343b", "#c8452f", "#6b4fa0", "#3a8f5c", "#2f6fb3", "#5b6270"
+LIMIT, LOSS, ACCURACY, TIME = "#c8452f", "#6b4fa0", "#3a8f5c", "#2f6fb3"
 FASTEST, SLOWEST = COLOURS["unit"], "#c8452f"
+TIME_HEIGHT, SHARE_HEIGHT = 3.6, 2.8  # inches
+MOST_ABOVE = 92.0  # percent of accuracy: the figure of a higher one stands below its line
 LINKS = {
     "broadcast": "#2f6fb3",
     "reduce": "#6b4fa0",
@@ -44,22 +62,89 @@ def draw(history: History, report: dict[str, Any], target: Path, calibration: di
     edges = bins(len(timed))
     x = medians(np.asarray(timed.iterations, dtype=float), edges)
     chosen = slowest(report["ranks"], MOST_RANKS)
-    heights = [4.0, 0.4 + 2.9 * max(1, -(-len(chosen) // COLUMNS))]
+    happened = events(history, timed, report)
+    heights = [happened.height, 0.4 + 2.9 * max(1, -(-len(chosen) // COLUMNS))]
     if calibration is not None and measured_ranks(calibration):
         heights.append(2.9)
     figure = Figure(figsize=(13, 0.3 + sum(heights)), layout="constrained", facecolor="white")
     top, bottom, *last = figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
-    left, right = top.subplots(1, 2)
-    _iteration_time(left, x, timed, edges, report)
-    _mark(left, [made for made in decisions(history) if made[0] > timed.iterations[0]])
-    left.legend(frameon=False, fontsize=8.5, loc="lower right", ncols=3, columnspacing=1.2)
-    _learning(right, history, report)
+    _over_the_run(top, x, timed, edges, history, report, happened)
     stacks = [[medians(series(timed, rank, p), edges) * 1e3 for p in COLOURS] for rank in chosen]
     _all_ranks(bottom, x, stacks, [report["ranks"][rank] for rank in chosen])
     for row in last:
         _calibration(row, calibration or {})
     figure.suptitle(title(report), x=0.01, ha="left", fontsize=14, fontweight="bold", color=INK)
     figure.savefig(target, dpi=110)
+
+
+@dataclass(frozen=True)
+class Events:
+    """What happened in a run, and how high the panels are that show it, in inches."""
+
+    made: list[tuple[int, int]]  # decisions: iteration and number
+    slowed: list[Span]
+    shares: bool  # whether the history has shares and chi
+
+    @property
+    def strip(self) -> float:
+        """Height of the strip of decisions and injections."""
+        return 0.45 + 0.2 * lane_count(self.slowed)
+
+    @property
+    def height(self) -> float:
+        """Height of all panels over the run."""
+        return TIME_HEIGHT + self.strip + (SHARE_HEIGHT if self.shares else 0.0)
+
+
+def events(history: History, timed: History, report: dict[str, Any]) -> Events:
+    """Return the decisions after the first measured iteration, and the injections."""
+    made = [each for each in decisions(history) if each[0] > timed.iterations[0]]
+    return Events(made, spans(history, len(report["ranks"])), has_shares(history))
+
+
+def _over_the_run(
+    figure: SubFigure,
+    x: Array,
+    timed: History,
+    edges: Sequence[slice],
+    history: History,
+    report: dict[str, Any],
+    happened: Events,
+) -> None:
+    """Draw the panels whose axis is the run: on the left times, events and shares, on the right loss and chi."""
+    heights = [TIME_HEIGHT, happened.strip, *([SHARE_HEIGHT] if happened.shares else [])]
+    grid = figure.add_gridspec(len(heights), 2, height_ratios=heights)
+    limits = (float(history.iterations[0]), float(history.iterations[-1]))
+    ranks = len(report["ranks"])
+    colours = coloured(history, ranks) if happened.shares else {}
+    left = figure.add_subplot(grid[0, 0])
+    _iteration_time(left, x, timed, edges, report)
+    if len(happened.made) <= MOST_LINES:
+        for iteration, _ in happened.made:
+            left.axvline(iteration, color=DECISION, linewidth=0.6, alpha=0.5, linestyle=":")
+    left.legend(frameon=False, fontsize=8.5, loc="lower right", ncols=3, columnspacing=1.2)
+    left.set_xlim(limits)
+    draw_strip(figure.add_subplot(grid[1, 0]), happened.made, happened.slowed, colours, limits)
+    _learning(figure.add_subplot(grid[:2, 1]), history, report)
+    if happened.shares:
+        cuts = bins(len(history))
+        middles = medians(np.asarray(history.iterations, dtype=float), cuts)
+        share, slow = figure.add_subplot(grid[2, 0]), figure.add_subplot(grid[2, 1])
+        shares = [medians(work_shares(history, rank), cuts) * 100 for rank in range(ranks)]
+        draw_ranks(share, middles, shares, colours)
+        _finish(share, "Share of the work that each rank computes", "%", limits)
+        draw_ranks(slow, middles, [medians(values(history, rank, "chi"), cuts) for rank in range(ranks)], colours)
+        _finish(slow, "Slowness of each rank (chi)", "times the reference rank", limits)
+        rank_legend(figure, share, ranks)
+
+
+def _finish(axes: Axes, name: str, unit: str, limits: Sequence[float]) -> None:
+    axes.set_title(name, loc="left", fontsize=11, color=INK)
+    axes.set_xlabel("iteration")
+    axes.set_ylabel(unit)
+    _tidy(axes)
+    axes.set_xlim(*limits)
+    axes.set_ylim(0, 1.1 * max(axes.get_ylim()[1], 1e-9))
 
 
 def title(report: dict[str, Any]) -> str:
@@ -119,15 +204,6 @@ def decisions(history: History) -> list[tuple[int, int]]:
     return [(iteration, now) for iteration, (before, now) in rising if now is not None and now != before]
 
 
-def legible(places: Sequence[int], width: float) -> set[int]:
-    """Return those of ascending places that have room for a number, 3 % of the width each."""
-    kept: list[int] = []
-    for place in places:
-        if not kept or place - kept[-1] >= 0.03 * width:
-            kept.append(place)
-    return set(kept)
-
-
 def steady(history: History) -> History:
     """Return the history without warm-up, evaluation and checkpoint iterations, where enough is left."""
     kept = [pair for pair in zip(history.iterations, history.entries, strict=True) if pair[1].get("measured", True)]
@@ -161,7 +237,6 @@ def _iteration_time(axes: Axes, x: Array, history: History, edges: Sequence[slic
     # single outliers must not flatten the rest; a straggler's iterations are no outliers
     axes.set_ylim(0, max(1.35 * float(np.nanpercentile(times, 90)), 1.35 * (limit or 0.0) * 1e3, 1.2 * _most(line)))
     axes.set_title("Iteration time", loc="left", fontsize=11, color=INK)
-    axes.set_xlabel("iteration")
     axes.set_ylabel("milliseconds")
     _tidy(axes)
 
@@ -169,24 +244,6 @@ def _iteration_time(axes: Axes, x: Array, history: History, edges: Sequence[slic
 def _most(values: Array) -> float:
     known = values[np.isfinite(values)]
     return float(known.max()) if len(known) else 0.0
-
-
-def _mark(axes: Axes, made: Sequence[tuple[int, int]]) -> None:
-    """Draw a thin line per decision with its number, which is also in status, log and report."""
-    numbered = legible([iteration for iteration, _ in made], axes.dataLim.width)
-    for iteration, number in made:
-        label = "decision, by number" if (iteration, number) == made[0] else None
-        axes.axvline(iteration, color=DECISION, linewidth=0.8, linestyle=":", label=label)
-        if iteration in numbered:
-            axes.annotate(
-                str(number),
-                (iteration, 1.0),
-                xycoords=("data", "axes fraction"),
-                xytext=(2, -9),
-                textcoords="offset points",
-                fontsize=8,
-                color=DECISION,
-            )
 
 
 def _learning(axes: Axes, history: History, report: dict[str, Any]) -> None:
@@ -202,9 +259,9 @@ def _learning(axes: Axes, history: History, report: dict[str, Any]) -> None:
         return
     other = axes.twinx()
     other.plot(*zip(*known, strict=True), color=ACCURACY, marker="o", markersize=3, linewidth=1.4)
-    other.annotate(
-        f"{known[-1][1]:.1f} %", known[-1], xytext=(-4, -14), textcoords="offset points", ha="right", color=ACCURACY
-    )
+    below = -16 if known[-1][1] > MOST_ABOVE else 6  # of a line that rises there is room above, but for the title
+    last = f"{known[-1][1]:.1f} %"
+    other.annotate(last, known[-1], xytext=(-4, below), textcoords="offset points", ha="right", color=ACCURACY)
     other.set_ylim(0, 102)
     other.margins(x=0)
     other.set_ylabel("test accuracy, %", color=ACCURACY)

@@ -76,7 +76,20 @@ def summary_lines(report: dict[str, Any], elapsed_seconds: float) -> list[str]:
         f"limit {seconds(report.get('limitIterationSeconds'))}"
         + (f", predicted {seconds(predicted)}" if predicted is not None else ""),
         *([f"  balancing      {report['strategy']}, decision {report['decisionId']}: {reason}"] if reason else []),
+        *_cost(report),
     ]
+
+
+def _cost(report: dict[str, Any]) -> list[str]:
+    """Return the line on what balancing cost and saved, of what there was."""
+    deleted, saved = report.get("deletedShare"), report.get("savedSeconds")
+    moves = report.get("moves") or []
+    parts = [f"{percent(deleted)} of all work deleted"] if deleted else []
+    if moves:
+        parts.append(f"units moved {len(moves)}x in {seconds(sum(move['seconds'] for move in moves))}")
+    if saved:
+        parts.append(f"{seconds(saved)} saved")
+    return [f"  cost           {', '.join(parts)}"] if parts else []
 
 
 def _evaluation(report: dict[str, Any]) -> list[str]:

@@ -25,6 +25,7 @@ from heterotp_cli.errors import EXIT_INTERRUPTED, BadInput, Failed
 from heterotp_cli.follow import read_history
 from heterotp_cli.goal import Goal
 from heterotp_cli.gpus import deal, visible
+from heterotp_cli.journal import read_journal, with_journal
 from heterotp_cli.pods import PodCommand, free_ports, pod_commands, program_digest
 from heterotp_cli.report import completed, summary_lines
 from heterotp_cli.run_lock import is_in
@@ -186,6 +187,7 @@ def finish(
     written = directory.read_json(place / directory.REPORT)
     name, places = job.metadata.name, rank_table(job.spec)
     report = completed(written, state, name, attempt, status, read_history(place), places)
+    report = with_journal(report, read_journal(place))
     if report != written:
         directory.write_json(place / directory.REPORT, report)
     return report

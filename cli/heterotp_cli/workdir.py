@@ -5,6 +5,7 @@ status.json    the live status, written by rank 0         history.jsonl  one lin
 report.json    the result                                 report.png     its picture
 logs/          one file per pod and rank                  checkpoints/   unless the manifest sets another path
 last_words/    of the last attempt, one file per pod: the documents of heterotp_api.last_words
+journal.json   decisions, moves, injections and shares of this attempt (by rank 0), earlier_journal.json of those before
 cost_calibration.json   the costs that decisions use           run.lock       see run_lock.py
 """
 
@@ -20,6 +21,7 @@ from heterotp_api.names import CONTROL_FILE
 
 from heterotp_cli.errors import BadInput
 from heterotp_cli.goal import Goal
+from heterotp_cli.journal import keep_journal
 from heterotp_cli.run_lock import LOCK, lock
 
 RUN, STATUS, REPORT, HISTORY, PICTURE = "run.json", "status.json", "report.json", "history.jsonl", "report.png"
@@ -126,6 +128,7 @@ def prepare(
     groups: name, pods, processesPerPod and device of the worker groups, which status.json does not hold.
     program: digest of an own program, see Goal.
     """
+    keep_journal(workdir, attempt)
     for stale in (STATUS, REPORT, PICTURE):
         (workdir / stale).unlink(missing_ok=True)
     if attempt == 1:

@@ -158,8 +158,24 @@ def test_ctrl_c_checkpoints_and_resume_goes_on_from_there(tmp_path, workdir):
     assert code == 0, err + out
     status = json.loads((workdir / "status.json").read_text())
     assert status["resumedFrom"] == stopped["iterations"]
-    assert json.loads((workdir / "report.json").read_text())["attempt"] == 2
+    report = json.loads((workdir / "report.json").read_text())
+    assert report["attempt"] == 2
+    begun = [(each["attempt"], each["iteration"]) for each in report["shares"] if each["rank"] == 1]
+    assert begun[0] == (1, 1) and (2, stopped["iterations"] + 1) in begun
+    assert [each["attempt"] for each in report["decisions"]][:: len(report["decisions"]) - 1] == [1, 2]
     assert history(workdir) == list(range(1, stopped["iterations"] + 11))
+
+
+def test_a_killed_rank_0_leaves_what_had_happened(tmp_path, workdir):
+    run = start(write_job(tmp_path / "job.yaml", LONG), "--workdir", workdir)
+    until(lambda: (workdir / "journal.json").exists() and "reason" in (workdir / "journal.json").read_text(), run)
+    os.kill(rank_process(workdir, "0"), signal.SIGKILL)
+    code, out, err = finish(run)
+    assert code == 1, err + out
+    report = json.loads((workdir / "report.json").read_text())
+    assert report["state"] == "failed"
+    assert report["decisions"][0]["strategy"] == "AUTO"
+    assert {each["rank"] for each in report["shares"]} == {0, 1}
 
 
 def test_a_killed_rank_fails_the_run_and_is_named(tmp_path, workdir):

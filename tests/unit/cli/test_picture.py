@@ -1,4 +1,4 @@
-"""What report.png marks and shows: decisions, migration, the cost calibration."""
+"""What report.png shows of times, migration and the cost calibration."""
 
 import json
 
@@ -100,11 +100,11 @@ def test_decisions_are_where_the_plan_changes(plans, made):
 
 
 def test_decisions_are_marked_by_number(figures):
-    first = shown(figures, None, [1] * 10 + [2] * 10 + [3] * 10).axes[0]
-    assert [text.get_text() for text in first.texts] == ["2", "3"]
+    first, strip = shown(figures, None, [1] * 10 + [2] * 10 + [3] * 10).axes[:2]
+    assert [text.get_text() for text in strip.texts] == ["2", "3"]
+    assert [line[0][0] for line in strip.collections[0].get_segments()] == [11, 21]
     assert [line.get_xdata()[0] for line in first.lines if line.get_linestyle() == ":"] == [11, 21]
-    labels = [text.get_text() for text in first.get_legend().get_texts()]
-    assert labels == ["iteration", "decision, by number"]
+    assert [text.get_text() for text in first.get_legend().get_texts()] == ["iteration"]
 
 
 def test_decisions_of_the_warm_up_are_not_marked(figures):
@@ -112,13 +112,7 @@ def test_decisions_of_the_warm_up_are_not_marked(figures):
     for entry in log.entries[:2]:
         entry["measured"] = False
     draw(log, completed(None, "failed", "demo", 1, None, log, PLACES), None)
-    assert [text.get_text() for text in figures[0].axes[0].texts] == ["2"]
-
-
-def test_numbers_of_decisions_do_not_overlap(figures):
-    first = shown(figures, None, list(range(101))).axes[0]
-    assert [text.get_text() for text in first.texts][:3] == ["1", "4", "7"]
-    assert len([line for line in first.lines if line.get_linestyle() == ":"]) == 100
+    assert [text.get_text() for text in figures[0].axes[1].texts] == ["2"]
 
 
 def test_a_straggler_of_a_few_iterations_is_not_cut_off(figures):
@@ -131,13 +125,13 @@ def test_a_straggler_of_a_few_iterations_is_not_cut_off(figures):
 
 def test_migration_is_part_of_the_stacks(figures):
     assert list(picture.COLOURS)[-1] == "wait"  # what a rank does first, waiting on top
-    stack = shown(figures, None, migrate=0.01).axes[2].collections
+    stack = shown(figures, None, migrate=0.01).axes[3].collections
     assert [part.get_label() for part in stack] == list(picture.COLOURS)
     assert "migrate" in picture.COLOURS
 
 
 def test_a_history_without_migration_is_drawn(figures):
-    assert len(shown(figures, None).axes) == 6
+    assert len(shown(figures, None).axes) == 7
 
 
 def test_panels_of_the_calibration_are_drawn_if_it_was_measured(figures):

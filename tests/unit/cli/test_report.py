@@ -115,6 +115,21 @@ def test_summary_says_emulated():
     assert not any("predicted" in line or "balancing" in line for line in lines)
 
 
+def test_summary_says_what_balancing_cost():
+    own = {
+        "deletedShare": 0.0123,
+        "savedSeconds": 12.0,
+        "moves": [{"seconds": 0.25}, {"seconds": 0.5}],
+        "testLoss": 2.0,
+    }
+    lines = summary_lines(completed(own, "succeeded", "demo", 1, None, History(), PLACES), 1.0)
+    assert lines[-1] == "  cost           1.2 % of all work deleted, units moved 2x in 750 ms, 12.00 s saved"
+    assert "  test loss      2.0000" in lines and not any("accuracy" in line for line in lines)
+    assert not any(
+        "cost" in line for line in summary_lines(completed(None, "failed", "d", 1, None, History(), []), 1.0)
+    )
+
+
 def test_a_status_of_another_attempt_is_not_shown(tmp_path):
     document = {"schemaVersion": 1, "job": "demo", "attempt": 1, "state": "running", "startedAt": 1.0}
     document["ranks"] = [{"rank": 0, "tpRank": 0, "device": "cpu"}]

@@ -105,7 +105,8 @@ def test_clock(value, text):
 
 def test_plain_line_has_progress_times_loss_and_accuracy():
     assert rows.plain_line(status(), 1767225600.0) == (
-        "2026-01-01T00:00:00Z · demo · attempt 1 · running · emulated · iteration 120/330 (epoch 3) · 80 ms/iteration (limit 70 ms) · "
+        "2026-01-01T00:00:00Z · demo · attempt 1 · running · emulated · "
+        "iteration 120/330 (epoch 3) · 80 ms/iteration (limit 70 ms) · "
         "799 samples/s · loss 0.5123 · test accuracy 91.2 % · 1:01 left"
     )
 

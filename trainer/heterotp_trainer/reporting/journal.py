@@ -69,6 +69,7 @@ class Journal:
         self._moves: FirstAndNewest[MoveRecord] = FirstAndNewest(MOST["moves"])
         self._injections: FirstAndNewest[InjectionRecord] = FirstAndNewest(MOST["injections"])
         self._shares: FirstAndNewest[ShareRecord] = FirstAndNewest(MOST["shares"])
+        self.changes = 0  # how often anything was added
         self._asked: Asked = ()
         self._slowed: dict[int, InjectionRecord] = {}  # by rank: injections that have not ended
         self._owned: Sequence[float] = ()
@@ -120,6 +121,7 @@ class Journal:
             predicted_iteration_seconds=plan.predicted_seconds,
         )
         self._decisions.add(record)
+        self.changes += 1
 
     def moved(self, iteration: int, decision_id: int, moved: CompletedMove, case: MoveCase | None) -> None:
         """Add a move that decision `decision_id` asked for; case: its numbers, where they are known."""
@@ -136,6 +138,7 @@ class Journal:
             expected_seconds=case.move_seconds if case is not None else None,
         )
         self._moves.add(record)
+        self.changes += 1
 
     def injected(self, iteration: int, asked: Asked) -> tuple[InjectionRecord, ...] | None:
         """Take each rank's (chi, mode) of `iteration`; return the injections in force, None where nothing changed."""
@@ -145,6 +148,7 @@ class Journal:
         for rank, (was, now) in enumerate(zip(before, asked, strict=True)):
             if was != now:
                 self._change(iteration, rank, *now)
+        self.changes += 1
         return tuple(self._slowed[rank] for rank in sorted(self._slowed))
 
     def _change(self, iteration: int, rank: int, chi: float, mode: SlowdownMode | None) -> None:
@@ -173,3 +177,4 @@ class Journal:
         for rank, (was, share) in enumerate(zip(before, owned, strict=True)):
             if was != share:
                 self._shares.add(ShareRecord(attempt=self._attempt, rank=rank, iteration=iteration, share=share))
+        self.changes += 1

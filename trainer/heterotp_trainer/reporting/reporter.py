@@ -77,7 +77,7 @@ class Reporter(NullReporter):
     def start(self) -> None:
         """See NullReporter.start."""
         if self._environment.rank == 0 and self._environment.workdir is not None:
-            self._run = RunDirectory(self._environment.workdir, self.status)
+            self._run = RunDirectory(self._environment.workdir, self.status, self.run_status.journal)
 
     def stalled(self, stall: Stall | None) -> None:
         """See NullReporter.stalled."""
@@ -138,8 +138,9 @@ class Reporter(NullReporter):
         if reports[0].measured:
             self.job.stepped(sum(reports[0].seconds.values()), reports[0].iteration)
         if reports[0].iteration % self.run_status.window.size == 0:  # not at each one: medians take their time
-            self.run_status.chi()
-            self.job.limit.set(self.run_status.status().limit_iteration_seconds or 0.0)
+            status = self.run_status.status()
+            self.run_status.chi(status.ranks)
+            self.job.limit.set(status.limit_iteration_seconds or 0.0)
         if self._run is not None:
             self._run.append(self.run_status.history_line(reports, loss))
 

@@ -8,17 +8,23 @@ from pathlib import Path
 from typing import Any
 
 from heterotp_api.last_words import MAX_BYTES
+from heterotp_api.names import JOURNAL_FILE
 from heterotp_api.trainer_status import TrainerStatus
+
+from heterotp_trainer.reporting.journal import Journal
 
 STATUS_SECONDS = 0.5
 POINTS_IN_TIME = ("startedAt", "decisionAt")  # four digits do not tell them apart
 
 
 class RunDirectory:
-    """Writes status.json every STATUS_SECONDS, history.jsonl line by line, and report.json at the end."""
+    """Writes status.json every STATUS_SECONDS, journal.json then where it changed, history.jsonl line by line, and
+    report.json at the end. A killed rank 0 so leaves what happened until then.
+    """
 
-    def __init__(self, path: Path, status: Callable[[], str]) -> None:
+    def __init__(self, path: Path, status: Callable[[], str], journal: Journal) -> None:
         self._path, self._status = path, status
+        self._journal, self._written = journal, 0
         path.mkdir(parents=True, exist_ok=True)
         self._history = (path / "history.jsonl").open("a", encoding="utf-8", buffering=1)
         self._stop = threading.Event()
@@ -28,6 +34,13 @@ class RunDirectory:
     def _run(self) -> None:
         while not self._stop.wait(STATUS_SECONDS):
             self._replace("status.json", self._status())
+            self._write_journal()
+
+    def _write_journal(self) -> None:
+        changes = self._journal.changes
+        if changes != self._written:
+            self._replace(JOURNAL_FILE, self._journal.document().model_dump_json(by_alias=True) + "\n")
+            self._written = changes
 
     def _replace(self, name: str, text: str) -> None:
         aside = self._path / f".{name}"
@@ -43,6 +56,7 @@ class RunDirectory:
         self._stop.set()
         self._thread.join()
         self._replace("status.json", self._status())
+        self._write_journal()
         self._replace("report.json", json.dumps(_finite(report), indent=2, allow_nan=False) + "\n")
         self._history.close()
 

@@ -89,9 +89,9 @@ class RunStatus:
         newest = sorted(self._recent)[-LATEST:]  # a device may report that many iterations later
         self._recent = {each: self._recent[each] for each in newest} | {plan.decision_id: (self.effects, owned)}
 
-    def chi(self) -> Sequence[float | None]:
-        """Return how slow each rank is, as the status shows it, and keep it for the history."""
-        self._chi = [rank.slowdown for rank in self.ranks()]
+    def chi(self, ranks: Sequence[TrainerRank] | None = None) -> Sequence[float | None]:
+        """Return how slow each rank is, as the status shows it, and keep it for the history; ranks: where computed."""
+        self._chi = [rank.slowdown for rank in (self.ranks() if ranks is None else ranks)]
         return self._chi
 
     def moved(self, seconds: float) -> None:
