@@ -21,20 +21,30 @@ run_rank(main)                                                        # see run_
 import os
 import signal
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from heterotp_trainer.boundary.control_channel import ControlChannel, ControlError
-from heterotp_trainer.boundary.exchange import BoundaryExchange, Report, checksum, flags_of, hash_number, merge_reports
+from heterotp_trainer.boundary.exchange import (
+    BoundaryExchange,
+    GangAction,
+    Report,
+    checksum,
+    flags_of,
+    hash_number,
+    merge_reports,
+)
 from heterotp_trainer.boundary.finite_guard import FiniteGuard, OnNonFinite
 from heterotp_trainer.boundary.injector import Injector
 from heterotp_trainer.boundary.iteration_context import IterationContext
 from heterotp_trainer.boundary.iteration_report import IterationStatistics, iteration_report
 from heterotp_trainer.boundary.saved_time import SavedTime
+from heterotp_trainer.checkpoint.contents import Contents
 from heterotp_trainer.checkpoint.files import WriteError
 from heterotp_trainer.checkpoint.keeper import CheckpointKeeper
+from heterotp_trainer.checkpoint.kept import Kept, Stateful
 from heterotp_trainer.checkpoint.optimizer_check import check_first_step, refuse_other_shapes, refuse_whole_tensor
 from heterotp_trainer.devices.device import clock_of, open_device, settled
 from heterotp_trainer.devices.phase_clock import phase
@@ -78,6 +88,7 @@ class Watched:
     parameters: dict[str, nn.Parameter]
     optimizer: torch.optim.Optimizer
     balancer: Balancer
+    contents: Contents
     saved_time: SavedTime
     guard: FiniteGuard
 
@@ -103,6 +114,7 @@ class Session:
         self.control = ControlChannel(directory, environment.ranks, self.gang.control_group, self._refused)
         self._exchange = BoundaryExchange(self.gang.exchange_group, environment.ranks)
         self._checkpoints = CheckpointKeeper(environment, self.gang.control_group)
+        self._kept = Kept()
         self._injector = Injector(self.device, rank, environment.ranks)
         self._statistics = IterationStatistics()
         self._telemetry = telemetry
@@ -174,7 +186,8 @@ class Session:
         workdir = environment.workdir if environment.rank == 0 else None
         balancer, saved = Balancer(model, self.tp, workdir, optimizer), SavedTime(self.tp.unit_plan)
         guard = FiniteGuard(on_non_finite)
-        self._watched = Watched(dict(model.named_parameters()), optimizer, balancer, saved, guard)
+        contents = Contents(model, optimizer, self._kept, balancer.assigner.slots)
+        self._watched = Watched(contents.parameters, optimizer, balancer, contents, saved, guard)
         check_first_step(optimizer, self._watched.parameters)
         status, metrics = self._status.text, None
         if self._telemetry:
@@ -234,10 +247,12 @@ class Session:
         self._exchange.post(report)
         self.watched.saved_time.take(previous or ())
         self.reporter.iteration(report, previous, loss, samples, epoch, self.control.error)
-        directive = self._act_on(previous) if previous is not None else Directive()
+        action = self._act_on(previous) if previous is not None else GangAction()
         self._balance(previous, epoch)
+        if action.checkpoint or action.stop or self._checkpoints.falls_on(iteration):
+            self._save_or_go_on()  # last: with the columns and shares of the coming iteration
         self.clock.switch(before)
-        return directive
+        return Directive(action.stop, action.evaluate)
 
     def _report(self, iteration: int, evaluate: bool) -> Report:
         balancer, leads = self.balancer, self.environment.rank == 0
@@ -246,7 +261,7 @@ class Session:
         ran = self._statistics.end(iteration, self.clock.age, context)
         flags = flags_of(
             stop=self._stop_requested,
-            checkpoint=leads and self._checkpoints.is_due(iteration),
+            checkpoint=leads and self._checkpoints.is_due(),
             evaluate=leads and evaluate,
             lease_over=leads and self.control.lease_is_over(),
         )
@@ -269,19 +284,21 @@ class Session:
             return 0
         return checksum([p.data for p in self.watched.parameters.values() if shard_spec(p) is None])
 
-    def _act_on(self, previous: tuple[Report, ...]) -> Directive:
+    def _act_on(self, previous: tuple[Report, ...]) -> GangAction:
         action = merge_reports(previous)
         self._injector.lapsed = action.lease_over
         if action.document_bytes:
             self._apply_document(action.document_bytes)
-        if action.checkpoint or action.stop:
-            try:
-                self.save()
-            except WriteError as error:  # rank 0 alone; the last checkpoint, in `finish`, must succeed
-                print(f"{error}; training goes on", flush=True)
-                self._statistics.leave_out()
-                self.reporter.not_saved(str(error))
-        return Directive(action.stop, action.evaluate)
+        return action
+
+    def _save_or_go_on(self) -> None:
+        """Write a checkpoint; where it cannot be written, say so and go on."""
+        try:
+            self.save()
+        except WriteError as error:  # rank 0 alone; the last checkpoint, in `finish`, must succeed
+            print(f"{error}; training goes on", flush=True)
+            self._statistics.leave_out()
+            self.reporter.not_saved(str(error))
 
     def _balance(self, previous: tuple[Report, ...] | None, epoch: int) -> None:
         """Set the columns and slow-downs of the coming iteration, the same plan on all ranks."""
@@ -312,16 +329,42 @@ class Session:
         Raises CheckpointError on rank 0 when it cannot be written.
         """
         watched = self.watched
-        kept = {"injections": self._injector.state(), "savedSeconds": watched.saved_time.seconds}
-        seconds = self._checkpoints.save(self._iteration, watched.parameters, watched.optimizer, self.tp, kept)
+        facts = {
+            "injections": self._injector.state(),
+            "savedSeconds": watched.saved_time.seconds,
+            "balancing": watched.balancer.state(),
+        }
+        seconds = self._checkpoints.save(self._iteration, watched.contents, self.tp, facts)
         if seconds is not None:
             self._statistics.leave_out()
             self.reporter.saved(self._iteration, seconds)
 
+    def keep(self, name: str, thing: Stateful | torch.Generator) -> None:
+        """Save and restore an object with every checkpoint: a scheduler, a sampler, a DataLoader's generator.
+
+        thing: has state_dict() and load_state_dict(state), or is a torch.Generator. Call it on all ranks before
+        `restore`, and change the object (scheduler.step()) before `boundary`, which may write a checkpoint. Its state
+        is numbers, strings, None, tensors, and lists, tuples and dicts of them; other values raise ValueError at
+        `restore`, or at the first checkpoint. Raises ValueError for a name that is taken and for an object that holds
+        units of this rank.
+        """
+        self._kept.add(name, thing)
+
     def restore(self) -> int:
-        """Fill model and optimizer from the newest whole checkpoint (all ranks); return its iteration, else 0."""
-        watched = self.watched
-        iteration, kept = self._checkpoints.restore(watched.parameters, watched.optimizer, self.tp)
+        """Continue from the newest whole checkpoint (all ranks); return its iteration, else 0.
+
+        It fills model, buffers, optimizer and what `keep` named, and continues random generators; on another number of
+        ranks all continue with rank 0's. Raises ValueError where the checkpoint is of another model, holds a name that
+        is not kept, or lacks one that is.
+        """
+        watched, policy = self.watched, self.control.newest_policy()
+
+        def prepare(facts: dict[str, Any]) -> None:
+            if "balancing" in facts:
+                watched.balancer.prepare(facts["balancing"], policy)
+
+        iteration, kept = self._checkpoints.restore(watched.contents, self.tp, prepare)
+        watched.balancer.resume()
         refuse_other_shapes(watched.optimizer, watched.parameters)
         self._iteration = self._statistics.started = iteration
         self._injector.resume(kept.get("injections", {}))

@@ -45,11 +45,20 @@ def test_no_statistic_takes_warm_up_checkpoints_or_evaluations(launch):
     run = launch(spec(2, iterations=47, checkpoint={"everyIterations": 10}))
     assert run.wait() == 0, run.text()
     per_epoch = 1437 // 64
-    # announced one boundary later, written in the iteration after that
-    asked = {10, 20, 30, 40, per_epoch, 2 * per_epoch}
+    # a checkpoint is written at the end of its boundary; an evaluation is announced one boundary later
+    checkpoints, evaluations = {10, 20, 30, 40}, {per_epoch, 2 * per_epoch}
     unmeasured = [line["iteration"] for line in run.history() if not line["measured"]]
-    assert unmeasured == sorted({1, 2} | {iteration + 2 for iteration in asked})
+    assert unmeasured == sorted({1, 2} | {i + 1 for i in checkpoints} | {i + 2 for i in evaluations})
     assert len([line for line in run.history() if line["accuracy"] is None]) == per_epoch
+
+
+def test_a_checkpoint_by_iterations_is_of_that_iteration_from_the_first_on(launch):
+    write_control(launch.workdir, 1, "None")
+    run = launch(spec(2, iterations=6, checkpoint={"everyIterations": 1, "keep": 10}))
+    assert run.wait() == 0, run.text()
+    found = sorted(path.name for path in (run.workdir / "checkpoints").glob("step-*"))
+    assert found == [f"step-{iteration:09d}" for iteration in range(1, 7)]
+    assert [f"checkpoint of iteration {i} written" in run.text() for i in range(1, 7)] == [True] * 6
 
 
 def test_a_finished_run_started_again_only_evaluates(launch):
