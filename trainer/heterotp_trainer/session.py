@@ -25,6 +25,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from heterotp_trainer.boundary.control_channel import ControlChannel, ControlError
 from heterotp_trainer.boundary.exchange import (
@@ -339,14 +340,14 @@ class Session:
             self._statistics.leave_out()
             self.reporter.saved(self._iteration, seconds)
 
-    def keep(self, name: str, thing: Stateful | torch.Generator) -> None:
-        """Save and restore an object with every checkpoint: a scheduler, a sampler, a DataLoader's generator.
+    def keep(self, name: str, thing: Stateful | torch.Generator | DataLoader[Any]) -> None:
+        """Save and restore an object with every checkpoint: a scheduler, a sampler, a DataLoader.
 
-        thing: has state_dict() and load_state_dict(state), or is a torch.Generator. Call it on all ranks before
-        `restore`, and change the object (scheduler.step()) before `boundary`, which may write a checkpoint. Its state
-        is numbers, strings, None, tensors, and lists, tuples and dicts of them; other values raise ValueError at
-        `restore`, or at the first checkpoint. Raises ValueError for a name that is taken and for an object that holds
-        units of this rank.
+        thing: has state_dict() and load_state_dict(state), or is a torch.Generator, or a DataLoader that shuffles by a
+        generator of its own (exact between epochs). Call it on all ranks before `restore`, and change the object
+        (scheduler.step()) before `boundary`, which may write a checkpoint. Its state is numbers, strings, None,
+        tensors, and lists, tuples and dicts of them; other values raise ValueError at `restore`, or at the first
+        checkpoint. Raises ValueError for a name that is taken and for an object that holds units of this rank.
         """
         self._kept.add(name, thing)
 

@@ -5,8 +5,10 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from heterotp_trainer.checkpoint.bad_input import bad_input
+from heterotp_trainer.checkpoint.loader_state import LoaderState
 from heterotp_trainer.tensor_parallel.unit_spec import shard_spec
 
 
@@ -50,9 +52,11 @@ class Kept:
             raise bad_input(f"{told}: another object has this name: give each its own")
         if self._restored:
             raise bad_input(f"{told}: too late: keep all objects before session.restore(), which fills them")
-        found = _Generator(thing) if isinstance(thing, torch.Generator) else thing
+        found = _as_stateful(thing, told)
         if not isinstance(found, Stateful):
-            raise bad_input(f"{told}: it needs state_dict() and load_state_dict(state), or must be a torch.Generator")
+            raise bad_input(
+                f"{told}: it needs state_dict() and load_state_dict(state), or must be a torch.Generator or DataLoader"
+            )
         if any(shard_spec(tensor) is not None for tensor in _tensors(found)):
             raise bad_input(
                 f"{told}: it holds units of this rank, which move to other ranks without it: keep no such state"
@@ -85,6 +89,14 @@ class Kept:
 
     def __len__(self) -> int:
         return len(self._objects)
+
+
+def _as_stateful(thing: object, told: str) -> object:
+    if isinstance(thing, torch.Generator):
+        return _Generator(thing)
+    if isinstance(thing, DataLoader) and not isinstance(thing, Stateful):
+        return LoaderState(thing, told)
+    return thing
 
 
 def _tensors(thing: object) -> Iterable[Tensor]:
