@@ -5,6 +5,7 @@ def main(session):
     model = Model(tp)                                                 # its layers decide which rank owns which units
     optimizer = AdamW(model.parameters())
     session.watch(model, optimizer)
+    session.keep("schedule", schedule)                                # further states for checkpoints
     iteration = session.restore()                                     # 0, or the checkpoint's iteration
     while iteration < total:
         ...forward, backward...

@@ -61,5 +61,7 @@ def decode(body: Any, tensor: Callable[[int], Tensor]) -> Any:
         return tensor(inner)
     if kind == "tuple":
         return tuple(decode(each, tensor) for each in inner)
+    if kind not in ("dict", "counter"):
+        raise ValueError(kind)
     pairs = {key: decode(each, tensor) for key, each in inner}
     return Counter(pairs) if kind == "counter" else pairs

@@ -85,11 +85,14 @@ def facts_of(states: ByRank) -> dict[str, dict[str, Any]]:
 
 
 def value_of(facts: Mapping[str, Mapping[str, Any]], name: str, rank: int, tensors: Mapping[str, Tensor]) -> Any:
-    """Return a rank's value of a state; facts, tensors: of the checkpoint."""
+    """Return a rank's value of a state; facts, tensors: of the checkpoint. Raises ValueError for a malformed one."""
     by_rank = facts[name]
     holder = rank if str(rank) in by_rank else 0
     tensor: Callable[[int], Tensor] = lambda number: tensors[_name(name, holder, number)]  # noqa: E731
-    return decode(by_rank[str(holder)], tensor)
+    try:
+        return decode(by_rank[str(holder)], tensor)
+    except (KeyError, TypeError, ValueError):
+        raise bad_input(f"the checkpoint's state of {name} is malformed: use another checkpoint") from None
 
 
 def _name(name: str, rank: int, number: int) -> str:

@@ -215,3 +215,29 @@ def test_what_cannot_be_stored_is_refused_by_name_and_nothing_is_written(alone, 
     with pytest.raises(ValueError, match=r"^session\.keep\('mine'\): state_dict\(\)\['a'\] is of type builtins\.set: "):
         written(tmp_path, contents([("mine", Counting(a={1}))]))
     assert files.paths(tmp_path) == []
+
+
+def gathered(held):
+    """Return the facts and the tensors of a checkpoint."""
+    tensors = []
+    facts = held.gather(held.collect(ALONE), ALONE, lambda name, tensor: tensors.append((name, tensor.clone())))
+    return facts, tensors
+
+
+def test_states_that_differed_by_rank_are_rank_0s_on_another_number_of_ranks(alone):
+    facts, tensors = gathered(contents([("mine", Counting(a=0))]))
+    other = {"dict": [["a", 1]]}
+    facts["states"]["kept/mine"]["1"] = other
+    for ranks, said in ((1, []), (2, ["mine: unlike on its 2 ranks; all continue with rank 0's"])):
+        state = Counting()
+        held = contents([("mine", state)])
+        assert held.scatter(3, facts | {"ranks": ranks}, ALONE, iter(tensors)) == said
+        assert state.state == {"a": 0}
+
+
+@pytest.mark.parametrize("body", [{"tensor": 5}, {"tensor": 0, "dict": []}, {"dict": [[1]]}, {"other": 1}], ids=str)
+def test_a_malformed_state_is_named(alone, body):
+    facts, tensors = gathered(contents([("mine", Counting())]))
+    facts["states"]["kept/mine"]["0"] = body
+    with pytest.raises(ValueError, match="the checkpoint's state of kept/mine is malformed"):
+        contents([("mine", Counting())]).scatter(3, facts, ALONE, iter(tensors))
