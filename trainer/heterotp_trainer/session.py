@@ -5,6 +5,7 @@ def main(session):
     model = Model(tp)                                                 # its layers decide which rank owns which units
     optimizer = AdamW(model.parameters())
     session.watch(model, optimizer)
+    session.keep("schedule", schedule)                                # further states for checkpoints
     iteration = session.restore()                                     # 0, or the checkpoint's iteration
     while iteration < total:
         ...forward, backward...
@@ -22,16 +23,18 @@ import os
 import signal
 import sys
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from heterotp_api.formatting import listed, ranks_listed
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from heterotp_trainer.boundary.agreement import BatchHash, differing_replicas, replicated, shape_of
 from heterotp_trainer.boundary.control_channel import ControlChannel, ControlError
 from heterotp_trainer.boundary.exchange import (
     BoundaryExchange,
+    GangAction,
     MismatchError,
     Report,
     flags_of,
@@ -45,8 +48,10 @@ from heterotp_trainer.boundary.iteration_context import IterationContext
 from heterotp_trainer.boundary.iteration_report import IterationStatistics, iteration_report
 from heterotp_trainer.boundary.saved_time import SavedTime
 from heterotp_trainer.boundary.stall import Stall
+from heterotp_trainer.checkpoint.contents import Contents
 from heterotp_trainer.checkpoint.files import WriteError
 from heterotp_trainer.checkpoint.keeper import CheckpointKeeper
+from heterotp_trainer.checkpoint.kept import Kept, Stateful
 from heterotp_trainer.checkpoint.optimizer_check import check_first_step, refuse_other_shapes, refuse_whole_tensor
 from heterotp_trainer.devices.device import clock_of, open_device, settled
 from heterotp_trainer.devices.phase_clock import phase
@@ -94,6 +99,7 @@ class Watched:
     parameters: dict[str, nn.Parameter]
     optimizer: torch.optim.Optimizer
     balancer: Balancer
+    contents: Contents
     saved_time: SavedTime
     guard: FiniteGuard
     batch_hash: BatchHash
@@ -143,6 +149,7 @@ class Session:
         self.control = ControlChannel(directory, environment.ranks, self.gang.control_group, self._refused)
         self._exchange = BoundaryExchange(self.gang.exchange_group, environment.ranks)
         self._checkpoints = CheckpointKeeper(environment, self.gang.control_group)
+        self._kept = Kept()
         self._injector = Injector(self.device, rank, environment.ranks)
         self._statistics = IterationStatistics()
         self._telemetry = telemetry
@@ -220,8 +227,9 @@ class Session:
         workdir = environment.workdir if environment.rank == 0 else None
         balancer, saved = Balancer(model, self.tp, workdir, optimizer), SavedTime(self.tp.unit_plan, self.tp.slowness)
         guard, batches = FiniteGuard(on_non_finite), BatchHash(model)
-        parameters = dict(model.named_parameters())
-        self._watched = Watched(model, parameters, optimizer, balancer, saved, guard, batches, iterations)
+        contents = Contents(model, optimizer, self._kept, balancer.assigner.slots)
+        parameters = contents.parameters
+        self._watched = Watched(model, parameters, optimizer, balancer, contents, saved, guard, batches, iterations)
         optimizer.register_step_pre_hook(self._watched.refuse_other_steps)
         model.register_forward_pre_hook(self._evaluates)
         check_first_step(optimizer, parameters)
@@ -310,12 +318,14 @@ class Session:
         self._exchange.post(report)
         self.watched.saved_time.take(previous or ())
         self.reporter.iteration(report, previous, loss, samples, epoch, self.control.error)
-        directive = self._act_on(previous) if previous is not None else Directive()
+        action = self._act_on(previous) if previous is not None else GangAction()
         self._balance(previous, epoch)
         self._compare_replicas(iteration)
+        if action.checkpoint or action.stop or self._checkpoints.falls_on(iteration):
+            self._save_or_go_on()  # last: with the columns and shares of the coming iteration
         self._heartbeat.iteration_ended()
         self.clock.switch(before)
-        return directive
+        return Directive(action.stop, action.evaluate)
 
     def _report(self, iteration: int, evaluate: bool) -> Report:
         balancer, leads = self.balancer, self.environment.rank == 0
@@ -324,7 +334,7 @@ class Session:
         ran = self._statistics.end(iteration, self.clock.age, context)
         flags = flags_of(
             stop=self._stop_requested,
-            checkpoint=leads and self._checkpoints.is_due(iteration),
+            checkpoint=leads and self._checkpoints.is_due(),
             evaluate=leads and evaluate,
             lease_over=leads and self.control.lease_is_over(),
         )
@@ -352,19 +362,21 @@ class Session:
         found = differing_replicas(tensors, self.gang.control_group, self.tp.ranks, unlike=self.gang.unlike)
         return listed([f"{name} of {ranks_listed(ranks)} from rank 0's" for name, ranks in found.items()], 3)
 
-    def _act_on(self, previous: tuple[Report, ...]) -> Directive:
+    def _act_on(self, previous: tuple[Report, ...]) -> GangAction:
         action = merge_reports(previous)
         self._injector.lapsed = action.lease_over
         if action.document_bytes:
             self._apply_document(action.document_bytes)
-        if action.checkpoint or action.stop:
-            try:
-                self.save()
-            except WriteError as error:  # rank 0 alone; the last checkpoint, in `finish`, must succeed
-                log(self._iteration, f"{error}; training goes on")
-                self._statistics.leave_out()
-                self.reporter.not_saved(str(error))
-        return Directive(action.stop, action.evaluate)
+        return action
+
+    def _save_or_go_on(self) -> None:
+        """Write a checkpoint; where it cannot be written, say so and go on."""
+        try:
+            self.save()
+        except WriteError as error:  # rank 0 alone; the last checkpoint, in `finish`, must succeed
+            log(self._iteration, f"{error}; training goes on")
+            self._statistics.leave_out()
+            self.reporter.not_saved(str(error))
 
     def _balance(self, previous: tuple[Report, ...] | None, epoch: int) -> None:
         """Set the columns and slow-downs of the coming iteration, the same plan on all ranks."""
@@ -395,21 +407,46 @@ class Session:
         Raises CheckpointError on rank 0 when it cannot be written.
         """
         watched = self.watched
-        saved = watched.saved_time
-        kept = {"injections": self._injector.state(), "savedSeconds": saved.seconds}
-        kept["deletedIterations"] = saved.deleted_iterations
+        facts = {
+            "injections": self._injector.state(),
+            "savedSeconds": watched.saved_time.seconds,
+            "deletedIterations": watched.saved_time.deleted_iterations,
+            "balancing": watched.balancer.state(),
+        }
         with self.where.busy("a checkpoint"):
-            seconds = self._checkpoints.save(self._iteration, watched.parameters, watched.optimizer, self.tp, kept)
+            seconds = self._checkpoints.save(self._iteration, watched.contents, self.tp, facts)
         if seconds is not None:
             self._statistics.leave_out()
             self.reporter.saved(self._iteration, seconds)
 
+    def keep(self, name: str, thing: Stateful | torch.Generator | DataLoader[Any]) -> None:
+        """Save and restore an object with every checkpoint: a scheduler, a sampler, a DataLoader.
+
+        thing: has state_dict() and load_state_dict(state), or is a torch.Generator, or a DataLoader that shuffles by a
+        generator of its own (exact between epochs). Call it on all ranks before `restore`, and change the object
+        (scheduler.step()) before `boundary`, which may write a checkpoint. Its state is numbers, strings, None,
+        tensors, and lists, tuples and dicts of them; other values raise ValueError at `restore`, or at the first
+        checkpoint. Raises ValueError for a name that is taken and for an object that holds units of this rank.
+        """
+        self._kept.add(name, thing)
+
     def restore(self) -> int:
-        """Fill model and optimizer from the newest whole checkpoint (all ranks); return its iteration, else 0."""
-        watched = self.watched
+        """Continue from the newest whole checkpoint (all ranks); return its iteration, else 0.
+
+        It fills model, buffers, optimizer and what `keep` named, and continues random generators; on another number of
+        ranks all continue with rank 0's. Raises InputError where the checkpoint is of another model, holds a name that
+        is not kept, or lacks one that is.
+        """
+        watched, policy = self.watched, self.control.newest_policy()
+
+        def prepare(facts: dict[str, Any]) -> None:
+            if "balancing" in facts:
+                watched.balancer.prepare(facts["balancing"], policy)
+
         with self.where.busy("the checkpoint is read"):
-            iteration, kept = self._checkpoints.restore(watched.parameters, watched.optimizer, self.tp)
+            iteration, kept = self._checkpoints.restore(watched.contents, self.tp, prepare)
         self._heartbeat.progress()
+        watched.balancer.resume()
         refuse_other_shapes(watched.optimizer, watched.parameters)
         self._iteration = self._statistics.started = iteration
         self._injector.resume(kept.get("injections", {}))

@@ -45,11 +45,20 @@ def test_no_statistic_takes_warm_up_checkpoints_or_evaluations(launch):
     run = launch(spec(2, iterations=47, checkpoint={"everyIterations": 10}))
     assert run.wait() == 0, run.text()
     per_epoch = 1437 // 64
-    saved = {12, 22, 32, 42}  # announced one boundary later, written in the iteration after that
-    evaluated = {per_epoch + 1, 2 * per_epoch + 1}  # at the end of an epoch, which all ranks reach together
+    # a checkpoint is written at the end of its boundary; all ranks reach the end of an epoch together
+    checkpoints, evaluations = {10, 20, 30, 40}, {per_epoch, 2 * per_epoch}
     unmeasured = [line["iteration"] for line in run.history() if not line["measured"]]
-    assert unmeasured == sorted({1, 2} | saved | evaluated)
+    assert unmeasured == sorted({1, 2} | {i + 1 for i in checkpoints | evaluations})
     assert [line["iteration"] for line in run.history() if line["accuracy"] is None] == list(range(1, per_epoch))
+
+
+def test_a_checkpoint_by_iterations_is_of_that_iteration_from_the_first_on(launch):
+    write_control(launch.workdir, 1, "None")
+    run = launch(spec(2, iterations=6, checkpoint={"everyIterations": 1, "keep": 10}))
+    assert run.wait() == 0, run.text()
+    found = sorted(path.name for path in (run.workdir / "checkpoints").glob("step-*"))
+    assert found == [f"step-{iteration:09d}" for iteration in range(1, 7)]
+    assert [f"checkpoint of iteration {i} written" in run.text() for i in range(1, 7)] == [True] * 6
 
 
 def test_a_finished_run_started_again_only_evaluates(launch):

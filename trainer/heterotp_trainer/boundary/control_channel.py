@@ -8,10 +8,10 @@ from typing import Literal
 
 import torch
 import torch.distributed as dist
-from heterotp_api.control import SCHEMA_VERSION, ControlDocument
+from heterotp_api.control import LOSSLESS_AUTO, SCHEMA_VERSION, ControlDocument
 from heterotp_api.load import first_error
 from heterotp_api.names import CONTROL_FILE
-from heterotp_api.policy import beyond, policy_problem
+from heterotp_api.policy import BalancingSettings, beyond, policy_problem
 from pydantic import ValidationError
 
 from heterotp_trainer.boundary.lease import Lease
@@ -150,6 +150,13 @@ class ControlChannel:
         """Generation of the newest valid document of the file, which need not be in force yet; 0 without one."""
         document = self._file.document if self._file is not None else None
         return document.generation if document is not None else 0
+
+    def newest_policy(self) -> BalancingSettings:
+        """Return the policy of rank 0's newest valid document, in force or not; the default without one (all ranks)."""
+        document = self._file.document if self._file is not None else None
+        found: list[BalancingSettings] = [document.balancing if document is not None else LOSSLESS_AUTO]
+        dist.broadcast_object_list(found, src=0, group=self._group)
+        return found[0]
 
     @property
     def error(self) -> ControlError | None:

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
-from heterotp_trainer.checkpoint import files, stream
+from heterotp_trainer.checkpoint import files
+from heterotp_trainer.checkpoint.contents import Contents
 from heterotp_trainer.launch.environment import RankEnvironment
 from heterotp_trainer.tensor_parallel.context import TPContext
 
@@ -36,12 +36,15 @@ class CheckpointKeeper:
         root, attempt = environment.checkpoint_dir, environment.attempt
         self.enabled = bool(self._from_rank_0(lambda: root is not None and files.claim(root, attempt)))
 
-    def is_due(self, iteration: int) -> bool:
-        """Return whether rank 0 asks for a checkpoint after this iteration; by time it asks only once per period."""
+    def falls_on(self, iteration: int) -> bool:
+        """Return whether a checkpoint of this iteration is due by its number, the same on all ranks."""
+        every = self._every_iterations
+        return self.enabled and every is not None and iteration % every == 0
+
+    def is_due(self) -> bool:
+        """Return whether rank 0 asks for a checkpoint by time, only once per period."""
         if not self.enabled or self._environment.rank != 0:
             return False
-        if self._every_iterations is not None and iteration % self._every_iterations == 0:
-            return True
         if self._clock() < self._next:
             return False
         self._next = self._clock() + self._every_seconds  # it is written one boundary later
@@ -50,15 +53,15 @@ class CheckpointKeeper:
     def save(
         self,
         iteration: int,
-        parameters: stream.Named,
-        optimizer: torch.optim.Optimizer,
+        contents: Contents,
         tp: TPContext,
         session: dict[str, Any] | None = None,
     ) -> float | None:
         """Write a checkpoint (all ranks); return its seconds, None where there is nothing to write.
 
-        session: JSON-ready facts that `restore` returns. Raises CheckpointError on rank 0 when it cannot be written,
-        also when called again for the same iteration; the checkpoint before stays.
+        session: JSON-ready facts that `restore` returns. Raises ValueError for a state that cannot be stored, and
+        CheckpointError on rank 0 when the checkpoint cannot be written, also when called again for the same iteration;
+        the checkpoint before stays.
         """
         if not self.enabled:
             return None
@@ -66,7 +69,7 @@ class CheckpointKeeper:
             if self._failure is not None:
                 raise self._failure
             return None
-        started = self._clock()
+        started, states = self._clock(), contents.collect(tp)
         self._next = started + self._every_seconds
         root, attempt = self._environment.checkpoint_dir, self._environment.attempt
         writer = None
@@ -74,22 +77,23 @@ class CheckpointKeeper:
             assert root is not None
             files.check_owner(root, attempt)
             writer = files.Writer(root, iteration, attempt)
-        stream.gather(parameters, optimizer, tp, writer.add if writer else lambda name, tensor: None)
+        facts = contents.gather(states, tp, writer.add if writer else lambda name, tensor: None)
         self._saved_at, self._failure = iteration, None
         if writer is not None:
             try:
-                writer.commit(self._keep, session)
+                writer.commit(self._keep, {**(session or {}), "contents": facts})
             except files.WriteError as error:
                 self._failure = error
                 raise
         return self._clock() - started
 
     def restore(
-        self, parameters: stream.Named, optimizer: torch.optim.Optimizer, tp: TPContext
+        self, contents: Contents, tp: TPContext, prepare: Callable[[dict[str, Any]], None] = lambda session: None
     ) -> tuple[int, dict[str, Any]]:
-        """Fill model and optimizer from the newest whole checkpoint (all ranks).
+        """Fill the contents from the newest whole checkpoint (all ranks).
 
-        Returns its iteration and the facts of its session; 0 and none where there is no checkpoint.
+        prepare: receives the facts of its session before any tensor is read. Returns its iteration and these facts; 0
+        and none where there is no checkpoint.
         """
         if not self.enabled:
             return 0, {}
@@ -104,9 +108,12 @@ class CheckpointKeeper:
         newest = self._from_rank_0(find)
         if newest is None:
             return 0, {}
-        read = files.read_tensors(*found[0]) if found[0] is not None else None
-        stream.scatter(parameters, optimizer, tp, read)
         iteration, session = newest
+        prepare(session)
+        read = files.read_tensors(*found[0]) if found[0] is not None else None
+        for line in contents.scatter(iteration, session.get("contents"), tp, read):
+            if tp.rank == 0:
+                print(f"checkpoint of iteration {iteration}: {line}", flush=True)
         self._saved_at = iteration
         return iteration, session
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor, nn
 
-from heterotp_trainer.checkpoint.bad_input import bad_input
+from heterotp_trainer.errors import InputError
 
 Named = Mapping[str, nn.Parameter]
 # optimizers of torch that look at a whole tensor, by the name of their class
@@ -26,7 +26,7 @@ def refuse_whole_tensor(optimizer: torch.optim.Optimizer) -> None:
     """Raise ValueError for an optimizer of torch, or a subclass, whose update is not element-wise."""
     found = next((each.__name__ for each in type(optimizer).__mro__ if each.__name__ in WHOLE_TENSOR), None)
     if found is not None:
-        raise bad_input(f"optimizer {type(optimizer).__name__}: {WHOLE_TENSOR[found]}; {_REASON}: {_INSTEAD}")
+        raise InputError(f"optimizer {type(optimizer).__name__}: {WHOLE_TENSOR[found]}; {_REASON}: {_INSTEAD}")
 
 
 def refuse_other_shapes(optimizer: torch.optim.Optimizer, parameters: Named) -> None:
@@ -34,7 +34,7 @@ def refuse_other_shapes(optimizer: torch.optim.Optimizer, parameters: Named) -> 
     for name, parameter, key, value in _tensor_states(optimizer, parameters):
         if value.dim() and value.shape != parameter.shape:
             shapes = f"has shape {tuple(value.shape)}, the parameter {tuple(parameter.shape)}"
-            raise bad_input(
+            raise InputError(
                 f"optimizer {type(optimizer).__name__}: its state {key} of {name} {shapes}; {_REASON}: {_INSTEAD}"
             )
 

@@ -1,7 +1,12 @@
 """Streams a model and its optimizer to rank 0 in canonical order and back, one tensor at a time.
 
-Names: `model/<parameter>` and `optimizer/<parameter>/<state>`. A state tensor of the parameter's shape is cut like the
-parameter; other optimizer state (step counters) is the same on all ranks.
+| name                          | tensor                                                                               |
+|-------------------------------|--------------------------------------------------------------------------------------|
+| `model/<parameter>`           | cut by units, or replicated                                                          |
+| `optimizer/<parameter>/<key>` | of the parameter's shape: cut like it; else (step counters) the same on all ranks    |
+| `buffer/<buffer>`             | replicated                                                                           |
+| `columns/<linear>/<key>`      | see Slot: what pruning measured and remembered                                       |
+| `state/<name>/<rank>/<n>`     | one rank's own, see rank_states.py                                                   |
 
 | call    | rank i holds                           | rank 0                            |
 |---------|----------------------------------------|-----------------------------------|
@@ -9,7 +14,8 @@ parameter; other optimizer state (step counters) is the same on all ranks.
 | scatter | receives the same                      | reads and sends every whole tensor |
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -23,13 +29,45 @@ from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec, shard_spec
 Named = dict[str, nn.Parameter]
 
 
+@dataclass(frozen=True)
+class Slot:
+    """A tensor that is no parameter's: cut by units, or each rank's own, which a checkpoint holds as [ranks, ...].
+
+    tensor: None where there is none yet. put: sets it. averaged: on other shares each rank gets the mean over the
+    ranks; else it gets nothing.
+    """
+
+    name: str
+    tensor: Tensor | None
+    spec: ShardSpec | None
+    put: Callable[[Tensor], None]
+    averaged: bool = False
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Where `scatter` puts tensors beside parameters and optimizer.
+
+    same_shares: whether the checkpoint was written under this unit plan. states: receives the tensors of ranks' states.
+    filled: receives the names of the buffers that were filled.
+    """
+
+    buffers: Mapping[str, Tensor] = field(default_factory=dict)
+    slots: Mapping[str, Slot] = field(default_factory=dict)
+    states: dict[str, Tensor] = field(default_factory=dict)
+    same_shares: bool = False
+    filled: set[str] = field(default_factory=set)
+
+
 def tensors(parameters: Named, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, Tensor, ShardSpec | None]]:
     """Yield name, tensor and ShardSpec of the whole training state, in the same order on all ranks."""
     for name, parameter in parameters.items():
         yield f"model/{name}", parameter.data, shard_spec(parameter)
         state = optimizer.state.get(parameter, {})
         for key in sorted(state):
-            value = state[key] if isinstance(state[key], Tensor) else torch.tensor(float(state[key]))
+            value = state[key]
+            if not isinstance(value, Tensor):  # see optimizer_settings.py
+                continue
             spec = shard_spec(parameter) if value.shape == parameter.shape and value.dim() else None
             yield f"optimizer/{name}/{key}", value, spec
 
@@ -43,6 +81,29 @@ def gather(
         if tp.rank == 0:
             assert whole is not None
             write(name, whole)
+
+
+def gather_slots(slots: Sequence[Slot], tp: TPContext, write: Callable[[str, Tensor], None]) -> None:
+    """Pass every slot's whole tensor to `write` on rank 0 (all ranks)."""
+    for slot in slots:
+        if slot.tensor is None:
+            continue
+        whole = _stack(slot.tensor, tp) if slot.spec is None else _assemble(slot.tensor, slot.spec, tp)
+        if whole is not None:
+            write(slot.name, whole)
+
+
+def _stack(own: Tensor, tp: TPContext) -> Tensor | None:
+    """Return on rank 0 the tensors of all ranks, of one shape, as [ranks, ...]; None elsewhere."""
+    local = own.detach().cpu().contiguous()
+    if tp.rank != 0:
+        dist.send(local, dst=0, group=tp.control_group)
+        return None
+    whole = torch.empty((tp.ranks, *local.shape), dtype=local.dtype)
+    whole[0] = local
+    for rank in range(1, tp.ranks):
+        dist.recv(whole[rank], src=rank, group=tp.control_group)
+    return whole
 
 
 def _assemble(shard: Tensor, spec: ShardSpec, tp: TPContext) -> Tensor | None:
@@ -70,15 +131,19 @@ def scatter(
     optimizer: torch.optim.Optimizer,
     tp: TPContext,
     read: Iterator[tuple[str, Tensor]] | None,
+    targets: Targets | None = None,
 ) -> None:
     """Fill parameters and optimizer state from rank 0's whole tensors (all ranks).
 
     read: on rank 0 only. Parameters are filled in place, optimizer state is replaced. Raises InputError where the
     checkpoint is of another model.
     """
+    targets = targets or Targets()
     missing = dict.fromkeys(parameters)
     while (header := _next_header(read, tp)) is not None:
         name, dtype, shape, whole = header
+        if _is_target(name, dtype, shape, whole, targets, tp):
+            continue
         kind, _, rest = name.partition("/")
         path, _, key = rest.rpartition("/") if kind == "optimizer" else (rest, "", "")
         parameter = parameters.get(path)
@@ -95,15 +160,59 @@ def scatter(
         raise InputError(f"the checkpoint lacks parameters of the model: {', '.join(list(missing)[:3])}")
 
 
+def _is_target(
+    name: str, dtype: torch.dtype, shape: tuple[int, ...], whole: Tensor | None, targets: Targets, tp: TPContext
+) -> bool:
+    """Put a tensor that is neither a parameter's nor the optimizer's; return whether it is such a one (all ranks)."""
+    kind, _, rest = name.partition("/")
+    if kind == "buffer":
+        if rest not in targets.buffers:
+            raise InputError(f"the checkpoint holds {name}, the model has no such buffer")
+        _fill(name, targets.buffers[rest], _distribute(whole, dtype, shape, None, tp))
+        targets.filled.add(rest)
+    elif kind == "state":
+        targets.states[name] = _distribute(whole, dtype, shape, None, tp)
+    elif kind == "columns":
+        slot = targets.slots.get(name)
+        if slot is not None:
+            _put(slot, dtype, shape, whole, targets.same_shares, tp)
+    return kind in ("buffer", "state", "columns")
+
+
+def _put(
+    slot: Slot, dtype: torch.dtype, shape: tuple[int, ...], whole: Tensor | None, same_shares: bool, tp: TPContext
+) -> None:
+    """Give a slot this rank's part of rank 0's whole tensor (all ranks)."""
+    device = tp.device.torch_device
+    if slot.spec is not None:
+        slot.put(_distribute(whole, dtype, shape, slot.spec, tp).to(device))
+    elif same_shares:
+        slot.put(_unstack(whole, dtype, shape, tp).to(device))
+    elif slot.averaged:
+        mean = whole.mean(0) if whole is not None else None
+        slot.put(_distribute(mean, dtype, shape[1:], None, tp).to(device))
+
+
+def _unstack(whole: Tensor | None, dtype: torch.dtype, shape: tuple[int, ...], tp: TPContext) -> Tensor:
+    """Return this rank's own of rank 0's [ranks, ...]."""
+    if whole is None:
+        own = torch.empty(shape[1:], dtype=dtype)
+        dist.recv(own, src=0, group=tp.control_group)
+        return own
+    for rank in range(1, tp.ranks):
+        dist.send(whole[rank].contiguous(), dst=rank, group=tp.control_group)
+    return whole[0].clone()
+
+
 def _spec_of(parameter: nn.Parameter, shape: tuple[int, ...]) -> ShardSpec | None:
     spec = shard_spec(parameter)
     return spec if spec is not None and shape == spec.full_shape(parameter.shape) else None
 
 
-def _fill(name: str, parameter: nn.Parameter, value: Tensor) -> None:
-    if value.shape != parameter.shape:
-        raise InputError(f"{name}: shape {tuple(value.shape)} in the checkpoint, {tuple(parameter.shape)} in the model")
-    parameter.data.copy_(value)
+def _fill(name: str, target: Tensor, value: Tensor) -> None:
+    if value.shape != target.shape:
+        raise InputError(f"{name}: shape {tuple(value.shape)} in the checkpoint, {tuple(target.shape)} in the model")
+    target.data.copy_(value)
 
 
 Header = tuple[str, torch.dtype, tuple[int, ...], Tensor | None]

@@ -5,10 +5,11 @@ All of it happens at a boundary, the same one on all ranks, and follows only fro
 
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from heterotp_api.control import LOSSLESS_AUTO
@@ -26,6 +27,7 @@ from heterotp_trainer.plans.ownership import Ownership
 from heterotp_trainer.plans.work_plan import WorkPlan
 from heterotp_trainer.rebalancing.column_assigner import ColumnAssigner
 from heterotp_trainer.rebalancing.cost_calibration import calibrate_costs
+from heterotp_trainer.rebalancing.held_plan import HeldPlan
 from heterotp_trainer.rebalancing.masked_step import step_around
 from heterotp_trainer.rebalancing.speed_probe import PaceProbe
 from heterotp_trainer.resharding.resharder import CompletedMove, Resharder
@@ -99,6 +101,33 @@ class Balancer:
         self.history = self.history.resized(policy.window)
         self.assigner.follow(policy)
 
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint holds of balancing beside tensors, JSON-ready, the same on all ranks."""
+        held = HeldPlan(self.policy, self.plan, self.tp.unit_plan.hash, list(self.costs.grains))
+        return {**held.to_json(), "refreshEpoch": self._refresh_epoch, "importance": self.assigner.counts}
+
+    def prepare(self, state: Mapping[str, Any], policy: BalancingSettings) -> None:
+        """Make room for the tensors of a checkpoint with this state; policy: of the newest control document.
+
+        What was measured, and the plan, continue under the same policy only; the plan also needs the same shares.
+        """
+        held = HeldPlan.from_json(state)
+        if held.policy != policy or self.tp.ranks == 1:
+            return
+        self.policy = policy
+        self.history = self.history.resized(policy.window)
+        self.assigner.follow(policy)
+        self.assigner.resume(state["importance"])
+        self._refresh_epoch = state["refreshEpoch"]
+        if held.unit_plan == self.tp.unit_plan.hash and held.plan is not None:
+            self.plan = self._before = replace(held.plan, ownership=self.plan.ownership)
+            self.costs = replace(self.costs, grains=tuple(held.grains))
+
+    def resume(self) -> None:
+        """Set the columns of the plan in force, after the tensors of a checkpoint were restored (all ranks)."""
+        if self.plan.decision_id:
+            self.assigner.apply(self.plan, self.costs, self.policy)
+
     def boundary(self, reports: Sequence[Report] | None, iteration: int, epoch: int) -> bool:
         """Add all ranks' reports of the iteration before to the history, decide, and carry out the plan.
 
@@ -155,7 +184,7 @@ class Balancer:
             return False
         with self.tp.where.busy("the cost calibration"):
             self.costs = replace(calibrate_costs(self.tp, classes), unit_move=self.resharder.prices())
-        self._calibrated = True
+        self._calibrated, self._full_work_factor = True, None
         if self._workdir is not None:
             with suppress(OSError):  # a full disk must not end the gang
                 (self._workdir / "cost_calibration.json").write_text(json.dumps(asdict(self.costs)), encoding="utf-8")

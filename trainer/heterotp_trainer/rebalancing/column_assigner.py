@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -9,6 +10,7 @@ from heterotp_api.policy import BalancingSettings, Zero
 from torch import Tensor, nn
 
 from heterotp_trainer.balancing.layer_columns import columns_by_layer
+from heterotp_trainer.checkpoint.stream import Slot
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.grains import grain_for
 from heterotp_trainer.plans.linears import LinearClass
@@ -56,6 +58,7 @@ class ColumnAssigner:
         self.linears = tuple(linear for group in self.groups for linear in group.linears)
         self._pairs = {m.fc2: m.fc1 for m in model.modules() if isinstance(m, ParallelMLP)}
         self._memories = {linear: Memory() for linear in self.linears}
+        self._keeps_gradients = False
         self._importance: dict[ParallelLinear, Importance] = {}
 
     def classes(self) -> tuple[LinearClass, ...]:
@@ -71,7 +74,8 @@ class ColumnAssigner:
 
     def follow(self, policy: BalancingSettings) -> None:
         """Keep importance only while the policy needs it: it costs a copy of the weights."""
-        if policy.pruning.imputation != "Same":
+        self._keeps_gradients = policy.pruning.imputation == "Same"
+        if not self._keeps_gradients:
             self.forget_gradients()
         if not policy.needs_importance:
             self._importance = {}
@@ -87,6 +91,26 @@ class ColumnAssigner:
         """Return the state of importance that moves with a weight's units."""
         linear = next((each for each in self._importance if each.weight is parameter), None)
         return self._importance[linear].sharded_states(linear.spec) if linear is not None else []
+
+    def slots(self) -> list[Slot]:
+        """Return the tensors of importance and of imputation Same that a checkpoint holds, the same on all ranks."""
+        found = []
+        for linear in self.linears:
+            if linear in self._importance:
+                found += self._importance[linear].slots(linear.name, linear.spec)
+            if self._keeps_gradients:
+                found += _memory_slots(linear, self._memories[linear])
+        return found
+
+    @property
+    def counts(self) -> list[int]:
+        """See Importance.counts; empty where importance is not kept."""
+        return next((importance.counts for importance in self._importance.values()), [])
+
+    def resume(self, counts: Sequence[int]) -> None:
+        """Continue importance from `counts`."""
+        for importance in self._importance.values() if counts else ():
+            importance.resume(counts)
 
     def count_step(self) -> None:
         """Count one optimizer step."""
@@ -223,6 +247,18 @@ class ColumnAssigner:
         """Return where the columns of linear `number` of class k begin in the sender's indices."""
         before = sum(taken[j].migrated * len(self.groups[j].linears) for j in self._column_groups() if j < k)
         return before + number * taken[k].migrated
+
+
+def _memory_slots(linear: ParallelLinear, memory: Memory) -> list[Slot]:
+    """Return the gradients that imputation Same keeps of one linear.
+
+    The dX [M, D] of a column-parallel linear is the part of this rank's units in a sum: on other shares it begins anew.
+    """
+    cuts = {"weight": linear.spec, "input": linear.spec if linear.parallel == "row" else None}
+    return [
+        Slot(f"columns/{linear.name}/same_{key}", memory.values.get(key), cut, partial(memory.values.__setitem__, key))
+        for key, cut in cuts.items()
+    ]
 
 
 def _cut(

@@ -9,6 +9,7 @@ import torch
 from heterotp_api.policy import Zero
 from torch import Tensor
 
+from heterotp_trainer.checkpoint.stream import Slot
 from heterotp_trainer.resharding.sharded_state import ShardedState
 from heterotp_trainer.tensor_parallel.linear import ParallelLinear
 from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec
@@ -29,6 +30,34 @@ class Importance:
         self._steps = 0
         self.delta: Tensor | None = None
         self.iterations = 0  # optimizer steps that delta was measured over
+
+    def slots(self, name: str, spec: ShardSpec) -> list[Slot]:
+        """Return the tensors that a checkpoint holds; name: of the linear.
+
+        What a rank counts of the columns of a column-parallel linear is its own; on other shares each rank begins with
+        the mean over the ranks.
+        """
+        along = replace(spec, dim=0) if spec.dim == 1 else None
+        own = along is None
+        kept = {
+            "before": (self._before, spec),
+            "pruned_steps": (self._pruned_steps, along),
+            "delta": (self.delta, along),
+        }
+        fields = {"before": "_before", "pruned_steps": "_pruned_steps", "delta": "delta"}
+        return [
+            Slot(f"columns/{name}/{key}", tensor, cut, partial(setattr, self, fields[key]), averaged=own)
+            for key, (tensor, cut) in kept.items()
+        ]
+
+    @property
+    def counts(self) -> list[int]:
+        """Steps that delta was measured over, and steps since; the same for all linears and on all ranks."""
+        return [self.iterations, self._steps]
+
+    def resume(self, counts: Sequence[int]) -> None:
+        """Continue from `counts`."""
+        self.iterations, self._steps = counts
 
     def sharded_states(self, spec: ShardSpec) -> list[ShardedState]:
         """Return the state that moves with the linear's units.

@@ -37,7 +37,7 @@ class Migration:
 
 @dataclass
 class Memory:
-    """The gradients of the iteration before, computed or imputed, for imputation Same."""
+    """The gradients of the iteration before, computed or imputed, for imputation Same: `weight` and `input`."""
 
     values: dict[str, Tensor] = field(default_factory=dict)
 

@@ -1,0 +1,51 @@
+"""What session.keep takes and what it refuses."""
+
+import pytest
+import torch
+from heterotp_trainer.checkpoint.kept import Kept
+from heterotp_trainer.tensor_parallel.unit_spec import ffn, mark_sharded
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+SCHEDULE = torch.optim.lr_scheduler.StepLR(torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1), 2)
+PAIRS = TensorDataset(torch.arange(6))
+SHARDED = nn.Linear(2, 3)
+mark_sharded(SHARDED.weight, ffn(3)["fc1"])
+REFUSED = {
+    "taken": ("taken", SCHEDULE, r"^session\.keep\('taken', StepLR\): another object has this name"),
+    "no name": ("", SCHEDULE, r"the name must be a text that is not empty"),
+    "no state": ("a", object(), r"^session\.keep\('a', object\): it needs state_dict\(\) and load_state_dict"),
+    "no shuffle": ("a", DataLoader(PAIRS), r"^session\.keep\('a', DataLoader\): only one with shuffle=True and a gen"),
+    "torch's generator": ("a", DataLoader(PAIRS, shuffle=True), "without a generator it draws from torch's"),
+    "units": ("ema", SHARDED, r"^session\.keep\('ema', Linear\): it holds units of this rank"),
+    "units of an optimizer": ("o", torch.optim.SGD(SHARDED.parameters()), "it holds units of this rank"),
+}
+
+
+@pytest.mark.parametrize(("name", "thing", "words"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_kept_is_refused(name, thing, words):
+    kept = Kept()
+    kept.add("taken", SCHEDULE)
+    with pytest.raises(ValueError, match=words):
+        kept.add(name, thing)
+
+
+def test_an_object_must_be_kept_before_it_is_restored():
+    kept = Kept()
+    kept.check(None, 3)
+    with pytest.raises(ValueError, match=r"too late: keep all objects before session\.restore"):
+        kept.add("schedule", SCHEDULE)
+
+
+def test_a_shuffled_loader_continues_after_the_last_batch_of_an_epoch():
+    def loader(seed):
+        return DataLoader(PAIRS, 2, shuffle=True, generator=torch.Generator().manual_seed(seed))
+
+    first, again, kept, other = loader(1), loader(2), Kept(), Kept()
+    kept.add("data", first)
+    other.add("data", again)
+    for _ in zip(range(3), first, strict=True):  # stops before the loader sees that there is no fourth batch
+        state = kept.states()
+    epochs = [[batch.tolist() for (batch,) in first] for _ in range(2)]
+    other.resume(state)
+    assert [[batch.tolist() for (batch,) in again] for _ in range(2)] == epochs
