@@ -23,6 +23,8 @@ UNSET = "-"  # the table of settings shows no default like this
 
 def ours(line):
     """Return click group and arguments of a command of the project, None for other commands."""
+    if "heterotp" not in line:  # a line is cut at pipes, also at those inside of a jq program's quotes
+        return None
     words = [word for word in shlex.split(line, comments=True) if word not in ("&", ">")]
     words = words[next((n for n, word in enumerate(words) if "=" not in word.split("/")[0]), 0) :]
     if words[:2] == ["kubectl", "heterotp"]:

@@ -4,6 +4,7 @@ Every rank writes its place into a store, once a second, from a thread; rank 0's
 (stall.py). Past the deadline rank 0 writes the stall into the store, and every rank ends itself.
 """
 
+import atexit
 import faulthandler
 import json
 import signal
@@ -24,6 +25,7 @@ from heterotp_trainer.devices.phase_clock import Clock
 from heterotp_trainer.devices.whereabouts import Whereabouts
 
 EVERY_SECONDS = 1.0
+JOIN_SECONDS = 5.0  # for a call of the store that is on its way
 STOP_SECONDS = 10.0  # from a request to stop, in which an iteration must end
 REPLY_SECONDS = 3.0  # in which rank 0's reason for an end by force arrives
 RECENT = 20  # iterations whose seconds count
@@ -58,11 +60,21 @@ class Heartbeat:
 
     def start(self) -> None:
         """Start the thread."""
+        atexit.register(self.stop)  # a thread that is inside of the store when Python ends aborts the process
         self._thread.start()
 
     def stop(self) -> None:
         """End the thread; a heartbeat that is on its way still arrives."""
         self._over.set()
+        if threading.current_thread() is not threading.main_thread():
+            return
+        if self._thread.is_alive():
+            self._thread.join(JOIN_SECONDS)
+        if self._signals is not None:
+            signal.set_wakeup_fd(-1)
+            self._signals.close()
+            self._sender.close()
+            self._signals = None
 
     def iteration_ended(self) -> None:
         """Count an iteration; called by the training loop."""
