@@ -170,7 +170,9 @@ def headline(status: TrainerStatus) -> str:
 def plain_line(status: TrainerStatus, now: float) -> str:
     """Return the line that a run without a terminal prints every few seconds; now: unix seconds."""
     parts = [utc_time(now), headline(status), progress(status), numbers(status)]
-    if status.eta_seconds is not None:
+    if status.stall:
+        parts.append(status.stall)
+    elif status.eta_seconds is not None:
         parts.append(f"{clock(status.eta_seconds)} left")
     return " · ".join(parts)
 

@@ -218,3 +218,12 @@ def test_a_narrow_terminal_cuts_device_and_bar_but_no_number(places):
 def test_columns_stay_while_the_rank_that_needs_them_is_hidden(places):
     ranks = (rank(0, 0.1, pruned_ratio=0.5), rank(1, 0.3), rank(2, 0.2), rank(3, 0.4))
     assert "pruned" in drawn(places, 2, ranks=ranks)
+
+
+def test_a_stall_takes_the_place_of_the_time_left():
+    words = (
+        "no iteration for 12 s; rank 1 is still computing (data, since 11:02:03 UTC), the others wait for the sum of b"
+    )
+    line = rows.plain_line(status(stall=words, stalled_seconds=12.0, stalled_by=(1,)), 0.0)
+    assert line.endswith(f" · {words}")
+    assert " left" not in line
