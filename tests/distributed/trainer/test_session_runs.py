@@ -58,7 +58,7 @@ def test_a_checkpoint_by_iterations_is_of_that_iteration_from_the_first_on(launc
     assert run.wait() == 0, run.text()
     found = sorted(path.name for path in (run.workdir / "checkpoints").glob("step-*"))
     assert found == [f"step-{iteration:09d}" for iteration in range(1, 7)]
-    assert [f"checkpoint of iteration {i} written" in run.text() for i in range(1, 7)] == [True] * 6
+    assert [f"iteration {i}: checkpoint written" in run.text() for i in range(1, 7)] == [True] * 6
 
 
 def test_a_finished_run_started_again_only_evaluates(launch):
