@@ -15,10 +15,11 @@ def test_the_library_offers_what_a_training_script_needs():
     assert set(heterotp.__all__) <= set(dir(heterotp))
 
 
-@pytest.mark.parametrize("forbidden", ["torch", "pydantic", "heterotp_trainer"])
-def test_importing_the_library_imports_nothing_heavy(forbidden):
-    code = f"import sys, heterotp; sys.exit({forbidden!r} in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
+def test_importing_the_library_imports_nothing_heavy():
+    code = "import sys, heterotp; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert "heterotp" in loaded
+    assert {"torch", "pydantic", "heterotp_trainer"}.isdisjoint(loaded)
 
 
 def test_an_unknown_name_lists_the_known_ones():

@@ -232,6 +232,16 @@ def test_stragglers_of_the_first_window_do_not_depend_on_the_unit_of_time():
         assert run.plan.stragglers == (4, 5, 6, 7)
 
 
+@pytest.mark.parametrize("strategy", ["AUTO", "RESHARD"])
+@pytest.mark.parametrize(("limit", "prunes"), [(None, False), (0.0, False), (0.2, True)])
+def test_stragglers_prune_until_units_move_only_where_the_policy_allows_loss(strategy, limit, prunes):
+    run = simulation(machine(link=DEAR), strategy=strategy, max_pruned_share=limit)
+    train(run, one(1.0), 10)
+    after = train(run, one(4.0), 8)
+    assert not any(each.moved for each in after)
+    assert (after[-1].deleted > 0) == prunes
+
+
 # -- answers --------------------------------------------------------------------------------------------------
 
 
