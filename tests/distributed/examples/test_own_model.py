@@ -47,7 +47,7 @@ def job():
 
 
 def test_a_rank_without_any_group_takes_part_in_every_sum(tmp_path):
-    """Its code leaves the empty outputs of key and value out of the graph; later it gets groups, with all their state."""
+    """Its code leaves the empty key and value out of the graph; later it gets groups, with all their state."""
     spec = job()
     spec["workerGroups"][1]["relativeSpeed"] = 0.05
     assert UnitPlan.from_speeds([1.0, 1.0, 0.05], 6, 192).counts("heads")[2] == 0

@@ -63,42 +63,50 @@ def samples():
     return TensorDataset(torch.randn(96, 4, 16, generator=draw), answers)
 
 
-def make_optimizer(parameters):
-    made = torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
-    return made
+def update(session, model, optimizer, batch, iteration):
+    """Train on one batch; return its loss."""
+    images, labels = batch
+    if MISTAKE == "a rank hangs" and RANK == 1 and iteration == 3:
+        time.sleep(3600)
+    optimizer.zero_grad()
+    loss = F.cross_entropy(model(images), labels)
+    if MISTAKE == "a loss that is not finite" and iteration == 3:
+        loss = loss * float("nan")
+    loss.backward()
+    if MISTAKE == "torch's clipping":
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    if MISTAKE == "own optimizer step":
+        optimizer.step()
+    elif MISTAKE != "no step":
+        session.step()
+    return loss
+
+
+def train(session, model, optimizer, iteration):
+    """Train to the last iteration; return the last loss."""
+    loader = DataLoader(samples(), batch_size=32, shuffle=True)
+    while True:
+        for batch in loader:
+            loss = update(session, model, optimizer, batch, iteration)
+            iteration += 1
+            if MISTAKE == "exit" and RANK == 1 and iteration == 3:
+                sys.exit(0)
+            if MISTAKE != "no boundary":
+                session.boundary(iteration, loss=loss, samples=len(batch[1]))
+            if iteration == ITERATIONS:
+                return loss
 
 
 def main(session):
     seed()
     tp = session.tp if MISTAKE == "no shard" else session.shard()
     model = Model(tp)
-    optimizer = make_optimizer(model.parameters())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    iteration = 0
     if MISTAKE != "no watch":
         session.watch(model, optimizer)
-    iteration = session.restore() if MISTAKE != "no watch" else 0
-    loader = DataLoader(samples(), batch_size=32, shuffle=True)
-    while iteration < ITERATIONS:
-        for images, labels in loader:
-            if MISTAKE == "a rank hangs" and RANK == 1 and iteration == 3:
-                time.sleep(3600)
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(images), labels)
-            if MISTAKE == "a loss that is not finite" and iteration == 3:
-                loss = loss * float("nan")
-            loss.backward()
-            if MISTAKE == "torch's clipping":
-                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            if MISTAKE == "own optimizer step":
-                optimizer.step()
-            elif MISTAKE != "no step":
-                session.step()
-            iteration += 1
-            if MISTAKE == "exit" and RANK == 1 and iteration == 3:
-                sys.exit(0)
-            if MISTAKE != "no boundary":
-                session.boundary(iteration, loss=loss, samples=len(labels))
-            if iteration == ITERATIONS:
-                break
+        iteration = session.restore()
+    loss = train(session, model, optimizer, iteration)
     if RANK == 0:
         print(f"LOSS {float(loss):.9f}", flush=True)
     if MISTAKE != "no finish":

@@ -61,7 +61,10 @@ class Seen:
 
 @dataclass(frozen=True)
 class Stall:
-    """No iteration for `seconds`; culprits: the ranks that the others wait for, ascending; overdue: past the deadline."""
+    """No iteration for `seconds`.
+
+    culprits: the ranks that the others wait for, ascending; overdue: past the deadline.
+    """
 
     seconds: float
     culprits: tuple[int, ...]
