@@ -18,13 +18,14 @@ class _Report(Model):
 class TrainerRank(_Report):
     """One rank's medians of the last window, seconds per iteration.
 
-    `full_matmul_seconds`: time of the matrix products without work reduction. `slowdown`: chi, how
-    many times longer these products take than the rank's work should at the speed that its first share was made for.
-    `straggler`: other ranks wait for this rank, which is false for a slow rank whose units have moved away. `pruned_ratio`, `migrated_ratio`:
-    shares of the rank's columns that are deleted, and that other ranks compute, 0..1. `columns_out`, `columns_in`:
-    columns that are migrated to other ranks, and from them, summed over all linears; `migrated_bytes`: sent and
-    received for them in an iteration. `injected_slowdown`: requested by injections; `measured_slowdown`: reached;
-    `injection_problem`: why the device cannot follow.
+    `full_matmul_seconds`: time of the matrix products without work reduction. `slowdown`: chi, how many times
+    longer these products take than the rank's work should at the speed that its first share was made for.
+    `straggler`: other ranks wait for this rank, which is false for a slow rank whose units have moved away.
+    `pruned_ratio`, `migrated_ratio`: shares of the rank's columns that are deleted, and that other ranks
+    compute, 0..1. `columns_out`, `columns_in`: columns that are migrated to other ranks, and from them,
+    summed over all linears; `migrated_bytes`: sent and received for them in an iteration.
+    `injected_slowdown`: requested by injections; `measured_slowdown`: reached; `injection_problem`: why the
+    device cannot follow.
     """
 
     rank: int
