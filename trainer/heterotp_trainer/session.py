@@ -26,11 +26,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from heterotp_api.formatting import listed, ranks_listed
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from heterotp_trainer.boundary.agreement import BatchHash, differing_replicas, replicated, shape_of
+from heterotp_trainer.boundary.agreement import shape_of
 from heterotp_trainer.boundary.control_channel import ControlChannel, ControlError
 from heterotp_trainer.boundary.exchange import (
     BoundaryExchange,
@@ -41,25 +40,20 @@ from heterotp_trainer.boundary.exchange import (
     hash_number,
     merge_reports,
 )
-from heterotp_trainer.boundary.finite_guard import FiniteGuard, OnNonFinite
+from heterotp_trainer.boundary.finite_guard import OnNonFinite
 from heterotp_trainer.boundary.heartbeat import Heartbeat
 from heterotp_trainer.boundary.injector import Injector
 from heterotp_trainer.boundary.iteration_context import IterationContext
 from heterotp_trainer.boundary.iteration_report import IterationStatistics, iteration_report
-from heterotp_trainer.boundary.saved_time import SavedTime
 from heterotp_trainer.boundary.stall import Stall
-from heterotp_trainer.checkpoint.contents import Contents
 from heterotp_trainer.checkpoint.files import WriteError
 from heterotp_trainer.checkpoint.keeper import CheckpointKeeper
 from heterotp_trainer.checkpoint.kept import Kept, Stateful
-from heterotp_trainer.checkpoint.optimizer_check import check_first_step, refuse_other_shapes, refuse_whole_tensor
 from heterotp_trainer.devices.device import clock_of, open_device, settled
-from heterotp_trainer.devices.phase_clock import phase
 from heterotp_trainer.devices.whereabouts import Whereabouts
 from heterotp_trainer.errors import InputError
 from heterotp_trainer.launch.environment import RankEnvironment, read_environment
 from heterotp_trainer.launch.rendezvous import Gang, agree, leave, meet
-from heterotp_trainer.model.checks import DrawCheck, refuse_dropout
 from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.rebalancing.balancer import Balancer
 from heterotp_trainer.rebalancing.speed_probe import initial_speeds
@@ -69,12 +63,7 @@ from heterotp_trainer.reporting.log_line import log
 from heterotp_trainer.reporting.null_reporter import NullReporter
 from heterotp_trainer.reporting.reporter import Reporter
 from heterotp_trainer.tensor_parallel.context import TPContext
-from heterotp_trainer.tensor_parallel.gradients import (
-    average_replicas,
-    gradient_norm,
-    refuse_plain_clipping,
-    scale_gradients,
-)
+from heterotp_trainer.watched import Watched
 
 COMPARE_EVERY = 100  # iterations
 PROBED_PRODUCT = (1024, 256, 256)
@@ -89,28 +78,6 @@ class Directive:
 
     stop: bool = False
     evaluate: bool = False
-
-
-@dataclass
-class Watched:
-    """Model parameters and optimizer that `Session.watch` received, and what was made for them."""
-
-    model: nn.Module
-    parameters: dict[str, nn.Parameter]
-    optimizer: torch.optim.Optimizer
-    balancer: Balancer
-    contents: Contents
-    saved_time: SavedTime
-    guard: FiniteGuard
-    batch_hash: BatchHash
-    iterations: int | None
-    stepping: bool = False  # `step` is calling the optimizer
-    stepped: bool = False  # `step` was called since the last boundary
-
-    def refuse_other_steps(self, optimizer: torch.optim.Optimizer, *arguments: object) -> None:
-        """Raise InputError where the script calls optimizer.step itself."""
-        if not self.stepping:
-            raise InputError("optimizer.step() was called by the script: call session.step(), which calls it")
 
 
 class Session:
@@ -217,30 +184,29 @@ class Session:
         element-wise (LBFGS, Muon, Adafactor; others after the first step, by the shape of their state), or when the
         port of the status server is taken.
         """
-        refuse_dropout(model, self.tp)
-        if self.tp.ranks > 1:
-            DrawCheck(model, self.device.torch_device)
-        refuse_plain_clipping()
-        refuse_whole_tensor(optimizer)
         self.agree("the model (names and whole shapes of its parameters)", shape_of(model))
         environment = self.environment
-        workdir = environment.workdir if environment.rank == 0 else None
-        balancer, saved = Balancer(model, self.tp, workdir, optimizer), SavedTime(self.tp.unit_plan, self.tp.slowness)
-        guard, batches = FiniteGuard(on_non_finite), BatchHash(model)
-        contents = Contents(model, optimizer, self._kept, balancer.assigner.slots)
-        parameters = contents.parameters
-        self._watched = Watched(model, parameters, optimizer, balancer, contents, saved, guard, batches, iterations)
-        optimizer.register_step_pre_hook(self._watched.refuse_other_steps)
+        self._watched = watched = Watched(
+            model,
+            optimizer,
+            self.tp,
+            self._kept,
+            environment.workdir if environment.rank == 0 else None,
+            unlike=self.gang.unlike,
+            on_non_finite=on_non_finite,
+            iterations=iterations,
+        )
         model.register_forward_pre_hook(self._evaluates)
-        check_first_step(optimizer, parameters)
-        if differing := self._differing_replicas():
+        if differing := watched.differing_replicas():
             advice = (
                 "make them alike: torch.manual_seed(...) with the same number on all ranks before the model is made"
             )
             raise InputError(f"session.watch: replicated tensors differ: {differing}: {advice}")
         status, metrics = self._status.text, None
         if self._telemetry:
-            self.reporter = reporter = Reporter(environment, self.gang, saved, balancer.policy, iterations)
+            self.reporter = reporter = Reporter(
+                environment, self.gang, watched.saved_time, self.balancer.policy, iterations
+            )
             status, metrics = reporter.status, reporter.metrics.text
         if environment.status_port is not None:
             self._server = StatusServer(environment.status_port, status, metrics, self.control.lease.renew)
@@ -267,25 +233,13 @@ class Session:
         finite, as the gradients must. Returns False where they are not and the update was left out (onNonFinite:
         Skip); raises NonFiniteError under Stop.
         """
-        watched, tp = self.watched, self.tp
-        watched.stepped = True
-        parameters = watched.parameters.values()
-        tp.links.clear()
-        if self.gang.unlike and tp.ranks > 1:
-            average_replicas(parameters, tp)
-        norm = gradient_norm(parameters, tp, loss)
-        if not watched.guard.allows(norm, self._iteration + 1):
+        watched = self.watched
+        updated = watched.update(self._iteration + 1, gradient_clip, loss)
+        if not updated:
             if self.environment.rank == 0:
                 log(self._iteration + 1, "not finite, the update is left out")
             self.reporter.skipped(watched.guard.skipped)
-            return False
-        if gradient_clip is not None and norm > gradient_clip:
-            scale_gradients(parameters, gradient_clip / norm)
-        with phase(self.clock, "unit"):
-            watched.stepping = True
-            watched.balancer.optimizer_step(watched.optimizer)
-            watched.stepping = False
-        return True
+        return updated
 
     def evaluated(self, loss: float, accuracy: float | None = None, *, epoch: int) -> None:
         """Show an evaluation on the test set after `epoch` epochs (accuracy 0..1; None where the task has none).
@@ -353,14 +307,8 @@ class Session:
 
     def _compare_replicas(self, iteration: int) -> None:
         """Raise MismatchError where replicated tensors differ, every COMPARE_EVERY iterations (all ranks)."""
-        if iteration % COMPARE_EVERY == 0 and (differing := self._differing_replicas()):
+        if iteration % COMPARE_EVERY == 0 and (differing := self.watched.differing_replicas()):
             raise MismatchError(f"iteration {iteration}: replicated tensors differ: {differing}")
-
-    def _differing_replicas(self) -> str:
-        """Return which replicated tensors differ on which ranks, the first few by name; empty: none (all ranks)."""
-        tensors = replicated(self.watched.model)
-        found = differing_replicas(tensors, self.gang.control_group, self.tp.ranks, unlike=self.gang.unlike)
-        return listed([f"{name} of {ranks_listed(ranks)} from rank 0's" for name, ranks in found.items()], 3)
 
     def _act_on(self, previous: tuple[Report, ...]) -> GangAction:
         action = merge_reports(previous)
@@ -407,12 +355,7 @@ class Session:
         Raises CheckpointError on rank 0 when it cannot be written.
         """
         watched = self.watched
-        facts = {
-            "injections": self._injector.state(),
-            "savedSeconds": watched.saved_time.seconds,
-            "deletedIterations": watched.saved_time.deleted_iterations,
-            "balancing": watched.balancer.state(),
-        }
+        facts = {"injections": self._injector.state(), **watched.state()}
         with self.where.busy("a checkpoint"):
             seconds = self._checkpoints.save(self._iteration, watched.contents, self.tp, facts)
         if seconds is not None:
@@ -446,12 +389,9 @@ class Session:
         with self.where.busy("the checkpoint is read"):
             iteration, kept = self._checkpoints.restore(watched.contents, self.tp, prepare)
         self._heartbeat.progress()
-        watched.balancer.resume()
-        refuse_other_shapes(watched.optimizer, watched.parameters)
+        watched.resume(kept)
         self._iteration = self._statistics.started = iteration
         self._injector.resume(kept.get("injections", {}))
-        watched.saved_time.seconds = float(kept.get("savedSeconds", 0.0))
-        watched.saved_time.deleted_iterations = float(kept.get("deletedIterations", 0.0))
         if iteration:
             self.reporter.resumed(iteration)
         return iteration

@@ -38,7 +38,7 @@ def shape_of(model: nn.Module) -> str:
 
 
 def differing_replicas(
-    tensors: Mapping[str, Tensor], group: dist.ProcessGroup, ranks: int, *, unlike: bool
+    tensors: Mapping[str, Tensor], group: dist.ProcessGroup | None, ranks: int, *, unlike: bool
 ) -> dict[str, list[int]]:
     """Return the ranks whose tensor differs from rank 0's, by its name (all ranks).
 

@@ -1,0 +1,108 @@
+"""The model and the optimizer that a session watches: what they must fulfil, their updates, what checkpoints hold."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from heterotp_api.formatting import listed, ranks_listed
+from torch import Tensor, nn
+
+from heterotp_trainer.boundary.agreement import BatchHash, differing_replicas, replicated
+from heterotp_trainer.boundary.finite_guard import FiniteGuard, OnNonFinite
+from heterotp_trainer.boundary.saved_time import SavedTime
+from heterotp_trainer.checkpoint.contents import Contents
+from heterotp_trainer.checkpoint.kept import Kept
+from heterotp_trainer.checkpoint.optimizer_check import check_first_step, refuse_other_shapes, refuse_whole_tensor
+from heterotp_trainer.devices.phase_clock import phase
+from heterotp_trainer.errors import InputError
+from heterotp_trainer.model.checks import DrawCheck, refuse_dropout
+from heterotp_trainer.rebalancing.balancer import Balancer
+from heterotp_trainer.tensor_parallel.context import TPContext
+from heterotp_trainer.tensor_parallel.gradients import (
+    average_replicas,
+    gradient_norm,
+    refuse_plain_clipping,
+    scale_gradients,
+)
+
+
+class Watched:
+    """What `Session.watch` received, and what was made for it.
+
+    stepped: whether an update was asked for since the last boundary.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        tp: TPContext,
+        kept: Kept,
+        workdir: Path | None,
+        *,
+        unlike: bool,
+        on_non_finite: OnNonFinite,
+        iterations: int | None,
+    ) -> None:
+        """unlike: the ranks' devices round differently; workdir, iterations: see Balancer and Session.watch.
+
+        Raises InputError for a model or an optimizer that cannot be split by units.
+        """
+        refuse_dropout(model, tp)
+        if tp.ranks > 1:
+            DrawCheck(model, tp.device.torch_device)
+        refuse_plain_clipping()
+        refuse_whole_tensor(optimizer)
+        self.model, self.optimizer, self.iterations, self.stepped = model, optimizer, iterations, False
+        self._tp, self._unlike, self._updating = tp, unlike, False
+        self.balancer = Balancer(model, tp, workdir, optimizer)
+        self.saved_time = SavedTime(tp.unit_plan, tp.slowness)
+        self.guard, self.batch_hash = FiniteGuard(on_non_finite), BatchHash(model)
+        self.contents = Contents(model, optimizer, kept, self.balancer.assigner.slots)
+        self.parameters = self.contents.parameters
+        optimizer.register_step_pre_hook(self._refuse_other_updates)
+        check_first_step(optimizer, self.parameters)
+
+    def _refuse_other_updates(self, optimizer: torch.optim.Optimizer, *arguments: object) -> None:
+        if not self._updating:
+            raise InputError("optimizer.step() was called by the script: call session.step(), which calls it")
+
+    def differing_replicas(self) -> str:
+        """Return which replicated tensors differ on which ranks, the first few by name; empty: none (all ranks)."""
+        tensors = replicated(self.model)
+        found = differing_replicas(tensors, self._tp.control_group, self._tp.ranks, unlike=self._unlike)
+        return listed([f"{name} of {ranks_listed(ranks)} from rank 0's" for name, ranks in found.items()], 3)
+
+    def update(self, iteration: int, gradient_clip: float | None, loss: Tensor | None) -> bool:
+        """Make the update of `iteration`, see Session.step (all ranks); return whether it was made."""
+        self.stepped = True
+        parameters, tp = self.parameters.values(), self._tp
+        tp.links.clear()
+        if self._unlike and tp.ranks > 1:
+            average_replicas(parameters, tp)
+        norm = gradient_norm(parameters, tp, loss)
+        if not self.guard.allows(norm, iteration):
+            return False
+        if gradient_clip is not None and norm > gradient_clip:
+            scale_gradients(parameters, gradient_clip / norm)
+        with phase(tp.clock, "unit"):
+            self._updating = True
+            self.balancer.optimizer_step(self.optimizer)
+            self._updating = False
+        return True
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps of balancing, ready for JSON."""
+        saved = self.saved_time
+        return {
+            "savedSeconds": saved.seconds,
+            "deletedIterations": saved.deleted_iterations,
+            "balancing": self.balancer.state(),
+        }
+
+    def resume(self, state: dict[str, Any]) -> None:
+        """Continue from a checkpoint, whose tensors are in place, and what `state` returned for it; empty: none."""
+        self.balancer.resume()
+        refuse_other_shapes(self.optimizer, self.parameters)
+        self.saved_time.seconds = float(state.get("savedSeconds", 0.0))
+        self.saved_time.deleted_iterations = float(state.get("deletedIterations", 0.0))
