@@ -186,10 +186,10 @@ def spec(kind: str) -> dict:
 def rank(part: str, iterations: int) -> None:
     """Run one rank of a gang; rank 0 prints the measurements."""
     import torch
-    import torch.distributed as dist
     from heterotp import Session
     from heterotp_api.control import ControlDocument
     from heterotp_api.training import ModelShape
+    from heterotp_trainer.launch.json_messages import gather_json
     from heterotp_trainer.model.vit import Block
     from heterotp_trainer.training.optimizer import EagerAdamW
     from torch import nn
@@ -211,8 +211,7 @@ def rank(part: str, iterations: int) -> None:
         session.boundary(iteration, epoch=iteration // 25)
         if iteration in POINTS:
             resident.append(resident_bytes())
-    every: list = [None] * tp.ranks
-    dist.all_gather_object(every, resident)
+    every = gather_json(resident, list[int], tp.ranks, session.gang.control_group)
     session.finish()
     if session.environment.rank == 0:
         gang.print_result(every if part == "memory" else control_shares(session.environment.workdir))

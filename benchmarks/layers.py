@@ -7,6 +7,7 @@ on the machine affects both. Printed per e: seconds per iteration of each and th
 """
 
 import argparse
+import json
 import tempfile
 import time
 from collections.abc import Callable
@@ -97,7 +98,7 @@ def _rank(rank: int, ranks: int, folder: str, args: argparse.Namespace) -> None:
         seconds = {model: _seconds(lambda model=model: _iterate(model, x), args.repeat) for model in order}
         pairs.append((seconds[ours], seconds[theirs]))
     if rank == 0:
-        torch.save(pairs, Path(folder) / "pairs.pt")
+        (Path(folder) / "pairs.json").write_text(json.dumps(pairs))
     dist.barrier()
     dist.destroy_process_group()
 
@@ -113,7 +114,7 @@ def main() -> None:
     for ranks in args.ranks:
         with tempfile.TemporaryDirectory() as folder:
             mp.spawn(_rank, (ranks, folder, args), nprocs=ranks)
-            pairs = torch.load(Path(folder) / "pairs.pt")
+            pairs = json.loads((Path(folder) / "pairs.json").read_text())
         sizes = f"width {args.width}, depth {args.depth}, batch {args.batch}, tokens {args.tokens}"
         print(f"e={ranks} ({sizes}; torch {torch.__version__})")
         print(summary("ours", [a for a, _ in pairs], " s"))

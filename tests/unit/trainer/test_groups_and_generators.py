@@ -32,7 +32,7 @@ def names(call, keyword):
 
 def test_every_collective_names_its_group():
     found = [each for each in calls() if each[1] in ("dist", "torch.distributed") and each[2] in COLLECTIVES]
-    assert len(found) > 20
+    assert len(found) > 20, found
     positional = {"get_backend", "get_rank", "get_world_size"}  # the group is their first argument
     bare = [f"{at}: {name}" for at, _, name, call in found if not names(call, "group") and name not in positional]
     assert bare == []

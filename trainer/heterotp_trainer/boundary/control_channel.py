@@ -15,6 +15,7 @@ from heterotp_api.policy import BalancingSettings, beyond, policy_problem
 from pydantic import ValidationError
 
 from heterotp_trainer.boundary.lease import Lease
+from heterotp_trainer.launch.json_messages import broadcast_json
 
 RefusalReason = Literal["malformed", "newer", "invalid", "older"]
 POLL_SECONDS = 0.25  # an edit must be in force within a second
@@ -154,9 +155,9 @@ class ControlChannel:
     def newest_policy(self) -> BalancingSettings:
         """Return the policy of rank 0's newest valid document, in force or not; the default without one (all ranks)."""
         document = self._file.document if self._file is not None else None
-        found: list[BalancingSettings] = [document.balancing if document is not None else LOSSLESS_AUTO]
-        dist.broadcast_object_list(found, src=0, group=self._group)
-        return found[0]
+        policy = document.balancing if document is not None else LOSSLESS_AUTO
+        found: BalancingSettings = broadcast_json(policy, BalancingSettings, dist.get_rank(self._group), self._group)
+        return found
 
     @property
     def error(self) -> ControlError | None:

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from heterotp_trainer.checkpoint import files
 from heterotp_trainer.checkpoint.contents import Contents
 from heterotp_trainer.launch.environment import RankEnvironment
+from heterotp_trainer.launch.json_messages import broadcast_json
 from heterotp_trainer.tensor_parallel.context import TPContext
 
 EVERY_SECONDS = 600.0
@@ -118,17 +119,22 @@ class CheckpointKeeper:
         return iteration, session
 
     def _from_rank_0(self, act: Callable[[], Any]) -> Any:
-        """Return rank 0's result on all ranks, or raise its error on all of them together."""
-        result: list[Any] = [None]
-        if self._environment.rank == 0:
+        """Return rank 0's result on all ranks, or raise its error on all of them together: CheckpointError elsewhere.
+
+        The result is ready for JSON.
+        """
+        result: Any = None
+        failure: Exception | None = None
+        rank = self._environment.rank
+        if rank == 0:
             try:
-                result = [act()]
+                result = act()
             except (files.CheckpointError, OSError) as error:
-                result = [error]
-        dist.broadcast_object_list(result, src=0, group=self._group)
-        if isinstance(result[0], Exception):
-            raise result[0]
-        return result[0]
+                failure = error
+        result, complaint = broadcast_json([result, failure and str(failure)], list[Any], rank, self._group)
+        if complaint is not None:
+            raise failure or files.CheckpointError(complaint)
+        return result
 
 
 def _newest(root: Path) -> tuple[Path, files.Manifest] | None:

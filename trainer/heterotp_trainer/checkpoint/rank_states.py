@@ -18,8 +18,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from heterotp_trainer.checkpoint.files import DTYPES
 from heterotp_trainer.checkpoint.plain import decode, encode
 from heterotp_trainer.errors import InputError
+from heterotp_trainer.launch.json_messages import gather_json
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class RankState:
 
 
 States = Mapping[str, RankState]
+Bodies = dict[str, tuple[Any, list[tuple[str, tuple[int, ...]]]]]  # by name; dtype and shape of each tensor
 ByRank = dict[str, dict[int, RankState]]  # by name; rank 0's, and those that differ from it
 
 
@@ -55,20 +58,38 @@ def collect(states: States, rank: int, ranks: int, group: dist.ProcessGroup | No
 
     Raises ValueError where ranks have states of other names.
     """
-    digests: list[Any] = [None] * ranks
-    dist.all_gather_object(digests, {name: state.digest for name, state in states.items()}, group=group)
+    digests = gather_json({name: state.digest for name, state in states.items()}, dict[str, str], ranks, group)
     odd = [other for other, each in enumerate(digests) if each.keys() != digests[0].keys()]
     if odd:
         raise InputError(f"session.keep: ranks {odd} keep other names than rank 0: every rank must keep the same")
     differing = [[name for name in each if each[name] != digests[0][name]] for each in digests]
-    gathered: list[Any] = [{}] * ranks
+    gathered: list[States] = [states] + [{}] * (ranks - 1)
     if any(differing):
-        sent = {name: states[name] for name in differing[rank]}
-        dist.gather_object(sent, gathered if rank == 0 else None, dst=0, group=group)
+        gathered[1:] = _to_rank_0({name: states[name] for name in differing[rank]}, rank, ranks, group)[1:]
     if rank != 0:
         return {}
-    gathered[0] = states
     return {name: {r: each[name] for r, each in enumerate(gathered) if name in each} for name in states}
+
+
+def _to_rank_0(own: States, rank: int, ranks: int, group: dist.ProcessGroup | None) -> list[States]:
+    """Return on rank 0 the states of all ranks; elsewhere without their tensors (all ranks)."""
+    bodies = {
+        name: (state.body, [(str(tensor.dtype), tuple(tensor.shape)) for tensor in state.tensors])
+        for name, state in own.items()
+    }
+    found: list[States] = []
+    for source, received in enumerate(gather_json(bodies, Bodies, ranks, group)):
+        empty = {
+            name: RankState(body, tuple(torch.empty(shape, dtype=DTYPES[dtype]) for dtype, shape in tensors))
+            for name, (body, tensors) in received.items()
+        }
+        found.append(own if source == rank else empty)
+        for tensor in (tensor for state in found[-1].values() for tensor in state.tensors):
+            if rank == source != 0:
+                dist.send(tensor.contiguous(), dst=0, group=group)
+            elif rank == 0 and source != 0:
+                dist.recv(tensor, src=source, group=group)
+    return found
 
 
 def tensors_of(states: ByRank) -> Iterator[tuple[str, Tensor]]:

@@ -16,13 +16,14 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from heterotp_trainer.checkpoint.files import DTYPES
 from heterotp_trainer.errors import InputError
+from heterotp_trainer.launch.json_messages import broadcast_json
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec, shard_spec
 
@@ -221,14 +222,12 @@ Header = tuple[str, torch.dtype, tuple[int, ...], Tensor | None]
 def _next_header(read: Iterator[tuple[str, Tensor]] | None, tp: TPContext) -> Header | None:
     """Return the next tensor's name, type and shape on all ranks, the tensor itself on rank 0; None at the end."""
     whole: Tensor | None = None
-    header: list[Any] = [None]
-    if read is not None:
-        item = next(read, None)
-        if item is not None:
-            whole = item[1]
-            header = [(item[0], whole.dtype, tuple(whole.shape))]
-    dist.broadcast_object_list(header, src=0, group=tp.control_group)
-    return None if header[0] is None else (*header[0], whole)
+    found: tuple[str, str, tuple[int, ...]] | None = None
+    if read is not None and (item := next(read, None)) is not None:
+        whole = item[1]
+        found = item[0], str(whole.dtype), tuple(whole.shape)
+    found = broadcast_json(found, tuple[str, str, tuple[int, ...]] | None, tp.rank, tp.control_group)
+    return None if found is None else (found[0], DTYPES[found[1]], found[2], whole)
 
 
 def _distribute(

@@ -5,7 +5,7 @@ A pickle can run code when it is read; the unpickler here accepts numpy arrays a
 
 import codecs
 import io
-import pickle
+import pickle  # noqa: TID251 (restricted below)
 from pathlib import Path
 from typing import Any
 

@@ -4,7 +4,6 @@ import socket
 import time
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
@@ -12,6 +11,7 @@ from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-
 from heterotp_trainer.devices.device import Device
 from heterotp_trainer.errors import InputError
 from heterotp_trainer.launch.environment import RankEnvironment
+from heterotp_trainer.launch.json_messages import gather_json
 
 NAME_POLL_SECONDS = 0.2
 
@@ -124,9 +124,7 @@ def _wait_for_name(address: str, seconds: float) -> None:
 
 
 def _exchange(facts: Facts, ranks: int, group: dist.ProcessGroup) -> tuple[Facts, ...]:
-    gathered: list[Any] = [None] * ranks
-    dist.all_gather_object(gathered, facts, group=group)
-    return tuple(gathered)
+    return tuple(gather_json(facts, Facts, ranks, group))
 
 
 def lost_peer(error: BaseException) -> bool:
@@ -149,8 +147,7 @@ def _is_of_a_backend(error: RuntimeError) -> bool:
 
 def agree(gang: Gang, what: str, value: str) -> None:
     """Raise InputError naming the ranks whose value differs from rank 0's (all ranks)."""
-    values: list[Any] = [None] * len(gang.facts)
-    dist.all_gather_object(values, value, group=gang.control_group)
+    values = gather_json(value, str, len(gang.facts), gang.control_group)
     odd = [rank for rank, other in enumerate(values) if other != values[0]]
     if odd:
         raise InputError(f"{what} of ranks {odd} differs from rank 0's; every rank must see the same")

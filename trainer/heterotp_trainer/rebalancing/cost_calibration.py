@@ -8,12 +8,12 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from heterotp_trainer.launch.json_messages import gather_json
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.grains import grain_for
 from heterotp_trainer.plans.linears import Curve, Line, LinearClass, Link
@@ -51,15 +51,18 @@ def calibrate_costs(tp: TPContext, classes: Sequence[LinearClass]) -> Costs:
         mine = _measure(tp, classes)
     finally:
         tp.device.slowdown = slowdown
-    gathered: list[Any] = [None] * tp.ranks
-    dist.all_gather_object(gathered, mine, group=tp.control_group)
-    every: list[RankCalibration] = gathered
+    every: list[RankCalibration] = gather_json(mine, RankCalibration, tp.ranks, tp.control_group)
+    return costs_of(every, classes, tp.dtype.itemsize)
+
+
+def costs_of(every: Sequence[RankCalibration], classes: Sequence[LinearClass], item_bytes: int) -> Costs:
+    """Return the costs of a gang from what its ranks measured; item_bytes: of one number that is transferred."""
     return Costs(
         classes=tuple(classes),
         curves=tuple(each.curves for each in every),
         grains=tuple(each.grain for each in every),
         link=_slowest_link([each.link for each in every]),
-        item_bytes=tp.dtype.itemsize,
+        item_bytes=item_bytes,
         allocation=max(each.allocation for each in every),
         extraction=max((each.extraction for each in every), key=lambda line: line.at(1.0)),
     )

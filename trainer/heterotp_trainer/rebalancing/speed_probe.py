@@ -9,6 +9,7 @@ import torch.distributed as dist
 
 from heterotp_trainer.devices.device import Device
 from heterotp_trainer.launch.environment import RankEnvironment
+from heterotp_trainer.launch.json_messages import gather_json
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.rebalancing.timing import median_seconds
 from heterotp_trainer.tensor_parallel.context import TPContext
@@ -51,9 +52,7 @@ def initial_speeds(
     if how == "declared":
         groups = environment.spec.worker_groups
         return [g.relative_speed or 1.0 for g in groups for _ in range(g.pods * g.processes_per_pod)]
-    gathered: list[Any] = [None] * environment.ranks
-    dist.all_gather_object(gathered, probe_speed(device, *shape, dtype), group=group)
-    return quantized(gathered)
+    return quantized(gather_json(probe_speed(device, *shape, dtype), float, environment.ranks, group))
 
 
 class PaceProbe:

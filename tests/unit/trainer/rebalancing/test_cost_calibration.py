@@ -9,7 +9,7 @@ from heterotp_trainer.devices.phase_clock import NullClock
 from heterotp_trainer.plans.linears import Curve, Line, LinearClass, Link
 from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.rebalancing import cost_calibration
-from heterotp_trainer.rebalancing.cost_calibration import RankCalibration, calibrate_costs, fit, rising
+from heterotp_trainer.rebalancing.cost_calibration import RankCalibration, calibrate_costs, costs_of, fit, rising
 from heterotp_trainer.tensor_parallel.context import TPContext
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,23 +89,12 @@ def measured(grain=16, allocation=0.0, extraction=0.0, link=Link(), curves=()):
     return RankCalibration(curves, grain, allocation, line(slope=extraction), link)
 
 
-@pytest.fixture
-def merged(monkeypatch):
-    """Return merged(*found) -> the costs of what the ranks found."""
-
-    def merge(*found):
-        def gather(gathered, mine, group):
-            assert mine is found[0]
-            gathered[:] = found
-
-        monkeypatch.setattr(cost_calibration, "_measure", lambda tp, classes: found[0])
-        monkeypatch.setattr(dist, "all_gather_object", gather)
-        return calibrate_costs(alone(), ())
-
-    return merge
+def merged(*found):
+    """Return the costs of what the ranks found."""
+    return costs_of(found, (), 4)
 
 
-def test_every_part_of_the_link_has_the_value_of_its_slowest_rank(merged):
+def test_every_part_of_the_link_has_the_value_of_its_slowest_rank():
     near = Link(broadcast=line(1e-3, 1e-9), reduce=line(5e-3, 9e-9), piece=line(0, 1e-9))
     far = Link(broadcast=line(2e-3, 5e-9), reduce=line(1e-3, 1e-9), piece=line(1e-3, 0))
     there = Link(broadcast=line(), reduce=line(), piece=line(0, 5e-9))
@@ -113,7 +102,7 @@ def test_every_part_of_the_link_has_the_value_of_its_slowest_rank(merged):
     assert link == Link(far.broadcast, near.reduce, there.piece)
 
 
-def test_the_link_is_fitted_to_transfers_of_relevant_sizes(merged):
+def test_the_link_is_fitted_to_transfers_of_relevant_sizes():
     """A megabyte: the fixed part alone, or the price of a byte alone, would name another rank."""
     late, narrow = Link(broadcast=line(9e-3, 1e-9)), Link(broadcast=line(1e-3, 20e-9))
     assert merged(measured(link=late), measured(link=narrow)).link.broadcast == narrow.broadcast
@@ -121,7 +110,7 @@ def test_the_link_is_fitted_to_transfers_of_relevant_sizes(merged):
     assert merged(measured(link=late), measured(link=narrow)).link.broadcast == late.broadcast
 
 
-def test_the_cost_of_resizing_is_the_slowest_ranks_and_other_costs_are_per_rank(merged):
+def test_the_cost_of_resizing_is_the_slowest_ranks_and_other_costs_are_per_rank():
     curves = [(Curve((0.0, 8.0), (0.0, seconds)),) for seconds in (1.0, 2.0, 3.0)]
     costs = merged(
         measured(16, allocation=0.2, extraction=0.1, curves=curves[0]),
