@@ -109,8 +109,10 @@ class Training(Model):
     weight_decay: float = Field(0, ge=0, description="Of AdamW.")
     warmup_iterations: int = Field(0, ge=0, description="Iterations of a linear rise to learningRate.")
     gradient_clip: float | None = Field(None, gt=0, description="Bound of the gradients' norm; absent: none.")
-    on_non_finite: Literal["Stop", "Skip"] = Field(
-        "Stop", description="Where loss or gradients are not finite: stop the job, or skip up to 10 updates in a row."
+    on_non_finite: Literal["Stop", "Skip"] | None = Field(
+        None,
+        description="Where loss or gradients are not finite: stop the job, or skip up to 10 updates in a row; "
+        "absent: Stop.",
     )
     precision: Literal["fp32", "bf16"] = Field("fp32", description="Of products and activations.")
     seed: int = Field(0, ge=0, le=2**53, description="Of weights and of the order of samples.")

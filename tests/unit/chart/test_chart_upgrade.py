@@ -70,3 +70,34 @@ def test_nothing_new_reaches_out_by_default(both):
     old, new = both
     more = {kind for _, kind, _, _ in set(new) - set(old)}
     assert more <= {"Service", "PodDisruptionBudget", "ClusterRole"}
+
+
+def defaults(schema, path=""):
+    """Yield place and value of every default of a structural schema."""
+    if "default" in schema:
+        yield path, schema["default"]
+    for name, each in schema.get("properties", {}).items():
+        yield from defaults(each, f"{path}.{name}")
+    for inner in ("items", "additionalProperties"):
+        if isinstance(schema.get(inner), dict):
+            yield from defaults(schema[inner], f"{path}[]")
+
+
+def test_no_field_gets_a_default_that_stored_objects_lack(both):
+    """A default is read into every stored object: its spec would change with the upgrade, and its gang restart."""
+    old, new = (
+        {
+            (body["spec"]["names"]["kind"], *each)
+            for body in objects.values()
+            if body["kind"] == "CustomResourceDefinition"
+            for each in ((path, repr(value)) for path, value in defaults(schema_of(body)["properties"]["spec"]))
+        }
+        for objects in both
+    )
+    assert len(new) > 20
+    assert new - old == set()
+
+
+def schema_of(crd):
+    (version,) = crd["spec"]["versions"]
+    return version["schema"]["openAPIV3Schema"]

@@ -48,7 +48,9 @@ class Trainer:
     def run(self) -> bool:
         """Train until the end or a stop; return whether the end was reached."""
         session = self.session
-        session.watch(self.model, self.optimizer, iterations=self.total, on_non_finite=self.training.on_non_finite)
+        session.watch(
+            self.model, self.optimizer, iterations=self.total, on_non_finite=self.training.on_non_finite or "Stop"
+        )
         iteration = session.restore()
         while iteration < self.total:
             epoch, start = divmod(iteration, self.per_epoch)
