@@ -11,6 +11,7 @@ from support.places import ROOT
 pytestmark = pytest.mark.e2e
 STRAGGLER = ROOT / "examples" / "straggler"
 WINDOW = 5  # iterations of a median, in the trainer's status and in the policy
+COMPARED = 20  # iterations whose losses are compared, at least
 SLOW_RANK = 2
 LOSS_TOLERANCE = 1e-4  # relative: sums in another order, and what an optimizer makes of that in so many iterations
 SWITCHED = re.compile(r"control document (\d+) in force from iteration (\d+) on: strategy (\w+), (\d+) injections")
@@ -141,7 +142,7 @@ def test_auto_moves_the_work_of_a_slow_rank_and_brings_it_back(run, space, polic
     nothing_restarted(run, pods)
     measured["straggler example, an iteration under AUTO"] = resharded
     measured["straggler example, the fluid limit then"] = limit
-    last = run.rank_zero(1)["iteration"]
+    last = run.trained(1, moved_at + 2 * COMPARED)["iteration"]  # not every iteration's loss is seen
     run.delete()
     measured["straggler example, its loss against a run left alone"] = same_loss(run, left_alone(space, last), moved_at)
 
@@ -161,7 +162,7 @@ def left_alone(space, iterations):
 def same_loss(run, alone, since):
     """Assert that losses of the same iterations are the same; return by how much they differ at most, in words."""
     common = sorted(run.losses.keys() & alone.losses.keys())
-    assert len([iteration for iteration in common if iteration > since]) >= 20, (run.losses, alone.losses)
+    assert len([iteration for iteration in common if iteration > since]) >= COMPARED, (run.losses, alone.losses)
     apart = {iteration: abs(run.losses[iteration] / alone.losses[iteration] - 1) for iteration in common}
     assert max(apart.values()) < LOSS_TOLERANCE, apart
     return f"{max(apart.values()):.1e} of it at most in {len(common)} iterations up to {common[-1]}"
@@ -176,11 +177,15 @@ def slowed_and_named(run, space):
     assert (row["rank"], row["asked"]) == (SLOW_RANK, 4)
     assert abs(row["measured"] - 4) <= 0.15 * 4
     assert injection.status["phase"] == "Injecting"
-    until(lambda: run.status, lambda: run.condition("Straggling").get("status") == "True", 60, 0.2)
-    words = run.condition("Straggling")["message"]
-    assert words.startswith(f"rank {SLOW_RANK} on node {node} is "), words
-    chi = float(re.search(r"is ([\d.]+)x slower", words)[1])
-    assert abs(chi - 4) <= 0.15 * 4
+    named = re.compile(rf"rank {SLOW_RANK} on node {re.escape(node)} is ([\d.]+)x slower")
+
+    def told():
+        """Return whether the condition tells the injected chi: a busy machine slows ranks of itself, too."""
+        found = named.search(run.condition("Straggling").get("message", ""))
+        return found is not None and abs(float(found[1]) - 4) <= 0.15 * 4
+
+    until(lambda: run.status, told, 60, 0.2)
+    assert run.condition("Straggling")["status"] == "True"
     return injection
 
 
