@@ -2,8 +2,8 @@
 (docs/algorithms.md, Who is a straggler).
 
 One detector serves every strategy. Ratios are measured over expected seconds, [e]; two references exist:
-- the other ranks: the upper quartile of speed, each by the work that it owns and the speed that its share was made for. The fastest rank is no reference: at a noise of 5 % and 8 ranks it
-  would flag a rank in 41 % of iterations.
+- the other ranks: the upper quartile of speed, each by the work that it owns and the speed that its share was made
+  for. The fastest rank is no reference: at a noise of 5 % and 8 ranks it would flag a rank in 41 % of iterations.
 - the shares in force, where units may move: the speed that they were made for. Ranks with uneven shares rightly
   differ, and a recovery is a change, too.
 """
