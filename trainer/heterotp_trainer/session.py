@@ -22,7 +22,7 @@ run_rank(main)                                                        # see run_
 import os
 import signal
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -75,6 +75,7 @@ from heterotp_trainer.tensor_parallel.gradients import (
     refuse_plain_clipping,
     scale_gradients,
 )
+from heterotp_trainer.tensor_parallel.unit_spec import ffn_weight
 
 COMPARE_EVERY = 100  # iterations
 PROBED_PRODUCT = (1024, 256, 256)
@@ -225,6 +226,7 @@ class Session:
         self.agree("the model (names and whole shapes of its parameters)", shape_of(model))
         environment = self.environment
         workdir = environment.workdir if environment.rank == 0 else None
+        self.tp.unit_plan = replace(self.tp.unit_plan, ffn_weight=ffn_weight(model.parameters()))
         balancer, saved = Balancer(model, self.tp, workdir, optimizer), SavedTime(self.tp.unit_plan, self.tp.slowness)
         guard, batches = FiniteGuard(on_non_finite), BatchHash(model)
         contents = Contents(model, optimizer, self._kept, balancer.assigner.slots)
