@@ -76,20 +76,24 @@ def summary_lines(report: dict[str, Any], elapsed_seconds: float) -> list[str]:
         f"limit {seconds(report.get('limitIterationSeconds'))}"
         + (f", predicted {seconds(predicted)}" if predicted is not None else ""),
         *([f"  balancing      {report['strategy']}, decision {report['decisionId']}: {reason}"] if reason else []),
-        *_cost(report),
+        *_cost(report, elapsed_seconds),
     ]
 
 
-def _cost(report: dict[str, Any]) -> list[str]:
-    """Return the line on what balancing cost and saved, of what there was."""
-    deleted, saved = report.get("deletedShare"), report.get("savedSeconds")
+def _cost(report: dict[str, Any], elapsed_seconds: float) -> list[str]:
+    """Return the line on what balancing cost and saved over the run; none where it never changed anything."""
+    deleted, saved = report.get("deletedShare") or 0.0, report.get("savedSeconds") or 0.0
     moves = report.get("moves") or []
-    parts = [f"{percent(deleted)} of all work deleted"] if deleted else []
+    if not (deleted or saved or moves):
+        return []
+    parts = [f"pruned {percent(deleted)} of all work" if deleted else "no work pruned"]
     if moves:
         parts.append(f"units moved {len(moves)}x in {seconds(sum(move['seconds'] for move in moves))}")
     if saved:
-        parts.append(f"{seconds(saved)} saved")
-    return [f"  cost           {', '.join(parts)}"] if parts else []
+        # a resumed run counts the savings of all attempts, but elapsed_seconds are of this one
+        whole = f" of {seconds(elapsed_seconds + saved)}" if saved > 0 and report["attempt"] == 1 else ""
+        parts.append(f"{'saved' if saved > 0 else 'lost'} {seconds(abs(saved))}{whole}")
+    return [f"  cost           {'; '.join(parts)}"]
 
 
 def _evaluation(report: dict[str, Any]) -> list[str]:

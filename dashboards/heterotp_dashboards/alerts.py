@@ -64,7 +64,7 @@ def straggler_unmitigated(limits: Thresholds) -> Alert:
         linger=limits.straggler_keep_firing_for,
         summary=f"Rank {{{{ $labels.rank }}}} of {THE_JOB} is slow and delays the job.",
         description='Rank {{ $labels.rank }} on {{ $labels.node }} takes {{ $value | printf "%.1f" }} times as long as '
-        "the fastest rank for its share (metrics.level basic: as the average rank). "
+        "its work should take (metrics.level basic: as the average rank). "
         f"The other ranks of {THE_JOB} wait for it; balancing does not compensate for it.",
         board=frame.STRAGGLER,
     )

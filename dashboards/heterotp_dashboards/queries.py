@@ -14,7 +14,6 @@ COMPUTE = "matmul|unit|fixed"
 BUSY = "namespace_heterotpjob_rank:heterotp_busy_seconds:mean5m"
 MATMUL = "namespace_heterotpjob_rank:heterotp_matmul_seconds:mean5m"
 WAIT = "namespace_heterotpjob_rank:heterotp_wait_seconds:mean5m"
-MATMUL_PER_WORK = "namespace_heterotpjob_rank:heterotp_matmul_seconds_per_work_units:ratio_rate5m"
 SLOWDOWN = "namespace_heterotpjob_rank:heterotp_slowdown:ratio"
 SLOWDOWN_MAX = "namespace_heterotpjob:heterotp_slowdown:max"
 IMBALANCE = "namespace_heterotpjob:heterotp_imbalance:ratio"
@@ -90,15 +89,10 @@ class Ranks:
         """Return work per iteration; 1 is the initial share of the rank."""
         return f"{self.total('heterotp_work_units_total')}\n/ {self.iterations()}"
 
-    def matmul_per_work(self) -> str:
-        """Return seconds of M per unit of work; independent of how much work was taken from the rank."""
-        matmul = self.total("heterotp_phase_seconds_total", phase("matmul"))
-        return f"{matmul}\n/ ({self.total('heterotp_work_units_total')} > 0)"
-
 
 def slowdown() -> str:
-    """Return chi: seconds per work of each rank over those of the fastest rank of its job."""
-    return f"{MATMUL_PER_WORK}\n/ on ({JOB}) group_left () min by ({JOB}) ({MATMUL_PER_WORK} > 0)"
+    """Return chi of each rank, as the ranks compute it: the one number that status and decisions show, too."""
+    return f"max by ({RANK}) (heterotp_slowdown_ratio)"
 
 
 def imbalance() -> str:

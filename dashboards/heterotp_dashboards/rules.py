@@ -80,7 +80,6 @@ def recording() -> tuple[Group, ...]:
     details = (
         Record(queries.MATMUL, ranks.present(ranks.seconds("matmul"))),
         Record(queries.WAIT, ranks.present(ranks.seconds("wait"))),
-        Record(queries.MATMUL_PER_WORK, ranks.present(ranks.matmul_per_work())),
         Record(queries.SLOWDOWN, queries.slowdown()),
         Record(queries.SLOWDOWN_MAX, slowest),
     )

@@ -1,6 +1,6 @@
 """Input series for promtool, and the alerts that must fire on them."""
 
-from heterotp_dashboards.queries import IMBALANCE, SLOWDOWN
+from heterotp_dashboards.queries import BUSY, IMBALANCE, SLOWDOWN
 from support.promtool import AlertCase, Firing, counter, gauge, named
 
 JOB = {"namespace": "team-a", "heterotpjob": "vit"}
@@ -16,8 +16,11 @@ def fires(rank, shown):
     return Firing(of_rank(rank), shown)
 
 
-def rank(number, matmul, work=1.0, level="full", minutes=60):
-    """Return a rank's series at one iteration a second; `matmul`: seconds of M, or stages of (seconds, minutes)."""
+def rank(number, matmul, chi=1.0, level="full", minutes=60):
+    """Return a rank's series at one iteration a second.
+
+    matmul: seconds of M, or stages of (seconds, minutes). chi: alike; None: not known.
+    """
     stages = matmul if isinstance(matmul, list) else [(matmul, minutes)]
     phases = {"matmul": stages, "fixed": [(0.02, minutes)], "wait": [(0.25 - m, t) for m, t in stages]}
     if level == "full":
@@ -27,8 +30,9 @@ def rank(number, matmul, work=1.0, level="full", minutes=60):
         for name, path in phases.items()
     }
     series[named("heterotp_iterations_total", **of_rank(number))] = counter((1, minutes))
-    if level == "full":
-        series[named("heterotp_work_units_total", **of_rank(number))] = counter((work, minutes))
+    if level == "full" and chi is not None:
+        shown = gauge(*chi) if isinstance(chi, list) else gauge((chi, minutes))
+        series[named("heterotp_slowdown_ratio", **of_rank(number))] = shown
     return series
 
 
@@ -74,26 +78,26 @@ STRAGGLER = "HeteroTPJobStragglerUnmitigated"
 STRAGGLERS = {
     "one of three is slow, then recovers": AlertCase(
         STRAGGLER,
-        {**THREE, **rank(2, [(0.2, 40), (0.1, 20)])},
-        {10: [], 12: [fires(2, "2.0")], 44: [fires(2, "1.5")], 55: []},
+        {**THREE, **rank(2, [(0.2, 40), (0.1, 20)], chi=[(2, 40), (1, 20)])},
+        {10: [], 12: [fires(2, "2.0")], 44: [fires(2, "2.0")], 55: []},
         {(12, SLOWDOWN): {CHI[0]: 1, CHI[1]: 1, CHI[2]: 2}},
     ),
-    "two of three are slow: the fastest is the measure": AlertCase(
+    "two of three are slow: the job is not out of balance enough": AlertCase(
         STRAGGLER,
-        {**rank(0, 0.1), **rank(1, 0.2), **rank(2, 0.2)},
+        {**rank(0, 0.1), **rank(1, 0.2, chi=2), **rank(2, 0.2, chi=2)},
         {20: []},
         {(20, SLOWDOWN): {CHI[0]: 1, CHI[1]: 2, CHI[2]: 2}},
     ),
     "balancing took half of its work: still slow, but no rank waits": AlertCase(
         STRAGGLER,
-        {**THREE, **rank(2, 0.1, work=0.5)},
+        {**THREE, **rank(2, 0.1, chi=2)},
         {5: [], 20: [], 50: []},
         {
             (20, SLOWDOWN): {CHI[0]: 1, CHI[1]: 1, CHI[2]: 2},
             (20, IMBALANCE): {named(IMBALANCE, heterotpjob="vit", namespace="team-a"): 1},
         },
     ),
-    "level basic: no work units, no chi": AlertCase(
+    "level basic: no chi": AlertCase(
         STRAGGLER,
         {**rank(0, 0.1, level="basic"), **rank(1, 0.1, level="basic"), **rank(2, 0.2, level="basic")},
         {10: [], 12: [fires(2, "1.4")]},
@@ -101,17 +105,16 @@ STRAGGLERS = {
     ),
     "a restart moved the rank off the slow node: no alert on another rank": AlertCase(
         STRAGGLER,
-        {**THREE, **gone(rank(2, 0.2, minutes=20)), **moved_to_another_node(2, 0.1, 21)},
+        {**THREE, **gone(rank(2, 0.2, chi=2, minutes=20)), **moved_to_another_node(2, 0.1, 21)},
         {19: [fires(2, "2.0")], 31: []},
         {
-            (22, f"round({SLOWDOWN}, 0.01)"): {
-                CHI[n].removeprefix(SLOWDOWN).replace("node-2", "node-9"): 1 for n in range(3)
-            }
+            (22, SLOWDOWN): {CHI[n].replace("node-2", "node-9"): 1 for n in range(3)},
+            (22, f"count({BUSY})"): {"{}": 3},
         },
     ),
     "a rank without work has no chi": AlertCase(
         STRAGGLER,
-        {**THREE, **rank(2, 0.0, work=0.0)},
+        {**THREE, **rank(2, 0.0, chi=None)},
         {20: []},
         {(20, SLOWDOWN): {CHI[0]: 1, CHI[1]: 1}},
     ),

@@ -67,6 +67,7 @@ class Gang:
             self._decide()
         for rank, metrics in enumerate(self._ranks):
             metrics.injected(story.chi if story.injected and story.is_slow(minute, rank) else 1.0)
+            metrics.slowdown(story.chi if story.is_slow(minute, rank) else 1.0)
             metrics.generation.set(1 + balanced)
         busy = [self._seconds(minute, rank) for rank in range(story.ranks)]
         whole = max(sum(each.values()) for each in busy) + COMMUNICATION * story.pace

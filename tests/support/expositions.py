@@ -81,6 +81,7 @@ def _trainer() -> CollectorRegistry:
     rank = RankMetrics(0, "full")
     job = JobMetrics(rank.registry, ranks=4, attempt=1, backend="gloo")
     rank.injected(2.0)
+    rank.slowdown(2.0)
     rank.iteration(dict.fromkeys(RANK_PHASES, 0.1), work=1.0, now=1.0)
     for split in ("train", "eval"):
         job.loss.labels(split).set(1.0)

@@ -1,5 +1,6 @@
 """The model and the optimizer that a session watches: what they must fulfil, their updates, what checkpoints hold."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from heterotp_trainer.tensor_parallel.gradients import (
     refuse_plain_clipping,
     scale_gradients,
 )
+from heterotp_trainer.tensor_parallel.unit_spec import ffn_weight
 
 
 class Watched:
@@ -55,6 +57,7 @@ class Watched:
         refuse_whole_tensor(optimizer)
         self.model, self.optimizer, self.iterations, self.stepped = model, optimizer, iterations, False
         self._tp, self._unlike, self._updating = tp, unlike, False
+        tp.unit_plan = replace(tp.unit_plan, ffn_weight=ffn_weight(model.parameters()))
         self.balancer = Balancer(model, tp, workdir, optimizer)
         self.saved_time = SavedTime(tp.unit_plan, tp.slowness)
         self.guard, self.batch_hash = FiniteGuard(on_non_finite), BatchHash(model)

@@ -17,9 +17,9 @@ def slowest() -> Panel:
     """Return the slowest rank, with its node and chi."""
     info = PanelInfo(
         "Slowest rank",
-        "The rank whose matrix products take longest for the same work, relative to the fastest rank (χ, over 5 "
-        "minutes). Good: green, below 1.2. A rank with a smaller initial share, because its device is known to be "
-        "slower, is measured against that share. Needs the recording rules and metrics.level full.",
+        "The rank with the largest χ: how many times longer its matrix products take than those of its work should, as "
+        "status and decisions show it. Good: green, below 1.2. A rank with a smaller share, because its device is "
+        "known to be slower, is measured against that share. Needs the recording rules and metrics.level full.",
         FACTOR,
     )
     query = Query(f"topk(1, {series(queries.SLOWDOWN, ONE_JOB)})", RANK_LEGEND, now=True)

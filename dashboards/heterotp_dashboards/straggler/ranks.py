@@ -36,7 +36,7 @@ def slowdown_over_time() -> Panel:
     """Return chi of every rank over time."""
     info = PanelInfo(
         "Slow-down χ, rank by time",
-        "Time of the same work relative to the fastest rank (over 5 minutes): green below 1.2, yellow, from 1.5 "
+        "Time of a rank's matrix products over the time that its work should take: green below 1.2, yellow, from 1.5 "
         "orange, from 2 red. Good: all green. A red row shows which rank is slow and since when; it stays red after "
         "balancing has taken work from the rank, because the rank is still slow.",
         FACTOR,

@@ -115,19 +115,33 @@ def test_summary_says_emulated():
     assert not any("predicted" in line or "balancing" in line for line in lines)
 
 
-def test_summary_says_what_balancing_cost():
-    own = {
-        "deletedShare": 0.0123,
-        "savedSeconds": 12.0,
-        "moves": [{"seconds": 0.25}, {"seconds": 0.5}],
-        "testLoss": 2.0,
-    }
-    lines = summary_lines(completed(own, "succeeded", "demo", 1, None, History(), PLACES), 1.0)
-    assert lines[-1] == "  cost           1.2 % of all work deleted, units moved 2x in 750 ms, 12.00 s saved"
+MOVES = [{"seconds": 0.25}, {"seconds": 0.5}]
+
+
+@pytest.mark.parametrize(
+    ("own", "attempt", "line"),
+    [
+        ({"deletedShare": 0.021, "savedSeconds": 31.0}, 1, "pruned 2.1 % of all work; saved 31.00 s of 271.00 s"),
+        ({"deletedShare": 0.021, "savedSeconds": 31.0}, 2, "pruned 2.1 % of all work; saved 31.00 s"),
+        (
+            {"savedSeconds": 12.0, "moves": MOVES},
+            1,
+            "no work pruned; units moved 2x in 750 ms; saved 12.00 s of 252.00 s",
+        ),
+        ({"deletedShare": 0.021, "savedSeconds": -3.0}, 1, "pruned 2.1 % of all work; lost 3.00 s"),
+        ({}, 1, None),
+        (None, 1, None),
+    ],
+    ids=["pruned", "resumed", "moved", "lost", "nothing-done", "no-report"],
+)
+def test_summary_says_what_balancing_cost_and_saved(own, attempt, line):
+    lines = summary_lines(completed(own, "succeeded", "demo", attempt, None, History(), PLACES), 240.0)
+    assert [each for each in lines if "cost" in each] == ([] if line is None else [f"  cost           {line}"])
+
+
+def test_summary_shows_what_an_evaluation_measured():
+    lines = summary_lines(completed({"testLoss": 2.0}, "succeeded", "demo", 1, None, History(), PLACES), 1.0)
     assert "  test loss      2.0000" in lines and not any("accuracy" in line for line in lines)
-    assert not any(
-        "cost" in line for line in summary_lines(completed(None, "failed", "d", 1, None, History(), []), 1.0)
-    )
 
 
 def test_a_status_of_another_attempt_is_not_shown(tmp_path):

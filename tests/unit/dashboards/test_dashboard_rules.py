@@ -39,7 +39,6 @@ MUTANTS = {
     "threshold of chi": ("ratio > 1.5", "ratio > 2.5", STRAGGLERS),
     "without the imbalance": (f"\n        and on (cluster, namespace, heterotpjob) {IMBALANCE} > 1.2", "", STRAGGLERS),
     "waiting counts as work": ('phase=~"matmul|unit|fixed"', 'phase=~"matmul|unit|fixed|wait"', STRAGGLERS),
-    "average rank as the reference": ("min by", "avg by", STRAGGLERS),
     "a longer waiting time": ("for: 10m", "for: 20m", STRAGGLERS),
     "a job that never iterated is as old as time": (f"({LAST} > 0)", f"({LAST})", STALLS),
     "also jobs that do not run": ('"Running"} == 1', '"Suspended"} == 1', STALLS),

@@ -34,9 +34,9 @@ def decide(
     detection = detect(history, policy, plan, costs)
     situation = situation_of(history, policy, plan, costs, detection, answers)
     if not situation.due:
-        return plan
+        return situation.plan
     candidate = STRATEGIES[policy.strategy](situation)
-    found = _first_plan(plan, policy) if situation.new_policy else plan
+    found = _first_plan(situation.plan, policy) if situation.new_policy else situation.plan
     if situation.work is not None:
         found = _with_work(situation, found, candidate.work)
     return found if candidate.units is None else _with_units(found, candidate.units)
@@ -64,6 +64,7 @@ def _first_plan(plan: WorkPlan, policy: BalancingSettings) -> WorkPlan:
     return WorkPlan(
         plan.decision_id + 1,
         policy,
+        alternations=plan.alternations,
         base_wait=plan.base_wait,
         ownership=plan.ownership if policy.moves_units else replace(plan.ownership, proposal=None),
         explained_id=plan.decision_id + 1,
@@ -126,6 +127,7 @@ def _renewed(situation: Situation, plan: WorkPlan) -> WorkPlan:
         basis=tuple(seen.full.tolist()),
         link=situation.costs.link,
         repriced=plan.repriced + 1 if situation.work is WorkDue.PRICES else 0,
+        alternations=plan.alternations,
         base_wait=situation.known_wait,
         ownership=plan.ownership,
     )
@@ -178,6 +180,7 @@ def _moved(plan: WorkPlan, ownership: Ownership, case: MoveCase, reason: str) ->
     return WorkPlan(
         plan.decision_id + 1,
         plan.settings,
+        alternations=plan.alternations,
         base_wait=plan.base_wait,
         ownership=ownership,
         predicted_seconds=case.then_seconds + (plan.base_wait or 0.0),

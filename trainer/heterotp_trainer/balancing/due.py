@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from heterotp_api.policy import BalancingSettings
 
+from heterotp_trainer.balancing import damping
 from heterotp_trainer.balancing.detection import Detection
 from heterotp_trainer.balancing.history import History, Observation
 from heterotp_trainer.balancing.prediction import transfer_seconds
@@ -25,6 +26,8 @@ def situation_of(
 ) -> Situation:
     """Return what is due at this boundary; plan: the one in force, possibly under another policy."""
     new_policy = plan.settings != policy
+    if new_policy:  # its first reaction never waits
+        plan = replace(plan, alternations=(), ownership=replace(plan.ownership, alternations=()))
     units = policy.moves_units and (detection.drift is not None or plan.ownership.proposal is not None)
     stragglers = () if new_policy else plan.stragglers
     found = Situation(
@@ -37,12 +40,15 @@ def _with_work_due(found: Situation, detected: tuple[int, ...]) -> Situation:
     """Return the situation with what is due of the work of ranks; detected: the stragglers."""
     if found.policy.fixed is not None:
         return _due(found, WorkDue.FIXED_RATIO, known_wait=_least_wait(found)) if found.new_policy else found
-    if found.seen is None:
+    seen = found.seen
+    if seen is None:
         return _in_a_larger_window(found) if found.new_policy else found
-    if _other_stragglers(found, detected, found.seen):
-        return _due(found, WorkDue.REDUCTIONS, known_wait=_least_wait(found), stragglers=detected)
+    made, found = _damped(found, _changes(found, detected, seen))
+    if made:
+        stragglers = tuple(rank for rank in detected if rank in made or rank in found.stragglers)
+        return _due(found, WorkDue.REDUCTIONS, known_wait=_least_wait(found), stragglers=stragglers)
     if not found.new_policy and _other_prices(found.plan, found.policy, found.costs):
-        return _due(found, WorkDue.PRICES, seen=found.seen.with_full(found.plan.basis))  # the speeds planned on
+        return _due(found, WorkDue.PRICES, seen=seen.with_full(found.plan.basis))  # the speeds planned on
     return found
 
 
@@ -64,15 +70,33 @@ def _least_wait(found: Situation) -> float | None:
     return found.known_wait if seen is None or seen.migrating else float(min(seen.wait))
 
 
-def _other_stragglers(found: Situation, detected: tuple[int, ...], seen: Observation) -> bool:
-    """Return whether the stragglers are other ones, or the time of one changed by more than replanThreshold."""
-    if detected != found.stragglers:
-        return True
-    basis = found.plan.basis
-    if not detected or not basis:
-        return False
-    threshold = found.policy.replan_threshold
-    return any(_change(float(seen.full[rank]), basis[rank]) > threshold for rank in detected)
+def _changes(found: Situation, detected: tuple[int, ...], seen: Observation) -> dict[int, bool]:
+    """Return the ranks whose work is to change, True where it is reduced further.
+
+    They became stragglers or recovered, or the time of a straggler changed by more than replanThreshold.
+    """
+    changes = {rank: True for rank in detected if rank not in found.stragglers}
+    changes |= {rank: False for rank in found.stragglers if rank not in detected}
+    basis, threshold = found.plan.basis, found.policy.replan_threshold
+    for rank in detected if basis else ():
+        if rank in found.stragglers and _change(float(seen.full[rank]), basis[rank]) > threshold:
+            changes[rank] = float(seen.full[rank]) > basis[rank]
+    return changes
+
+
+def _damped(found: Situation, changes: dict[int, bool]) -> tuple[dict[int, bool], Situation]:
+    """Return the changes to make now, and the situation with what is kept of alternating ranks.
+
+    Only further reductions wait: work that a rank can do again is never deleted or migrated for longer.
+    """
+    now, window = found.history.count, found.policy.window
+    records = damping.watched(found.plan.alternations, changes, now, window)
+    held = damping.waiting(records, now, window)
+    made = {rank: slower for rank, slower in changes.items() if not (slower and rank in held)}
+    records = damping.changed(records, made, now, window)
+    if records == found.plan.alternations:
+        return made, found
+    return made, replace(found, plan=replace(found.plan, alternations=records))
 
 
 def _change(now: float, before: float) -> float:

@@ -8,7 +8,9 @@ from dataclasses import replace
 
 from heterotp_api.policy import Reshard
 
+from heterotp_trainer.balancing import damping
 from heterotp_trainer.balancing.detection import Drift
+from heterotp_trainer.balancing.history import History
 from heterotp_trainer.balancing.prediction import move_seconds
 from heterotp_trainer.balancing.pruning import prune_meanwhile
 from heterotp_trainer.balancing.reshard_problem import Counts, ReshardProblem, counts_of
@@ -40,7 +42,8 @@ def next_move(situation: Situation) -> MoveStep | None:
 
 def _answered(situation: Situation, proposal: Proposal) -> MoveStep | None:
     """Return the step after the ranks' answers; None while some are missing."""
-    ownership, answers, count = situation.plan.ownership, situation.answers, situation.history.count
+    ownership, answers = situation.plan.ownership, situation.answers
+    count, window = situation.history.count, situation.policy.window
     short = tuple(rank for rank, answer in enumerate(answers) if answer == -proposal.decision_id)
     if short:
         kept = replace(ownership, proposal=None, lost_seconds=0.0, refused_at=count)
@@ -48,7 +51,9 @@ def _answered(situation: Situation, proposal: Proposal) -> MoveStep | None:
     if not answers or any(answer != proposal.decision_id for answer in answers):
         return None
     if not proposal.required and _obsolete(situation, proposal.unit_plan):
-        return MoveStep(replace(ownership, proposal=None, lost_seconds=0.0))  # nothing was done: no decision
+        records = damping.withdrawn(ownership.alternations, _made(proposal.case), count, window)
+        kept = replace(ownership, proposal=None, lost_seconds=0.0, alternations=records)
+        return MoveStep(kept)  # nothing was done: no decision
     moved = Ownership(
         proposal.unit_plan,
         proposal.slowness,
@@ -56,8 +61,14 @@ def _answered(situation: Situation, proposal: Proposal) -> MoveStep | None:
         counted_at=count,
         moved_at=count,
         first_unit_plan=ownership.first_unit_plan or ownership.unit_plan,
+        alternations=damping.changed(ownership.alternations, _made(proposal.case), count, window),
     )
     return MoveStep(moved, Cause.UNITS_MOVED, proposal)
+
+
+def _made(case: MoveCase) -> dict[int, bool]:
+    """Return the ranks for whose speed units move, True where they are slower."""
+    return dict.fromkeys(case.slower, True) | dict.fromkeys(case.faster, False)
 
 
 def _obsolete(situation: Situation, unit_plan: UnitPlan) -> bool:
@@ -75,7 +86,7 @@ def _obsolete(situation: Situation, unit_plan: UnitPlan) -> bool:
 def _watched(situation: Situation, drift: Drift) -> MoveStep | None:
     """Return the step while nothing is proposed: the loss is counted, and a proposal made when a move pays."""
     settings, before = situation.policy.reshard or Reshard(), situation.plan.ownership
-    ownership = _with_expected(before, drift)
+    ownership = _with_alternations(_with_expected(before, drift), drift, situation.history)
     kept = MoveStep(ownership) if ownership is not before else None
     cause = _required(drift.problem, ownership, settings)
     if not (drift.ranks or cause or drift.uneven):
@@ -90,7 +101,7 @@ def _watched(situation: Situation, drift: Drift) -> MoveStep | None:
     counted = with_loss_counted(situation.history, ownership, drift, drift.problem.seconds(counts))
     case = _case(cause, counted, drift, counts, settings)
     refused = ownership.refused_at is not None and situation.history.count - ownership.refused_at < RECENT
-    if refused or not (cause or pays(case)):
+    if refused or not (cause or (pays(case) and not _alternates(counted, drift, situation.history))):
         return MoveStep(counted)
     return _proposed(counted, drift.problem, case, counts, settings)
 
@@ -100,6 +111,19 @@ def _with_expected(ownership: Ownership, drift: Drift) -> Ownership:
     if ownership.moved_at is not None or not ownership.relative:
         return ownership
     return replace(ownership, relative=False, slowness=tuple(drift.expected.tolist()))
+
+
+def _with_alternations(ownership: Ownership, drift: Drift, history: History) -> Ownership:
+    """Return the ownership with what is kept of ranks whose speed goes back and forth."""
+    due = {rank: rank in drift.slower for rank in drift.ranks}
+    records = damping.watched(ownership.alternations, due, history.count, history.window)
+    return ownership if records == ownership.alternations else replace(ownership, alternations=records)
+
+
+def _alternates(ownership: Ownership, drift: Drift, history: History) -> bool:
+    """Return whether a move would only reverse earlier ones, and is not due for long enough."""
+    held = damping.waiting(ownership.alternations, history.count, history.window)
+    return bool(drift.ranks) and held.issuperset(drift.ranks)
 
 
 def _required(problem: ReshardProblem, ownership: Ownership, settings: Reshard) -> MoveCause | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
+from heterotp_trainer.plans.alternation import Alternations
 from heterotp_trainer.plans.unit_plan import Family, UnitPlan
 
 
@@ -74,6 +75,7 @@ class Ownership:
     first_unit_plan: UnitPlan | None = None  # before any move
     proposal: Proposal | None = None
     refused_at: int | None = None  # when a rank last reported too little memory for a proposal
+    alternations: Alternations = ()  # of the ranks for whose speed units moved
 
     @cached_property
     def digest(self) -> str:

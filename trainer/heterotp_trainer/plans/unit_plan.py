@@ -9,7 +9,7 @@ import heapq
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal, get_args
@@ -23,13 +23,19 @@ Range = tuple[int, int]  # start, stop (exclusive)
 Ranges = tuple[Range, ...]
 Owners = NDArray[np.int64]  # owner of each unit: [units]
 
+USUAL_FFN_WEIGHT = 2 / 3  # a plain FFN four times as wide as the model, beside attention: 8 to 4 squares of the width
+
 
 @dataclass(frozen=True)
 class UnitPlan:
-    """Ownership of all units: per family and rank the ranges of global unit ids, ascending."""
+    """Ownership of all units: per family and rank the ranges of global unit ids, ascending.
+
+    ffn_weight: the FFN's part of the matmul work, 0..1; a fact of the model, no part of the ownership.
+    """
 
     heads: tuple[Ranges, ...]
     ffn: tuple[Ranges, ...]
+    ffn_weight: float = field(default=USUAL_FFN_WEIGHT, compare=False)
 
     def __post_init__(self) -> None:
         if len(self.heads) != len(self.ffn):
@@ -65,7 +71,8 @@ class UnitPlan:
         """
         least = 1 if family == "ffn" and units >= self.ranks else 0
         counts = balanced_counts(units, speeds or [1.0] * self.ranks, least)
-        return replace(self, **{family: _contiguous(counts)})
+        owned = _contiguous(counts)
+        return replace(self, heads=owned) if family == "heads" else replace(self, ffn=owned)
 
     def rearranged(self, heads: Sequence[int], ffn: Sequence[int]) -> "UnitPlan":
         """Return a plan with these counts; only ranks above their new count release units, as many as they are above.
@@ -74,12 +81,12 @@ class UnitPlan:
         """
         even = UnitPlan.even(self.ranks, sum(heads), sum(ffn))
         if (even.counts("heads"), even.counts("ffn")) == (tuple(heads), tuple(ffn)):
-            return even
-        owners = [
-            _rearranged(self.owners(f), even.owners(f), counts)
+            return replace(even, ffn_weight=self.ffn_weight)
+        made = {
+            f: _ranges(_rearranged(self.owners(f), even.owners(f), counts), self.ranks)
             for f, counts in zip(FAMILIES, (heads, ffn), strict=True)
-        ]
-        return UnitPlan(*(_ranges(each, self.ranks) for each in owners))
+        }
+        return UnitPlan(made["heads"], made["ffn"], self.ffn_weight)
 
     @property
     def ranks(self) -> int:
@@ -110,12 +117,9 @@ class UnitPlan:
         """Return the number of units of a family."""
         return sum(self.counts(family))
 
-    def share(self, rank: int, ffn_weight: float = 2 / 3) -> float:
-        """Return a rank's share of the matmul work, 0..1; ffn_weight: the FFN's part of it (2/3 at FFN ratio 4).
-
-        A family without units has no part in it.
-        """
-        weights: dict[Family, float] = {"heads": 1 - ffn_weight, "ffn": ffn_weight}
+    def share(self, rank: int) -> float:
+        """Return a rank's share of the matmul work, 0..1; a family without units has no part in it."""
+        weights: dict[Family, float] = {"heads": 1 - self.ffn_weight, "ffn": self.ffn_weight}
         totals = {family: self.total(family) for family in FAMILIES}
         whole = sum(weights[family] for family in FAMILIES if totals[family])
         shares = (weights[f] * self.counts(f)[rank] / totals[f] for f in FAMILIES if totals[f])

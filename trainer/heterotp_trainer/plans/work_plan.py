@@ -14,6 +14,7 @@ from functools import cached_property
 from heterotp_api.policy import BalancingSettings
 from heterotp_api.strategies import Primitive
 
+from heterotp_trainer.plans.alternation import Alternations
 from heterotp_trainer.plans.linears import Link
 from heterotp_trainer.plans.ownership import UNKNOWN_OWNERSHIP, Ownership
 from heterotp_trainer.plans.unit_plan import balanced_counts
@@ -63,6 +64,7 @@ class WorkPlan:
     basis: tuple[float, ...] = ()  # full-work matmul seconds of all ranks when it was decided
     link: Link | None = None  # prices of transfers when it was decided
     repriced: int = 0  # how often new prices of transfers changed it
+    alternations: Alternations = ()  # of the ranks whose work was reduced
     base_wait: float | None = None  # least seconds that an iteration waits in collectives, without migration
     predicted_seconds: float | None = None  # of one iteration
     untouched_seconds: float | None = None  # of one iteration, predicted if nothing were reduced or moved

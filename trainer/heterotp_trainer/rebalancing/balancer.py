@@ -103,7 +103,8 @@ class Balancer:
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint holds of balancing beside tensors, JSON-ready, the same on all ranks."""
-        held = HeldPlan(self.policy, self.plan, self.tp.unit_plan.hash, list(self.costs.grains))
+        grains, seen = list(self.costs.grains), self.history.count
+        held = HeldPlan(self.policy, self.plan, self.tp.unit_plan.hash, grains, seen)
         return {**held.to_json(), "refreshEpoch": self._refresh_epoch, "importance": self.assigner.counts}
 
     def prepare(self, state: Mapping[str, Any], policy: BalancingSettings) -> None:
@@ -120,7 +121,9 @@ class Balancer:
         self.assigner.resume(state["importance"])
         self._refresh_epoch = state["refreshEpoch"]
         if held.unit_plan == self.tp.unit_plan.hash and held.plan is not None:
-            self.plan = self._before = replace(held.plan, ownership=self.plan.ownership)
+            kept = replace(self.plan.ownership, alternations=held.plan.ownership.alternations)
+            self.plan = self._before = replace(held.plan, ownership=kept)
+            self.history.count = held.observations
             self.costs = replace(self.costs, grains=tuple(held.grains))
 
     def resume(self) -> None:

@@ -16,21 +16,32 @@ _POLICY, _PLAN = TypeAdapter(BalancingSettings), TypeAdapter(WorkPlan)
 
 @dataclass(frozen=True)
 class HeldPlan:
-    """policy: in force. plan: None where it was made under another policy. unit_plan: its hash."""
+    """policy: in force. plan: None where it was made under another policy. unit_plan: its hash.
+
+    observations: how many were made; the plan counts time in them.
+    """
 
     policy: BalancingSettings
     plan: WorkPlan | None
     unit_plan: str
     grains: list[int]
+    observations: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON-ready form, without what an attempt measures anew: owners of units, prices of transfers."""
         plan = None
         if self.plan is not None and self.plan.settings == self.policy:
-            bare = replace(self.plan, ownership=UNKNOWN_OWNERSHIP, link=None, settings=None)
+            kept = replace(UNKNOWN_OWNERSHIP, alternations=self.plan.ownership.alternations)
+            bare = replace(self.plan, ownership=kept, link=None, settings=None)
             plan = _PLAN.dump_python(bare, mode="json")
         policy = _POLICY.dump_python(self.policy, mode="json", by_alias=True)
-        return {"policy": policy, "plan": plan, "unitPlan": self.unit_plan, "grains": self.grains}
+        return {
+            "policy": policy,
+            "plan": plan,
+            "unitPlan": self.unit_plan,
+            "grains": self.grains,
+            "observations": self.observations,
+        }
 
     @classmethod
     def from_json(cls, state: Mapping[str, Any]) -> "HeldPlan":
@@ -42,4 +53,4 @@ class HeldPlan:
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"]))
             raise InputError(f"the checkpoint's work plan: {place}: {first['msg']}") from None
-        return cls(policy, plan, state["unitPlan"], state["grains"])
+        return cls(policy, plan, state["unitPlan"], state["grains"], state["observations"])

@@ -79,6 +79,12 @@ RANK_METRICS = (
         "Slow-down asked for by injections.",
         level="basic",
     ),
+    RankMetric(
+        "slowdown",
+        Gauge,
+        "heterotp_slowdown_ratio",
+        "chi: how many times longer the rank's products take than those of its work should; as in the status.",
+    ),
     RankMetric("work", Counter, "heterotp_work_units_total", "Work done; 1 an iteration is what the rank began with."),
 )
 
@@ -122,10 +128,17 @@ class RankMetrics:
 
     def injected(self, chi: float) -> None:
         """Set the slow-down asked for; a rank without one exports no series."""
-        if chi > 1:
-            self._series("injected").set(chi)
-        elif (self._rank,) in self._metrics["injected"]._metrics:
-            self._metrics["injected"].remove(self._rank)
+        self._set_known("injected", chi if chi > 1 else None)
+
+    def slowdown(self, chi: float | None) -> None:
+        """Set how slow the rank is; None: not known, and no series is exported."""
+        self._set_known("slowdown", chi)
+
+    def _set_known(self, key: str, value: float | None) -> None:
+        if value is not None:
+            self._series(key).set(value)
+        elif (self._rank,) in self._metrics[key]._metrics:
+            self._metrics[key].remove(self._rank)
 
     def iteration(self, seconds: dict[str, float], work: float, now: float) -> None:
         """Count one iteration: seconds by phase, work (1: what the rank began with), wall-clock time of its end."""

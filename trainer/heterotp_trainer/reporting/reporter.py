@@ -102,6 +102,7 @@ class Reporter(NullReporter):
         self._coming = own.iteration + 1
         self.metrics.iteration(own.seconds, self._work(own), time.time())
         if self.job is None:
+            self._measure(previous)
             return
         self.run_status.samples_per_iteration = samples
         loss_before = self._losses.take(loss)
@@ -132,17 +133,27 @@ class Reporter(NullReporter):
         """Show all ranks' reports of the iteration before, whose loss this is."""
         if reports is None or self.job is None:
             return
-        self.run_status.take(reports)
+        self._measure(reports)
         if loss is not None:
             self.job.loss.labels("train").set(loss)
         if reports[0].measured:
             self.job.stepped(sum(reports[0].seconds.values()), reports[0].iteration)
-        if reports[0].iteration % self.run_status.window.size == 0:  # not at each one: medians take their time
-            status = self.run_status.status()
-            self.run_status.chi(status.ranks)
-            self.job.limit.set(status.limit_iteration_seconds or 0.0)
+        if self._window_ends(reports):
+            self.job.limit.set(self.run_status.limit_seconds() or 0.0)
         if self._run is not None:
             self._run.append(self.run_status.history_line(reports, loss))
+
+    def _measure(self, reports: tuple[Report, ...] | None) -> None:
+        """Add all ranks' reports of the iteration before to the window, and show how slow this rank is."""
+        if reports is None:
+            return
+        self.run_status.take(reports)
+        if self._window_ends(reports):
+            self.metrics.slowdown(self.run_status.chi()[self._environment.rank])
+
+    def _window_ends(self, reports: tuple[Report, ...]) -> bool:
+        """Return whether medians are computed: not at each iteration, for they take their time."""
+        return reports[0].iteration % self.run_status.window.size == 0
 
     def skipped(self, updates: int) -> None:
         """See NullReporter.skipped."""

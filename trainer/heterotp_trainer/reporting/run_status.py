@@ -89,10 +89,15 @@ class RunStatus:
         newest = sorted(self._recent)[-LATEST:]  # a device may report that many iterations later
         self._recent = {each: self._recent[each] for each in newest} | {plan.decision_id: (self.effects, owned)}
 
-    def chi(self, ranks: Sequence[TrainerRank] | None = None) -> Sequence[float | None]:
-        """Return how slow each rank is, as the status shows it, and keep it for the history; ranks: where computed."""
-        self._chi = [rank.slowdown for rank in (self.ranks() if ranks is None else ranks)]
+    def chi(self) -> Sequence[float | None]:
+        """Return how slow each rank is, as the status shows it, and keep it for the history."""
+        medians = self.window.medians()
+        self._chi = self._slowdowns(medians) if medians else [None] * len(self.devices)
         return self._chi
+
+    def limit_seconds(self) -> float | None:
+        """Return the fluid limit of an iteration; None before the first measured one."""
+        return fluid_limit(self.costs(), self.work.base_wait if self.work.migrates else None)
 
     def moved(self, seconds: float) -> None:
         """Count a move of units that took `seconds`."""
@@ -193,7 +198,7 @@ class RunStatus:
             "predicted_iteration_seconds": work.predicted_seconds,
             "reason": work.reason,
             "plan_hash": self.saved.unit_plan.hash,
-            "limit_iteration_seconds": fluid_limit(self.costs(), work.base_wait if work.migrates else None),
+            "limit_iteration_seconds": self.limit_seconds(),
             "untouched_iteration_seconds": self.untouched_seconds(),
             "saved_seconds": self.saved.seconds,
             "deleted_share": self.saved.deleted_iterations / now.iteration if now.iteration else 0.0,

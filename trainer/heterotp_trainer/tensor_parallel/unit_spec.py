@@ -5,13 +5,14 @@ of a QKV weight is one head: its Q, K and V rows are adjacent.
 """
 
 import hashlib
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from heterotp_trainer.plans.unit_plan import Family
+from heterotp_trainer.plans.unit_plan import FAMILIES, USUAL_FFN_WEIGHT, Family
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,20 @@ def grouped_heads(groups: int, queries: int, size: int) -> dict[str, ShardSpec]:
 def shard_spec(parameter: Tensor) -> ShardSpec | None:
     """Return how a parameter is sharded; None: it is replicated."""
     return getattr(parameter, "heterotp", None)
+
+
+def ffn_weight(parameters: Iterable[Tensor]) -> float:
+    """Return the FFN's part of a model's matmul work, 0..1: its part of the elements of all sharded matrices.
+
+    A product's operations are those of one row times the elements of its matrix, and all have the same rows.
+    """
+    elements = dict.fromkeys(FAMILIES, 0)
+    for parameter in parameters:
+        spec = shard_spec(parameter)
+        if spec is not None and parameter.dim() > 1:
+            elements[spec.family] += math.prod(spec.full_shape(parameter.shape))
+    whole = sum(elements.values())
+    return elements["ffn"] / whole if whole else USUAL_FFN_WEIGHT
 
 
 def mark_sharded(parameter: nn.Parameter, spec: ShardSpec) -> nn.Parameter:

@@ -1,6 +1,7 @@
 """Plans: partitions of units, fastest whole shares, hashes."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from heterotp_trainer.plans.unit_plan import FAMILIES, UnitPlan, balanced_counts, transfers
@@ -123,3 +124,19 @@ def test_units_of_other_even_owners_leave_first_and_return_to_their_even_owner()
         ((8, 12),),
         ((13, 14),),
     )
+
+
+@pytest.mark.parametrize(("weight", "share"), [(0.0, 0.75), (0.5, 0.5), (2 / 3, 1.25 / 3), (1.0, 0.25)], ids=str)
+def test_a_share_weighs_heads_and_hidden_units_by_their_work(weight, share):
+    plan = replace(UnitPlan.from_counts([3, 1], [2, 6]), ffn_weight=weight)
+    assert plan.share(0) == pytest.approx(share)
+    assert plan == UnitPlan.from_counts([3, 1], [2, 6])
+    assert {plan.rearranged(*counts).ffn_weight for counts in (([2, 2], [4, 4]), ([1, 3], [2, 6]))} == {weight}
+
+
+@pytest.mark.parametrize(("heads", "ffn"), [(4, 0), (0, 8)], ids=["heads-only", "ffn-only"])
+@pytest.mark.parametrize("weight", [0.0, 2 / 3, 1.0], ids=str)
+def test_a_share_of_one_family_is_that_of_its_units(heads, ffn, weight):
+    alone = {0.0: heads, 1.0: ffn}.get(weight, 1)  # the other family then has no elements
+    plan = replace(UnitPlan.even(2, heads, ffn), ffn_weight=weight)
+    assert plan.share(0) == (0.5 if alone else 0.0)

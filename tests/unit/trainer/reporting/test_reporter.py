@@ -1,11 +1,20 @@
-"""What a rank's work is measured by."""
+"""What a rank's work and slowness are measured by."""
+
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+from heterotp_api.policy import BalancingSettings
+from heterotp_trainer.balancing.detection import slowdowns
 from heterotp_trainer.boundary.exchange import Report
+from heterotp_trainer.boundary.saved_time import SavedTime
+from heterotp_trainer.devices.phase_clock import PHASES
 from heterotp_trainer.plans.unit_plan import UnitPlan
+from heterotp_trainer.reporting.metrics import RankMetrics
 from heterotp_trainer.reporting.null_reporter import NullReporter
 from heterotp_trainer.reporting.reporter import Reporter, work_owned
-from support.resharding_world import HEADS, UNITS, machine
+from heterotp_trainer.reporting.run_status import RunStatus
+from support.resharding_world import HEADS, UNITS, machine, measured
 
 
 def plan(*speeds):
@@ -59,3 +68,43 @@ def test_an_evaluation_counts_by_its_time():
 def test_a_reporter_shows_all_that_a_session_hands_over():
     shown = [name for name, member in vars(NullReporter).items() if callable(member) and not name.startswith("_")]
     assert [name for name in shown if name not in vars(Reporter)] == []
+
+
+# -- chi ----------------------------------------------------------------------------------------------------
+
+SLOWNESS = (1.0, 1.0, 4.0)
+FFN = 2 / 3 / (2 / 3 + 1 / 3 * 6 / HEADS)  # the FFN's part of the machine's work where there are 6 heads only
+ROUNDED = replace(UnitPlan.from_speeds([1.0, 1.0, 0.25], 6, UNITS), ffn_weight=FFN)  # no head for rank 2
+
+
+class OfOneRank(Reporter):
+    """A reporter of a rank other than 0, which shows only metrics."""
+
+    def __init__(self, rank, costs):
+        self._environment, self.job = SimpleNamespace(rank=rank), None
+        self.metrics = RankMetrics(rank, "full")
+        saved = SavedTime(ROUNDED, SLOWNESS)
+        self.run_status = RunStatus("demo", 1, ["cpu"] * 3, ["a"] * 3, saved, BalancingSettings(window=2))
+        self.run_status.costs_now = costs
+
+
+@pytest.mark.parametrize("calibrated", [True, False], ids=["by-curves", "by-shares"])
+@pytest.mark.parametrize(
+    ("chis", "expected"),
+    [(SLOWNESS, [1, 1, 1]), ((1.0, 4.0, 4.0), [1, 4, 1]), ((1.0, 1.0, 10.0), [1, 1, 2.5])],
+    ids=["healthy", "fast-slowed", "slow-slowed"],
+)
+def test_every_rank_exports_the_chi_that_the_status_shows_and_decisions_use(chis, expected, calibrated):
+    found = machine(3, plan=ROUNDED, slowness=SLOWNESS)
+    costs = found.costs if calibrated else None
+    seen = measured(found, chis)
+    seconds = [dict.fromkeys(PHASES, 0.0) | {"matmul": full} for full in seen.full]
+    decided_on = slowdowns(seen, ROUNDED, SLOWNESS, costs).tolist()
+    assert decided_on == pytest.approx(expected, rel=0.02)
+    for rank in range(3):
+        reporter = OfOneRank(rank, costs)
+        for iteration in (1, 2):
+            own = zip(seconds, seen.full, strict=True)
+            reporter._measure(tuple(Report(iteration, measured=1, full=full, seconds=each) for each, full in own))
+        shown = reporter.metrics.registry.get_sample_value("heterotp_slowdown_ratio", {"rank": str(rank)})
+        assert shown == reporter.run_status.ranks()[rank].slowdown == pytest.approx(decided_on[rank])

@@ -53,6 +53,15 @@ def test_the_series_budget_of_a_rank(level, series):
     assert len(samples(RankMetrics(0, level))) == series
 
 
+def test_a_slowdown_is_shown_while_it_is_known():
+    metrics, series = RankMetrics(3, "full"), ("heterotp_slowdown_ratio", (("rank", "3"),))
+    assert series not in samples(metrics)
+    metrics.slowdown(1.5)
+    assert samples(metrics)[series] == 1.5
+    metrics.slowdown(None)
+    assert series not in samples(metrics)
+
+
 def test_rank_0_adds_the_jobs():
     metrics = RankMetrics(0, "full")
     job = JobMetrics(metrics.registry, ranks=8, attempt=2, backend="gloo")

@@ -1,0 +1,36 @@
+"""What the specs of a model's parameters say about its work."""
+
+import pytest
+import torch
+from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec, ffn, ffn_weight, gated_ffn, heads, sharded_parameter
+
+WIDTH, HEADS, HEAD_SIZE = 24, 6, 4
+
+
+def parameters(specs, owned):
+    """Return one rank's shards of matrices [out, in] of these specs, each with a bias."""
+    found = []
+    for name, spec in specs.items():
+        rows = spec.rows_in_all
+        shape = (rows, WIDTH) if spec.dim == 0 else (WIDTH, rows)
+        found.append(sharded_parameter(name, shape, spec, range(owned[spec.family]), 0.0, 0))
+        if spec.dim == 0:
+            found.append(sharded_parameter(f"{name}.bias", (rows,), spec, range(owned[spec.family]), 0.0, 0))
+    return found
+
+
+@pytest.mark.parametrize("owned", [{"heads": 6, "ffn": 96}, {"heads": 0, "ffn": 5}], ids=["all", "no-head"])
+@pytest.mark.parametrize(
+    ("network", "weight"),
+    [(ffn(96), 2 / 3), (ffn(192), 4 / 5), (gated_ffn(96), 3 / 4), ({}, 0.0)],
+    ids=["ratio-4", "ratio-8", "gated", "attention-only"],
+)
+def test_the_networks_part_of_the_work_follows_from_the_model(network, weight, owned):
+    attention = heads(HEADS, HEAD_SIZE)
+    replicated = torch.nn.Parameter(torch.zeros(WIDTH, 1000))
+    assert ffn_weight([*parameters({**attention, **network}, owned), replicated]) == pytest.approx(weight)
+
+
+def test_a_model_without_sharded_matrices_counts_as_the_usual_one():
+    bias = sharded_parameter("b", (96,), ShardSpec("ffn", 0, 1, 96), range(3), 0.0, 0)
+    assert ffn_weight([bias]) == ffn_weight([]) == pytest.approx(2 / 3)
