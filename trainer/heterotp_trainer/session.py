@@ -246,7 +246,7 @@ class Session:
             self._server = StatusServer(environment.status_port, status, metrics, self.control.lease.renew)
             self._server.start()
         self.reporter.start()
-        self.control.start()
+        self.control.start(self.watched.balancer.assigner.problem)
 
     def _evaluates(self, module: nn.Module, arguments: object) -> None:
         if not module.training:
