@@ -119,7 +119,10 @@ class Session:
     telemetry=False shows nothing: no metrics, status, history or final report. Times are still measured (a few tens of
     clock readings an iteration), and a configured status port still answers an operator's polls, which renew the lease
     of injections: policies and injections act as with telemetry. precision: of the sharded layers' products and sums;
-    None: as spec.training has it, else fp32.
+    None: as spec.training has it, else fp32. Layers take any floating input and return this precision; weights and the
+    optimizer stay in fp32. Blocks may be recomputed in the backward pass by
+    `torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)`, on all ranks. To accumulate gradients, call
+    backward for each micro-batch, its loss divided by their number, then `step` and `boundary` once.
     """
 
     def __init__(
