@@ -12,13 +12,14 @@ PODS_READY = "PodsReady"
 RUNNING = "Running"  # also a phase
 STRAGGLING = "Straggling"
 REPLACEMENT_ADVISED = "ReplacementAdvised"
+STALLED = "Stalled"
 RESTARTING = "Restarting"  # also a phase
 SPEC_CHANGE_PENDING = "SpecChangePending"
 SUSPENDED = "Suspended"  # also a phase
 SUCCEEDED = "Succeeded"  # also a phase
 FAILED = "Failed"  # also a phase
 JOB_CONDITIONS = (
-    *(CREATED, PODS_READY, RUNNING, STRAGGLING, REPLACEMENT_ADVISED),
+    *(CREATED, PODS_READY, RUNNING, STALLED, STRAGGLING, REPLACEMENT_ADVISED),
     *(RESTARTING, SPEC_CHANGE_PENDING, SUSPENDED, SUCCEEDED, FAILED),
 )
 

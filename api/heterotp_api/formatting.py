@@ -26,3 +26,13 @@ def ranks_listed(ranks: Sequence[int], most: int = 4) -> str:
 def utc_time(seconds: float) -> str:
     """Return unix seconds as UTC in ISO 8601, e.g. `2026-01-31T09:05:00Z`."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def one_line(text: str, most: int) -> str:
+    """Return at most `most` characters of a text from elsewhere, with spaces for what does not print."""
+    return "".join(each if each.isprintable() else " " for each in text[:most]).strip()
+
+
+def stall_text(since: str, where: str) -> str:
+    """Return the sentence about a gang that stalls; since: `for 12 s`, or `since` a time; where: of its ranks."""
+    return f"no iteration {since}" + (f"; {where}" if where else "")

@@ -75,7 +75,7 @@ class Zero(Model):
         None, ge=1, description="Iterations between measurements of importance; absent: once an epoch."
     )
     mask_pruned_update: bool = Field(False, description="The optimizer leaves pruned columns and their state alone.")
-    paired_units: bool = Field(False, description="On fc1 and fc2 leave out whole hidden units.")
+    paired_units: bool = Field(False, description="In feed-forward networks leave out whole hidden units.")
     grain: int | None = Field(None, ge=1, le=4096, description="Columns per block; absent: by device.")
     fixed_ratio: float | None = Field(None, ge=0, le=1, description="Prune so much of `ranks`, whatever their speed.")
     ranks: Ranks | None = Field(None, description="Ranks that fixedRatio is for.")

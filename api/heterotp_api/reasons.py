@@ -43,6 +43,10 @@ BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
 DEADLINE_EXCEEDED = "DeadlineExceeded"
 PRE_RUNNING_DEADLINE_EXCEEDED = "PreRunningDeadlineExceeded"
 
+# Stalled
+NO_ITERATION = "NoIteration"  # also an event
+ITERATIONS_END = "IterationsEnd"  # also an event
+
 # Straggling and ReplacementAdvised
 STRAGGLING = "Straggling"  # an event
 RANKS_ARE_SLOW = "RanksAreSlow"

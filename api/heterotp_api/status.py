@@ -19,6 +19,7 @@ WaitingFor = Literal[
     "Policy",
     "Rendezvous",
     "Checkpoint",
+    "Iteration",
     "Unreachable",
     "PodsTerminating",
     "",
@@ -31,6 +32,19 @@ def _since(description: str) -> Any:
 
 
 MAX_RANKS = 64  # a status shows at most so many ranks, the slowest first when there are more
+
+
+class StallStatus(Model):
+    """A gang that ends no iteration, as rank 0 reports it; absent while iterations end."""
+
+    since: str | None = _since("When the last iteration ended, or the attempt began.")
+    iteration: int | None = Field(None, description="The last iteration that ended in this attempt.")
+    ranks: list[int] | None = Field(
+        None,
+        max_length=MAX_RANKS,
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+        description="Ranks that the others wait for.",
+    )
 
 
 class GroupStatus(Model):
@@ -141,5 +155,6 @@ class JobStatus(Model):
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
         description="Ranks as rank 0 reports them; of more than 64 the stragglers and the slowest.",
     )
+    stall: StallStatus | None = None
     training: TrainingStatus | None = None
     balancing: BalancingStatus | None = None

@@ -74,7 +74,7 @@ class TrainerStatus(_Report):
     the generation of the refused document, absent where it names none (then it is not JSON, or not an object).
     While the state is "starting" a checkpoint may still be restored: `iteration` is not valid yet.
     `stalled_seconds`: time since the last iteration, absent unless it is far longer than one; `stalled_by`: the ranks
-    that the others wait for; `stall`: one sentence about both.
+    that the others wait for; `stall`: where the ranks are, for people.
     `decision_id` counts decisions; `reason` is one sentence about the last one and its numbers, which holds from
     `decision_iteration` on and was made at `decision_at` (unix seconds).
     `untouched_iteration_seconds`: time of an iteration without reduced work (absent where no rank's work is reduced and

@@ -1,7 +1,7 @@
 """The built-in ViT trainer's settings and model presets."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -96,6 +96,9 @@ class DataSpec(Model):
     )
 
 
+Decay = Annotated[float, Field(ge=0, lt=1)]  # of a running mean
+
+
 class Training(Model):
     """The built-in ViT trainer; leave it out to run your own command."""
 
@@ -106,7 +109,18 @@ class Training(Model):
     iterations: int | None = Field(None, ge=1, description="Optimizer steps, in place of epochs.")
     learning_rate: float = Field(0.003, gt=0, description="Of AdamW, after the warm-up.")
     schedule: Literal["constant", "cosine"] = Field("constant", description="cosine: down to 0 at the end.")
-    weight_decay: float = Field(0, ge=0, description="Of AdamW.")
+    betas: list[Decay] = Field(
+        [0.9, 0.999],
+        min_length=2,
+        max_length=2,
+        description="Of AdamW: decay of the running means of gradients and of their squares.",
+    )
+    eps: float = Field(1e-8, gt=0, description="Of AdamW: added to the root of the mean of squares.")
+    weight_decay: float = Field(0, ge=0, description="Of AdamW; biases and norms do not decay.")
+    decay_embeddings: bool = Field(
+        True,
+        description="Whether weightDecay holds for the position and class embeddings, too; as in the checkpoint.",
+    )
     warmup_iterations: int = Field(0, ge=0, description="Iterations of a linear rise to learningRate.")
     gradient_clip: float | None = Field(None, gt=0, description="Bound of the gradients' norm; absent: none.")
     on_non_finite: Literal["Stop", "Skip"] | None = Field(

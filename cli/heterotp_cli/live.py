@@ -98,8 +98,8 @@ def render(status: TrainerStatus, places: Sequence[RankPlace], room: int) -> Ren
         parts.append(_table(shown, rows.balancing_columns(status, places)))
     if len(shown) < len(status.ranks):
         parts.append(Text(f"the slowest {len(shown)} of {len(status.ranks)} ranks", style="dim"))
-    if status.stall:
-        parts.append(Text(status.stall, style=STRAGGLER))
+    if stalled := rows.stall(status):
+        parts.append(Text(stalled, style=STRAGGLER))
     if decision := rows.decision(status):
         parts.append(Text(decision))
     return Group(*parts)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from heterotp_api.formatting import utc_time
+from heterotp_api.formatting import stall_text, utc_time
 from heterotp_api.ranks import RankPlace
 from heterotp_api.trainer_status import TrainerRank, TrainerStatus
 
@@ -167,11 +167,16 @@ def headline(status: TrainerStatus) -> str:
     return " · ".join(parts)
 
 
+def stall(status: TrainerStatus) -> str:
+    """Return for how long no iteration has ended, and where the ranks are; empty while iterations end."""
+    return "" if status.stalled_seconds is None else stall_text(f"for {status.stalled_seconds:.0f} s", status.stall)
+
+
 def plain_line(status: TrainerStatus, now: float) -> str:
     """Return the line that a run without a terminal prints every few seconds; now: unix seconds."""
     parts = [utc_time(now), headline(status), progress(status), numbers(status)]
-    if status.stall:
-        parts.append(status.stall)
+    if stalled := stall(status):
+        parts.append(stalled)
     elif status.eta_seconds is not None:
         parts.append(f"{clock(status.eta_seconds)} left")
     return " · ".join(parts)

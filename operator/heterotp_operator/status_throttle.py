@@ -54,6 +54,8 @@ def _facts(status: Json) -> Json:
     if isinstance(balancing, dict):  # its reason is a sentence: decisionId counts what it describes
         facts = {k: v for k, v in balancing.items() if not k.endswith("Seconds")}
         kept["balancing"] = facts | {"reason": bool(balancing.get("reason"))}
+    if isinstance(kept.get("stall"), dict):  # the ranks that the others wait for may alternate
+        kept["stall"] = kept["stall"] | {"ranks": bool(kept["stall"].get("ranks"))}
     facts = _filled(_without_texts(kept))
     assert isinstance(facts, dict)
     return facts

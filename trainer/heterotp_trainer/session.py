@@ -86,7 +86,10 @@ class Session:
     telemetry=False shows nothing: no metrics, status, history or final report. Times are still measured (a few tens of
     clock readings an iteration), and a configured status port still answers an operator's polls, which renew the lease
     of injections: policies and injections act as with telemetry. precision: of the sharded layers' products and sums;
-    None: as spec.training has it, else fp32.
+    None: as spec.training has it, else fp32. Layers take any floating input and return this precision; weights and the
+    optimizer stay in fp32. Blocks may be recomputed in the backward pass by
+    `torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)`, on all ranks. To accumulate gradients, call
+    backward for each micro-batch, its loss divided by their number, then `step` and `boundary` once.
     """
 
     def __init__(
@@ -212,7 +215,7 @@ class Session:
             self._server = StatusServer(environment.status_port, status, metrics, self.control.lease.renew)
             self._server.start()
         self.reporter.start()
-        self.control.start()
+        self.control.start(self.watched.balancer.assigner.problem)
 
     def _evaluates(self, module: nn.Module, arguments: object) -> None:
         if not module.training:

@@ -23,6 +23,7 @@ WAITS = {
     "Policy": "for the BalancingPolicy that its policyRef names",
     "Rendezvous": "for all ranks to meet",
     "Checkpoint": "for a checkpoint to be written",
+    "Iteration": "for an iteration to end",
     "Unreachable": "for rank 0 to answer: what follows is its last report",
     "PodsTerminating": "for pods of an earlier attempt to end",
 }
@@ -60,7 +61,15 @@ def _not_running(view: JobView) -> list[str]:
     how = STATES.get(view.state.lower(), f"is {view.state}").format(at=at)
     waits = f"; it waits {_waits(view)}" if view.waiting_for else ""
     message = f": {view.message}" if view.message else ""
-    return [f"{view.name} {how}{waits}{message}", _saved(view) if view.ended else ""]
+    return [f"{view.name} {how}{waits}{message}", _stalled(view), _saved(view) if view.ended else ""]
+
+
+def _stalled(view: JobView) -> str:
+    """State that no iteration ends, and which rank the others wait for."""
+    if not view.stall:
+        return ""
+    before = f" Before that an iteration took {seconds(view.iteration_seconds)}" if view.iteration_seconds else ""
+    return f"{view.name} stalls: {view.stall}.{before}"
 
 
 def _saved(view: JobView) -> str:
@@ -73,6 +82,8 @@ def _waits(view: JobView) -> str:
 
 def _running(view: JobView, now: float, change: str) -> list[str]:
     first = f"{view.name} waits {_waits(view)}" if view.waiting_for else ""
+    if view.stall:  # times and stragglers are of the iterations before
+        return [first if view.waiting_for == "Unreachable" else "", _stalled(view)]
     if view.iteration_seconds is None:
         return [first, f"{view.name} runs, but no iteration was timed yet: ask again after the first ones"]
     slow = [rank for rank in view.by_slowdown if rank.straggler]

@@ -122,7 +122,8 @@ def _times(view: JobView) -> list[Text]:
 
 
 def _below(view: JobView, note: str) -> list[Text]:
-    texts = [Text(f"decision: {view.reason}")] if view.reason else []
+    texts = [Text(view.stall, style=BAD)] if view.stall else []
+    texts += [Text(f"decision: {view.reason}")] if view.reason else []
     if view.problem:
         texts.append(Text(f"refused: {view.problem}", style=BAD))
     if view.message:

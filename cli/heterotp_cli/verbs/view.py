@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
-from heterotp_api.conditions import FAILED, REPLACEMENT_ADVISED, STRAGGLING
+from heterotp_api.conditions import FAILED, REPLACEMENT_ADVISED, STALLED, STRAGGLING
 from heterotp_api.job import Device
 from heterotp_api.ranks import RankPlace
 from heterotp_api.reasons import CONTROL_REFUSED
 from heterotp_api.trainer_status import TrainerStatus
 from pydantic.alias_generators import to_camel
 
+from heterotp_cli.rows import stall
 from heterotp_cli.workdir import UNFINISHED
 
 SHOWN_CONDITIONS = (STRAGGLING, REPLACEMENT_ADVISED)  # whose message is shown while they are True
@@ -69,7 +70,8 @@ class JobView:
     """One job; None where a value is not known. `state` is the phase of a HeteroTPJob, or the state of a run.
 
     `problem` is why the ranks do not follow what was asked for, `problem_reason` its constant of the api; where they
-    refused a control document, `problem_generation` is that document's.
+    refused a control document, `problem_generation` is that document's. `stall` tells since when no iteration has
+    ended, and where the ranks are; empty while iterations end.
     """
 
     name: str
@@ -77,6 +79,7 @@ class JobView:
     state: str = ""
     waiting_for: str = ""
     message: str = ""
+    stall: str = ""
     emulated: bool = False
     attempt: int | None = None
     rank_count: int | None = None
@@ -144,6 +147,7 @@ def of_job(body: Body) -> JobView:
         "namespace": metadata.get("namespace"),
         "state": status.get("phase") or "",
         "message": (conditions.get(FAILED) or {}).get("message") or "",
+        "stall": (conditions.get(STALLED) or {}).get("message") or "",
         "rank_count": spec.get("tensorParallelDegree"),
         "advice": tuple(
             Advice(kind, conditions[kind].get("message") or "") for kind in SHOWN_CONDITIONS if kind in conditions
@@ -160,6 +164,7 @@ def of_run(status: TrainerStatus, groups: Sequence[Body], state: str) -> JobView
     found = _of_model(JobView, status) | {
         "name": status.job,
         "state": state,
+        "stall": "" if state in ENDED else stall(status),
         "rank_count": len(places) or len(status.ranks) or None,
         "generation": status.control_generation,
         "problem": status.control_error,

@@ -11,6 +11,7 @@ from heterotp_api.conditions import (
     REPLACEMENT_ADVISED,
     RESTARTING,
     RUNNING,
+    STALLED,
     STRAGGLING,
     SUCCEEDED,
     SUSPENDED,
@@ -18,7 +19,8 @@ from heterotp_api.conditions import (
 
 from heterotp_operator.reconcile.observed import Body, Observed, stamp
 
-AT_WORK = (PODS_READY, RUNNING, STRAGGLING, REPLACEMENT_ADVISED)  # conditions that hold only while a gang runs
+# conditions that hold only while a gang runs
+AT_WORK = (PODS_READY, RUNNING, STALLED, STRAGGLING, REPLACEMENT_ADVISED)
 MAX_MESSAGE = 4096
 
 

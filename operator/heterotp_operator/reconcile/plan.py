@@ -30,6 +30,7 @@ from heterotp_operator.reconcile.objects import is_ours
 from heterotp_operator.reconcile.observed import Observed, first_rank_of, phase
 from heterotp_operator.reconcile.pods import gang_hashes, pod_body
 from heterotp_operator.reconcile.restart_backoff import bump, next_attempt, restart, restarted_event
+from heterotp_operator.reconcile.stall import show_stall
 from heterotp_operator.reconcile.status import is_ready, status_of
 from heterotp_operator.reconcile.stragglers import show_stragglers
 
@@ -177,6 +178,7 @@ def _watch(observed: Observed, actions: tuple[Action, ...], wait: float | None) 
         words = observed.condition(RUNNING).get("message", "") if trainer is None else trainer.message
         conditions.set(RUNNING, True, reasons.RANKS_TRAINING if _ranks_met(observed) else reasons.ALL_PODS_READY, words)
         conditions.clear(RESTARTING, reasons.GANG_RUNNING)
+        events += show_stall(observed, conditions)
         events += show_stragglers(observed, conditions)
     else:
         conditions.clear(PODS_READY, reasons.POD_NOT_READY)

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from heterotp_api import names
-from heterotp_api.base import without_nulls
+from heterotp_api.base import Model, without_nulls
 from heterotp_api.names import Env
 from heterotp_api.ranks import PodPlace
 
@@ -68,17 +68,30 @@ def pod_body(observed: Observed, place: PodPlace, attempt: int) -> Body:
 
 
 def gang_hashes(observed: Observed) -> tuple[str, str]:
-    """Return two hashes of 10 hex digits: what only a suspended job may change, and all that an attempt freezes."""
-    spec = observed.spec.dump()
-    groups = spec["workerGroups"]
-    training, checkpoint = spec.get("training") or {}, spec.get("checkpoint") or {}
-    shape: list[Any] = [[group[key] for key in ("name", "pods", "processesPerPod")] for group in groups]
-    shape += [spec["rendezvous"]["port"], spec["metrics"]["port"], training.get("model"), training.get("data")]
+    """Return two hashes of 10 hex digits: what only a suspended job may change, and all that an attempt freezes.
+
+    Fields at their defaults do not count: a field that a newer operator adds must not restart gangs.
+    """
+    spec, training = observed.spec, observed.spec.training
+    checkpoint = {} if spec.checkpoint is None else spec.checkpoint.dump()
+    shape: list[Any] = [[group.name, group.pods, group.processes_per_pod] for group in spec.worker_groups]
+    shape += [spec.rendezvous.port, spec.metrics.port]
+    if training is None:
+        shape += [None, None]
+    else:  # the name always counts, as it did in the first version
+        shape += [_given(training.model), {"name": training.data.name, **_given(training.data)}]
     shape += [checkpoint.get(key) for key in ("persistentVolumeClaim", "path")]
-    frozen = [spec.get(key) for key in ("workerGroups", "training", "checkpoint", "rendezvous", "metrics")]
+    given = _given(spec)
+    groups = given["workerGroups"]
+    frozen = [given.get(key) for key in ("workerGroups", "training", "checkpoint", "rendezvous", "metrics")]
     if any(_names_no_image(group.get("template") or {}) for group in groups):
         frozen.append(observed.settings.trainer_image)
     return _hash(shape), _hash(frozen)
+
+
+def _given(model: Model) -> Body:
+    """Return what differs from the defaults."""
+    return model.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
 
 
 def _names_no_image(template: Body) -> bool:

@@ -1,12 +1,13 @@
 """The status of a job: its pods, counted; what rank 0 reports; the one thing that the job waits for."""
 
-from heterotp_api.conditions import FAILED, RUNNING, SUCCEEDED, SUSPENDED
+from heterotp_api.conditions import FAILED, RUNNING, STALLED, SUCCEEDED, SUSPENDED
 from heterotp_api.names import EXIT_NAME_UNRESOLVED, LABEL_GROUP
 from heterotp_api.reasons import POLICY_NOT_FOUND, RANKS_TRAINING
 
 from heterotp_operator.reconcile.conditions import Conditions, completed_attempt
 from heterotp_operator.reconcile.deadlines import SILENCE_SECONDS
 from heterotp_operator.reconcile.observed import Body, Observed, ended, phase, stamp
+from heterotp_operator.reconcile.stall import stall_of
 from heterotp_operator.reconcile.training_status import reported_fields
 
 IMAGE_REASONS = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"}
@@ -29,6 +30,8 @@ def status_of(observed: Observed, conditions: Conditions, waiting_for: str | Non
     if ending:
         out["workerGroups"] = _counts_at_the_end(observed, out["workerGroups"])
         out["completionTime"] = live.get("completionTime") or stamp(observed.now)
+    if conditions.holds(STALLED) and (stall := stall_of(observed)):
+        out["stall"] = stall
     out |= reported_fields(observed)
     return out
 
@@ -82,7 +85,7 @@ def waits_for(observed: Observed, conditions: Conditions) -> str:
             return reason
     if observed.effective.policy.reason == POLICY_NOT_FOUND:
         return "Policy"
-    return _ranks_wait_for(observed, conditions)
+    return _ranks_wait_for(observed, conditions) or ("Iteration" if conditions.holds(STALLED) else "")
 
 
 def _pod_waits_for(pod: Body) -> str:

@@ -1,7 +1,7 @@
 """Lists in sentences: all items, or the first ones and how many more."""
 
 import pytest
-from heterotp_api.formatting import listed, ranks_listed
+from heterotp_api.formatting import listed, one_line, ranks_listed, stall_text
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,13 @@ def test_a_list_in_a_sentence(items, most, separator, text):
 )
 def test_ranks_in_a_sentence(ranks, text):
     assert ranks_listed(ranks) == text
+
+
+def test_a_text_from_elsewhere_is_one_line_and_bounded():
+    assert one_line("a\n\x1b[31mb\u2028c ", 100) == "a  [31mb c"
+    assert one_line("x" * 100, 7) == "x" * 7
+
+
+def test_the_sentence_about_a_stall():
+    assert stall_text("for 12 s", "rank 1 is still computing") == "no iteration for 12 s; rank 1 is still computing"
+    assert stall_text("for 12 s", "") == "no iteration for 12 s"

@@ -221,9 +221,7 @@ def test_columns_stay_while_the_rank_that_needs_them_is_hidden(places):
 
 
 def test_a_stall_takes_the_place_of_the_time_left():
-    words = (
-        "no iteration for 12 s; rank 1 is still computing (data, since 11:02:03 UTC), the others wait for the sum of b"
-    )
-    line = rows.plain_line(status(stall=words, stalled_seconds=12.0, stalled_by=(1,)), 0.0)
-    assert line.endswith(f" · {words}")
+    where = "rank 1 is still computing (data, since 11:02:03 UTC), the others wait for the sum of b"
+    line = rows.plain_line(status(stall=where, stalled_seconds=12.0, stalled_by=(1,)), 0.0)
+    assert line.endswith(f" · no iteration for 12 s; {where}")
     assert " left" not in line

@@ -65,6 +65,11 @@ def check_ranks(document: ControlDocument, ranks: int) -> None:
             raise ControlError("invalid", f"{CONTROL_FILE}: injections[{number}].ranks: {wrong}", document.generation)
 
 
+def no_problem(settings: BalancingSettings) -> str | None:
+    """Return that the model can do all that these settings ask for."""
+    return None
+
+
 class ControlFile:
     """The newest valid document of a directory, and the error of the newest file where that one is not valid."""
 
@@ -76,6 +81,8 @@ class ControlFile:
         self._seen: tuple[int, int, int] | None = None
         self.document: ControlDocument | None = None
         self.error: ControlError | None = None
+        # what the model cannot do of the settings, as `field: value: what would be right`; None: nothing
+        self.problem: Callable[[BalancingSettings], str | None] = no_problem
 
     def check(self) -> None:
         """Read the file if it changed; links are followed: a mounted ConfigMap changes by a swapped symbolic link."""
@@ -94,6 +101,8 @@ class ControlFile:
         try:
             document = parse_document(raw.decode("utf-8", errors="replace"))
             check_ranks(document, self._ranks)
+            if (problem := self.problem(document.balancing)) is not None:
+                raise ControlError("invalid", f"{CONTROL_FILE}: balancing.{problem}", document.generation)
             known = self.document.generation if self.document else -1
             if document.generation < known:
                 message = f"{CONTROL_FILE}: generation: {document.generation} is older than {known}, which is in force"
@@ -131,9 +140,10 @@ class ControlChannel:
         self._outgoing = b""  # rank 0: the announced document, until it is broadcast
         self._stop = threading.Event()
 
-    def start(self) -> None:
-        """Read the file, then watch it from a thread; does nothing without a directory."""
+    def start(self, problem: Callable[[BalancingSettings], str | None] = no_problem) -> None:
+        """Read the file, then watch it from a thread; does nothing without a directory. problem: see ControlFile."""
         if self._file is not None:
+            self._file.problem = problem
             self._file.check()
             threading.Thread(target=self._file.watch, args=(self._stop,), name="control-file", daemon=True).start()
 

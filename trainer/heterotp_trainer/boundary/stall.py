@@ -3,9 +3,9 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
-from heterotp_api.formatting import listed, ranks_listed
+from heterotp_api.formatting import listed, ranks_listed, stall_text
 
 LEAST_SECONDS = 5.0  # without an iteration
 ITERATIONS = 5  # medians of an iteration without one
@@ -14,6 +14,7 @@ LEAST_DEADLINE_SECONDS = 300.0
 DEADLINE_ITERATIONS = 10
 SILENT_SECONDS = 5.0  # without a heartbeat
 NAMED = 3
+UNCERTAIN_SECONDS = 2.5  # of the moment since when a rank is where it is: two beats and the time of a call
 MOST_TEXT = 200  # characters of what another rank reports
 
 
@@ -63,13 +64,19 @@ class Seen:
 class Stall:
     """No iteration for `seconds`.
 
-    culprits: the ranks that the others wait for, ascending; overdue: past the deadline.
+    culprits: the ranks that the others wait for, ascending; overdue: past the deadline. where: where the ranks are, for
+    people; it stays the same while they are there.
     """
 
     seconds: float
     culprits: tuple[int, ...]
-    text: str
+    where: str
     overdue: bool
+
+    @property
+    def text(self) -> str:
+        """The sentence about it."""
+        return stall_text(f"for {self.seconds:.0f} s", self.where)
 
 
 def stall_of(
@@ -85,7 +92,7 @@ def stall_of(
         return None
     culprits = _culprits(seen)
     last = deadline or max(LEAST_DEADLINE_SECONDS, DEADLINE_ITERATIONS * (median or 0.0))
-    return Stall(idle, culprits, _text(seen, culprits, idle, now), idle > last)
+    return Stall(idle, culprits, _where(seen, culprits, now), idle > last)
 
 
 def _culprits(seen: Sequence[Seen]) -> tuple[int, ...]:
@@ -101,7 +108,7 @@ def _culprits(seen: Sequence[Seen]) -> tuple[int, ...]:
     return tuple(rank for rank, what in enumerate(collectives) if what != usual)
 
 
-def _text(seen: Sequence[Seen], culprits: Sequence[int], idle: float, now: float) -> str:
+def _where(seen: Sequence[Seen], culprits: Sequence[int], now: float) -> str:
     def clock(seconds: float) -> str:
         return time.strftime("%H:%M:%S", time.gmtime(now - seconds)) + " UTC"
 
@@ -118,7 +125,7 @@ def _text(seen: Sequence[Seen], culprits: Sequence[int], idle: float, now: float
 
     parts = [listed([about(rank) for rank in culprits], NAMED)] if culprits else []
     others = [rank for rank in range(len(seen)) if rank not in culprits]
-    return f"no iteration for {idle:.0f} s; " + ", ".join([*parts, *_waiting(seen, others, bool(culprits))])
+    return ", ".join([*parts, *_waiting(seen, others, bool(culprits))])
 
 
 def _waiting(seen: Sequence[Seen], ranks: Sequence[int], others: bool) -> list[str]:
@@ -140,6 +147,7 @@ class HeartbeatsSeen:
 
     def __init__(self, ranks: int) -> None:
         self._newest: dict[int, tuple[Place, float]] = {}
+        self._came: dict[int, tuple[tuple[int, str, str], float]] = {}  # where each rank is, and since when
         self._ranks = ranks
 
     def take(self, texts: Mapping[int, str], now: float) -> list[Seen]:
@@ -154,8 +162,17 @@ class HeartbeatsSeen:
                 continue
             before = self._newest.get(rank)
             if before is None or before[0].beat != place.beat:
-                self._newest[rank] = place, now
+                self._newest[rank] = self._steady(rank, place, now), now
         return [self._of(rank, now) for rank in range(self._ranks)]
+
+    def _steady(self, rank: int, place: Place, now: float) -> Place:
+        """Return the place with the moment that the rank came there as first seen: a later beat must not move it."""
+        at, came = (place.iteration, place.phase, place.waits_for), now - place.seconds
+        before = self._came.get(rank)
+        if before is not None and before[0] == at and abs(before[1] - came) <= UNCERTAIN_SECONDS:
+            came = before[1]
+        self._came[rank] = at, came
+        return replace(place, seconds=now - came)
 
     def _of(self, rank: int, now: float) -> Seen:
         if rank not in self._newest:

@@ -85,6 +85,11 @@ class VisionTransformer(nn.Module):
         self.head_weight = fresh("head.weight", (classes, width))
         self.head_bias = fresh("head.bias", (classes,), std=0.0)
 
+    @property
+    def embeddings(self) -> tuple[nn.Parameter, ...]:
+        """The class token and the positions."""
+        return self.class_token, self.positions
+
     def forward(self, images: Tensor) -> Tensor:
         """Return logits in fp32: [B, C, S, S] -> [B, classes]."""
         x = self._embed(images).to(self.tp.dtype)

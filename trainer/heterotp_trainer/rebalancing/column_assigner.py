@@ -17,12 +17,12 @@ from heterotp_trainer.plans.linears import LinearClass
 from heterotp_trainer.plans.work_plan import WorkPlan
 from heterotp_trainer.plans.work_reduction import WorkReduction
 from heterotp_trainer.rebalancing.column_selection import Importance, block_order, unimportant_shares
+from heterotp_trainer.rebalancing.paired_units import paired, unpaired_problem
 from heterotp_trainer.resharding.sharded_state import ShardedState
 from heterotp_trainer.tensor_parallel.column_partition import ColumnPartition, Memory, Migration, whole
 from heterotp_trainer.tensor_parallel.columns import ColumnSet
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.linear import ParallelLinear
-from heterotp_trainer.tensor_parallel.mlp import ParallelMLP
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class ColumnAssigner:
                 groups.setdefault(key, []).append(module)
         self.groups = tuple(_Group(tuple(linears)) for linears in groups.values())
         self.linears = tuple(linear for group in self.groups for linear in group.linears)
-        self._pairs = {m.fc2: m.fc1 for m in model.modules() if isinstance(m, ParallelMLP)}
+        self._pairs, self._unpaired = paired(model)
         self._memories = {linear: Memory() for linear in self.linears}
         self._keeps_gradients = False
         self._importance: dict[ParallelLinear, Importance] = {}
@@ -64,6 +64,12 @@ class ColumnAssigner:
     def classes(self) -> tuple[LinearClass, ...]:
         """Return the classes of linears, with the calls of the iteration that just ended."""
         return tuple(group.describe(self.tp) for group in self.groups)
+
+    def problem(self, policy: BalancingSettings) -> str | None:
+        """Return what the model cannot do of a policy, as `field: value: what would be right`; None: nothing."""
+        if not policy.pruning.paired_units or not self._unpaired:
+            return None
+        return unpaired_problem(self._unpaired)
 
     def forget_calls(self) -> None:
         """Set the counts of calls to 0."""
@@ -183,12 +189,16 @@ class ColumnAssigner:
         return ColumnPartition(kept, pruned, migrated, migrations, settings.imputation, self._memories[linear])
 
     def _pair(self) -> None:
-        """Turn the pruned columns of fc2 into whole hidden units, whose rows fc1 leaves out, too."""
-        for fc2, fc1 in self._pairs.items():
+        """Turn the pruned columns of fc2 into whole hidden units, whose rows fc1, or gate and up, leave out, too."""
+        for fc2, firsts in self._pairs.items():
             cut = fc2.partition
-            if cut is not None and cut.pruned is not None:
-                fc1.partition = ColumnPartition(cut.kept, units=cut.kept)
-                fc2.partition = ColumnPartition(cut.kept, cut.pruned, units=cut.kept)
+            if cut is None or cut.pruned is None:
+                continue
+            fc2.partition = ColumnPartition(cut.kept, cut.pruned, units=cut.kept)
+            for first in firsts:
+                rows = first.spec.rows_per_unit
+                kept = ColumnSet.of_blocks(cut.kept.ids, cut.kept.total * rows, rows)
+                first.partition = ColumnPartition(kept, units=kept)
 
     def pruned_parts(self) -> Iterator[tuple[nn.Parameter, int, Tensor]]:
         """Yield parameter, dimension and indices of what was pruned, for a step that must not change it."""

@@ -209,7 +209,7 @@ class RunStatus:
             **(
                 {}
                 if stall is None
-                else {"stalled_seconds": stall.seconds, "stalled_by": stall.culprits, "stall": stall.text}
+                else {"stalled_seconds": stall.seconds, "stalled_by": stall.culprits, "stall": stall.where}
             ),
         }
         return now.model_copy(update=computed)

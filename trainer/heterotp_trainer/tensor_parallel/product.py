@@ -2,6 +2,7 @@
 
 import time
 
+import torch
 from torch import Tensor
 
 from heterotp_trainer.devices.phase_clock import phase
@@ -9,7 +10,13 @@ from heterotp_trainer.tensor_parallel.context import TPContext
 
 
 def product(a: Tensor, b: Tensor, tp: TPContext) -> Tensor:
-    """Return a @ b, [m, k] x [k, n], after the device let its 2 m k n operations take their time."""
+    """Return a @ b, [m, k] x [k, n], after the device let its 2 m k n operations take their time.
+
+    It is computed in the precision of a and b, also where user code has enabled torch.autocast.
+    """
+    if torch.is_autocast_enabled(a.device.type):  # forward would have another precision than backward
+        with torch.autocast(a.device.type, enabled=False):
+            return product(a, b, tp)
     started = time.perf_counter()
     out = a @ b
 

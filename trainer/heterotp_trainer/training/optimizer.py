@@ -1,7 +1,7 @@
 """The optimizer of the built-in trainers."""
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import torch
 from heterotp_api.training import Training
@@ -16,11 +16,16 @@ class EagerAdamW(torch.optim.AdamW):
     step = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
 
 
-def adamw(parameters: Iterable[nn.Parameter], training: Training) -> EagerAdamW:
-    """Return AdamW; vectors (biases, norms) do not decay."""
+def adamw(
+    parameters: Iterable[nn.Parameter], training: Training, embeddings: Collection[nn.Parameter] = ()
+) -> EagerAdamW:
+    """Return AdamW; vectors (biases, norms) do not decay, nor embeddings where decayEmbeddings is false."""
     kept = list(parameters)
+    spared = set() if training.decay_embeddings else {id(parameter) for parameter in embeddings}
+    decays = [p.dim() >= 2 and id(p) not in spared for p in kept]
     groups = [
-        {"params": [p for p in kept if p.dim() >= 2], "weight_decay": training.weight_decay},
-        {"params": [p for p in kept if p.dim() < 2], "weight_decay": 0.0},
+        {"params": [p for p, yes in zip(kept, decays, strict=True) if yes], "weight_decay": training.weight_decay},
+        {"params": [p for p, yes in zip(kept, decays, strict=True) if not yes], "weight_decay": 0.0},
     ]
-    return EagerAdamW(groups, lr=training.learning_rate)
+    first, second = training.betas
+    return EagerAdamW(groups, lr=training.learning_rate, betas=(first, second), eps=training.eps)

@@ -37,7 +37,7 @@ class Trainer:
             seed=training.seed,
             recompute=training.recompute,
         ).to(self.device)
-        self.optimizer = adamw(self.model.parameters(), training)
+        self.optimizer = adamw(self.model.parameters(), training, self.model.embeddings)
         self.per_epoch = len(self.data.train_labels) // training.batch_size
         if self.per_epoch == 0:
             raise InputError(

@@ -225,3 +225,26 @@ def test_a_job_that_does_not_train(view, text):
 def test_a_job_that_trains_and_waits():
     text = of_status(waitingFor="Unreachable")
     assert text.startswith(f"demo waits {WAITS['Unreachable']} (Unreachable). Nothing slows demo")
+
+
+STALL = "no iteration for 12 s; rank 1 is still computing (data, since 11:02:03 UTC)"
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        (
+            {"state": "Running", "waiting_for": "Iteration", "iteration_seconds": 0.349, "problem": "no such rank"},
+            f"demo stalls: {STALL}. Before that an iteration took 349 ms. The last change was refused: no such rank.",
+        ),
+        ({"state": "running"}, f"demo stalls: {STALL}."),
+        ({"state": "starting"}, f"demo is starting: its ranks do not train yet. demo stalls: {STALL}."),
+        (
+            {"state": "Running", "waiting_for": "Unreachable"},
+            f"demo waits {WAITS['Unreachable']} (Unreachable). demo stalls: {STALL}.",
+        ),
+    ],
+    ids=["on a cluster", "no iteration was timed", "starting", "rank 0 does not answer"],
+)
+def test_a_stall_comes_before_what_is_of_earlier_iterations(fields, text):
+    assert paragraph(JobView("demo", stall=STALL, **fields)) == text

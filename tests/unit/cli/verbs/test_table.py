@@ -192,3 +192,9 @@ rank 2 · straggler for 12 min
 
 def test_a_job_without_ranks_has_none_to_describe():
     assert describe(of_job(job_body()), NOW) == ["demo: no rank has reported yet; it is new"]
+
+
+def test_a_stall_is_shown_below_the_ranks():
+    found = [{"type": "Stalled", "status": "True", "message": "no iteration since 11:02:03; rank 1 is still computing"}]
+    text = shown(of_job(job_body(job_status(conditions=found))))
+    assert text.splitlines()[-1] == found[0]["message"]

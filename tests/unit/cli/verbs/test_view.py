@@ -137,3 +137,21 @@ def test_json_has_the_names_of_the_api_and_null_for_unknown_values():
     assert (reported["name"], reported["appliedGeneration"], reported["message"]) == ("demo", 3, "")
     assert (reported["ranks"][2]["injectedSlowdown"], reported["ranks"][2]["columnsIn"]) == (4.0, None)
     assert [each["name"] for each in as_json([JobView("a"), JobView("b")])] == ["a", "b"]
+
+
+STALLED = "no iteration since 2026-01-01T00:12:08Z; rank 1 is still computing (data, since 00:12:09 UTC)"
+
+
+def test_a_stall_is_seen_while_its_condition_holds():
+    def seen(status):
+        found = [{"type": "Stalled", "status": status, "reason": "NoIteration", "message": STALLED}]
+        return of_job(job_body(job_status(conditions=found, stall={"ranks": [1]}))).stall
+
+    assert (seen("True"), seen("False")) == (STALLED, "")
+
+
+def test_a_stall_of_a_run_is_seen_until_it_has_ended():
+    status = run_status(stalled_seconds=12.4, stalled_by=(1,), stall="rank 1 is still computing")
+    assert of_run(status, (), "running").stall == "no iteration for 12 s; rank 1 is still computing"
+    assert of_run(status, (), "unfinished").stall == ""
+    assert of_run(run_status(), (), "running").stall == ""

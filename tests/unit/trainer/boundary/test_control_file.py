@@ -142,3 +142,13 @@ def test_a_swapped_link_is_followed(tmp_path):
     (mount / "..new").rename(mount / "..data")
     control.check()
     assert control.document.generation == 2
+
+
+def test_a_policy_that_the_model_cannot_follow_is_refused_and_the_last_good_one_stays(control, tmp_path):
+    control.problem = lambda settings: "zero.pairedUnits: true: no" if settings.pruning.paired_units else None
+    write(tmp_path / "control.json", 3, balancing={"strategy": "ZERO"})
+    control.check()
+    write(tmp_path / "control.json", 4, balancing={"strategy": "ZERO", "zero": {"pairedUnits": True}})
+    control.check()
+    assert (control.document.generation, control.error.generation, control.error.reason) == (3, 4, "invalid")
+    assert str(control.error) == "control.json: balancing.zero.pairedUnits: true: no"

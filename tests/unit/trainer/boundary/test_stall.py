@@ -1,0 +1,188 @@
+"""Whether a gang stalls, which rank the others wait for, and the sentence about it."""
+
+import json
+import time
+from dataclasses import asdict
+
+import pytest
+from heterotp_trainer.boundary.stall import MOST_TEXT, HeartbeatsSeen, Place, Seen, Stall, stall_of
+
+NOON = 12 * 3600.0  # unix seconds: 12:00:00 UTC
+SUM = "the sum of fc2"
+
+
+def place(waits_for="", seconds=10.0, phase="data", reason="", beat=1, iteration=4):
+    return Place(beat, iteration, phase, waits_for, reason, seconds)
+
+
+def seen(waits_for="", age=0.0, **fields):
+    return Seen(place(waits_for, **fields), age)
+
+
+def found(*ranks, idle=12.0, median=0.1, deadline=None):
+    return stall_of(ranks, idle, median, NOON, deadline)
+
+
+# -- whether ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("idle", "median", "stalls"),
+    [
+        (4.9, 0.1, False),
+        (5.0, 0.1, True),
+        (9.9, 2.0, False),
+        (10.0, 2.0, True),
+        (29.9, None, False),
+        (30.0, None, True),
+    ],
+    ids=["least", "from 5 s on", "slow iterations", "from 5 medians on", "first iteration", "from 30 s on"],
+)
+def test_a_gang_stalls_after_some_iterations_without_one(idle, median, stalls):
+    assert (found(seen(), seen(SUM), idle=idle, median=median) is not None) is stalls
+
+
+def test_a_known_reason_is_no_stall():
+    assert found(seen(SUM), seen(SUM, reason="a checkpoint is written")) is None
+
+
+def test_a_reason_of_a_rank_that_is_silent_does_not_count():
+    stall = found(seen(SUM), seen(reason="a checkpoint is written", age=5.1))
+    assert stall is not None and stall.culprits == (1,)
+
+
+@pytest.mark.parametrize(
+    ("idle", "median", "deadline", "overdue"),
+    [
+        (300.0, 0.1, None, False),
+        (300.1, 0.1, None, True),
+        (400.0, 40.0, None, False),
+        (400.1, 40.0, None, True),
+        (300.1, None, None, True),
+        (20.0, 0.1, 20.0, False),
+        (20.1, 0.1, 20.0, True),
+        (350.0, 0.1, 400.0, False),
+    ],
+)
+def test_the_deadline_is_the_policys_or_10_medians_and_at_least_300_seconds(idle, median, deadline, overdue):
+    stall = found(seen(), seen(SUM), idle=idle, median=median, deadline=deadline)
+    assert stall is not None and stall.overdue is overdue
+
+
+# -- who, and where -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ranks", "culprits", "where"),
+    [
+        (
+            (seen(SUM), seen(), seen(SUM)),
+            (1,),
+            f"rank 1 is still computing (data, since 11:59:50 UTC), the others wait for {SUM}",
+        ),
+        (
+            (seen(SUM), seen(seconds=61.0, age=2.0), seen(seconds=1.0, phase="matmul")),
+            (1, 2),
+            "rank 1 is still computing (data, since 11:58:57 UTC) and rank 2 is still computing (matmul, since "
+            f"11:59:59 UTC), the others wait for {SUM}",
+        ),
+        (
+            (seen(SUM), seen(), seen(SUM, age=6.0)),
+            (2,),
+            f"rank 2 has sent no heartbeat since 11:59:54 UTC, rank 0 waits for {SUM}, rank 1 waits for ",
+        ),
+        ((seen(SUM), Seen(None, 0.0)), (1,), f"rank 1 has sent no heartbeat, the others wait for {SUM}"),
+        (
+            (seen(SUM), seen("the boundary"), seen(SUM)),
+            (1,),
+            f"rank 1 waits for the boundary since 11:59:50 UTC, the others wait for {SUM}",
+        ),
+        ((seen(SUM), seen(SUM)), (), f"ranks 0 and 1 wait for {SUM}"),
+        (
+            tuple(seen() for _ in range(5)),
+            (0, 1, 2, 3, 4),
+            ", ".join(f"rank {rank} is still computing (data, since 11:59:50 UTC)" for rank in range(3))
+            + " and 2 more",
+        ),
+    ],
+    ids=[
+        "one computes",
+        "two compute",
+        "a silent one comes first",
+        "never a heartbeat",
+        "another collective",
+        "all in one collective",
+        "many",
+    ],
+)
+def test_the_ranks_that_the_others_wait_for_are_named(ranks, culprits, where):
+    stall = found(*ranks)
+    assert stall is not None and stall.culprits == culprits
+    assert stall.where.startswith(where) if where.endswith("for ") else stall.where == where
+
+
+def test_the_sentence_begins_with_the_time_without_an_iteration():
+    assert Stall(12.4, (1,), "rank 1 is still computing", False).text == (
+        "no iteration for 12 s; rank 1 is still computing"
+    )
+
+
+# -- heartbeats ---------------------------------------------------------------------------------------------
+
+
+def test_a_place_is_read_as_it_was_written_and_texts_are_bounded():
+    assert Place.from_json(place(SUM).to_json()) == place(SUM)
+    long = Place.from_json(place("x" * 1000, phase="y" * 1000, reason="z" * 1000).to_json())
+    assert {len(text) for text in (long.waits_for, long.phase, long.reason)} == {MOST_TEXT}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "null", "1", "{}", json.dumps(asdict(place()) | {"beat": "x"}), json.dumps({"beat": 1})],
+)
+def test_what_is_no_heartbeat_is_silence(text):
+    assert HeartbeatsSeen(1).take({0: text}, 100.0) == [Seen(None, 0.0)]
+
+
+def test_a_heartbeat_grows_old_until_the_next_one_arrives():
+    heartbeats = HeartbeatsSeen(2)
+    first = place(beat=1).to_json()
+    assert [each.age for each in heartbeats.take({0: first}, 100.0)] == [0.0, 0.0]
+    (same, absent) = heartbeats.take({0: first}, 104.0)
+    assert (same.age, same.silent, absent.silent) == (4.0, False, True)
+    assert heartbeats.take({0: first}, 105.1)[0].silent
+    assert heartbeats.take({}, 106.0)[0].age == 6.0
+    assert heartbeats.take({0: place(beat=2).to_json()}, 107.0)[0].age == 0.0
+
+
+def came(heartbeats, now, beat, seconds, **fields):
+    """Return since when rank 0 is where it is, by seconds of the reader's clock."""
+    (rank,) = heartbeats.take({0: place(beat=beat, seconds=seconds, **fields).to_json()}, now)
+    assert rank.place is not None
+    return now - rank.age - rank.place.seconds
+
+
+def test_later_beats_do_not_move_the_moment_since_when_a_rank_is_where_it_is():
+    heartbeats = HeartbeatsSeen(1)
+    assert came(heartbeats, 100.0, 1, 3.0) == pytest.approx(97.0)
+    assert came(heartbeats, 101.8, 2, 4.0) == pytest.approx(97.0)
+    assert came(heartbeats, 102.1, 3, 5.0) == pytest.approx(97.0)
+
+
+@pytest.mark.parametrize("change", [{"iteration": 5}, {"phase": "fixed"}, {"waits_for": SUM}, {}])
+def test_a_rank_that_has_moved_on_has_another_moment(change):
+    heartbeats = HeartbeatsSeen(1)
+    came(heartbeats, 100.0, 1, 3.0)
+    seconds = 3.0 if change else 0.4  # without a change the same place is entered again
+    assert came(heartbeats, 101.0, 2, seconds, **change) == pytest.approx(101.0 - seconds)
+
+
+def test_the_clock_of_the_sentence_is_utc(monkeypatch):
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        stall = found(seen(), seen(SUM))
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert stall is not None and "since 11:59:50 UTC" in stall.where
