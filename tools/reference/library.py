@@ -75,7 +75,7 @@ def _declared(name: str, thing: Any) -> str:
     """Return the signature in a code block; of an error there is none."""
     if inspect.isclass(thing):
         if issubclass(thing, Exception):
-            return f"```python\nclass {name}({thing.__base__.__name__})\n```"
+            return f"```python\nclass {name}({thing.__bases__[0].__name__})\n```"
         if dataclasses.is_dataclass(thing):
             return f"```python\n{_fields(name, thing)}\n```"
     if isinstance(thing, property):
