@@ -154,7 +154,8 @@ class ColumnParallelLinear(ParallelLinear):
         self.bias = sharded_parameter(f"{name}.bias", (spec.rows_in_all,), spec, owned, 0.0, seed) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return X W_i^T + b_i, the columns of this rank's units: [..., D] -> [..., R_i]."""
+        """Return X W_i^T + b_i, the columns of its units, in the context's precision: [..., D] -> [..., R_i]."""
+        x = x.to(self.tp.dtype)
         partition, weight = self._partition(x), self.weight
         bias: Tensor | None = self.bias
         if partition is None:
@@ -181,8 +182,8 @@ class RowParallelLinear(ParallelLinear):
         self.bias = nn.Parameter(draw(f"{name}.bias", (out_features,), 0.0, seed)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return sum_i X_i W_i^T + b, the same on every rank: [..., R_i] -> [..., D]."""
-        x = leave_unit(x, self.tp.clock, self.spec.family)
+        """Return sum_i X_i W_i^T + b, the same on every rank, in the context's precision: [..., R_i] -> [..., D]."""
+        x = leave_unit(x.to(self.tp.dtype), self.tp.clock, self.spec.family)
         partition, links = self._partition(x), self.tp.links.take()
         if partition is None:
             out: Tensor = _RowLinear.apply(x, self.weight, self.bias, self.tp, self.name, *links)
