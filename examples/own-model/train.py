@@ -1,103 +1,158 @@
-"""Your own model and training loop on HeteroTP's library: grouped-query attention and a gated FFN.
+"""A small GPT on unequal ranks: plain.py beside it, converted. `heterotp run examples/own-model/job.yaml` runs it.
 
-The rows of each 8x8 digit are eight tokens. Every line that differs from an ordinary PyTorch script is marked (TP).
+Shapes: B batch, T tokens, D width, N windows. Lines that differ from plain.py end in a number, under which
+docs/convert-your-model.md explains them.
 """
+
+from itertools import islice  # (1)
+from pydoc_data.topics import topics
 
 import torch
 import torch.nn.functional as F
-from heterotp import Session, run_rank
-from heterotp_trainer.data import batches, load_dataset
-from heterotp_trainer.tensor_parallel.context import TPContext
-from heterotp_trainer.tensor_parallel.linear import ColumnParallelLinear, RowParallelLinear
-from heterotp_trainer.tensor_parallel.unit_spec import gated_ffn, grouped_heads
+from heterotp import ColumnParallelLinear, RowParallelLinear, Session, TPContext, ffn, grouped_heads, run_rank  # (1)
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
-WIDTH, UNITS, GROUPS, QUERIES, SIZE = 48, 192, 6, 2, 8  # 12 query heads share 6 key/value heads of 8
-BATCH, ITERATIONS, SEED = 64, 100, 0
+LAYERS, WIDTH, HEADS, UNITS = 2, 64, 4, 256
+SIZE = WIDTH // HEADS
+CHARACTERS, CONTEXT = 128, 32
+BATCH, PER_EPOCH, EPOCHS, RATE, CLIP, SEED = 16, 40, 3, 1e-2, 1.0, 0
 
 
-class GatedFFN(nn.Module):
-    """down(silu(gate x) * up x): [B, T, D] -> [B, T, D]."""
+# -- data --------------------------------------------------------------------------------------------------------------
 
-    def __init__(self, tp: TPContext) -> None:
+
+def load() -> tuple[TensorDataset, TensorDataset]:
+    """Return training and test data: windows of characters, and for each character the next one, [N, T] each."""
+    text = "".join(topics[name] for name in sorted(topics))
+    tokens = torch.tensor([min(ord(character), CHARACTERS - 1) for character in text])
+    windows = tokens.unfold(0, CONTEXT + 1, CONTEXT)
+    data = TensorDataset(windows[:, :-1].contiguous(), windows[:, 1:].contiguous())
+    count = BATCH * PER_EPOCH
+    return TensorDataset(*data[:count]), TensorDataset(*data[count : count + 200])
+
+
+# -- attention ---------------------------------------------------------------------------------------------------------
+
+
+class Attention(nn.Module):
+    """[B, T, D] -> [B, T, D]; a token sees itself and those before it."""
+
+    def __init__(self, tp: TPContext, name: str) -> None:  # (2)
         super().__init__()
-        parts = gated_ffn(UNITS)  # (TP) which rows of which weights make up a unit
-        self.gate = ColumnParallelLinear(tp, parts["gate"], WIDTH, name="gate", seed=SEED, bias=False)  # (TP)
-        self.up = ColumnParallelLinear(tp, parts["up"], WIDTH, name="up", seed=SEED, bias=False)  # (TP)
-        self.down = RowParallelLinear(tp, parts["down"], WIDTH, name="down", seed=SEED, bias=False)  # (TP)
+        parts = grouped_heads(HEADS, 1, SIZE)  # (3)
+        self.query = ColumnParallelLinear.of(nn.Linear(WIDTH, WIDTH), tp, parts["query"], name=f"{name}.query")  # (4)
+        self.key = ColumnParallelLinear.of(nn.Linear(WIDTH, WIDTH), tp, parts["key"], name=f"{name}.key")  # (4)
+        self.value = ColumnParallelLinear.of(nn.Linear(WIDTH, WIDTH), tp, parts["value"], name=f"{name}.value")  # (4)
+        self.proj = RowParallelLinear.of(nn.Linear(WIDTH, WIDTH), tp, parts["proj"], name=f"{name}.proj")  # (5)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down(F.silu(self.gate(x)) * self.up(x))
-
-
-class GroupedAttention(nn.Module):
-    """Grouped-query attention: [B, T, D] -> [B, T, D]."""
-
-    def __init__(self, tp: TPContext) -> None:
-        super().__init__()
-        parts = grouped_heads(GROUPS, QUERIES, SIZE)  # (TP)
-        self.query = ColumnParallelLinear(tp, parts["query"], WIDTH, name="query", seed=SEED)  # (TP)
-        self.key = ColumnParallelLinear(tp, parts["key"], WIDTH, name="key", seed=SEED)  # (TP)
-        self.value = ColumnParallelLinear(tp, parts["value"], WIDTH, name="value", seed=SEED)  # (TP)
-        self.proj = RowParallelLinear(tp, parts["proj"], WIDTH, name="proj", seed=SEED)  # (TP)
-
-    def forward(self, x: Tensor) -> Tensor:
-        query, key, value = (part(x).unflatten(-1, (-1, SIZE)).transpose(1, 2) for part in self.parts)
-        key, value = (part.repeat_interleave(QUERIES, dim=1) for part in (key, value))
-        # (TP) a rank that owns no groups has nothing to mix
-        mixed = F.scaled_dot_product_attention(query, key, value) if query.shape[1] else query
+        query, key, value = (self.split(part(x)) for part in (self.query, self.key, self.value))
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True) if query.shape[1] else query  # (6)
         return self.proj(mixed.transpose(1, 2).flatten(2))
 
-    @property
-    def parts(self) -> tuple[nn.Module, nn.Module, nn.Module]:
-        return self.query, self.key, self.value
+    def split(self, x: Tensor) -> Tensor:
+        """Heads apart: [B, T, heads x SIZE] -> [B, heads, T, SIZE]."""
+        return x.unflatten(-1, (-1, SIZE)).transpose(1, 2)  # (7)
 
 
-class Classifier(nn.Module):
-    """[B, 1, 8, 8] -> logits [B, 10]."""
+# -- feed-forward network ----------------------------------------------------------------------------------------------
 
-    def __init__(self, tp: TPContext) -> None:
+
+class MLP(nn.Module):
+    """[B, T, D] -> [B, T, D]."""
+
+    def __init__(self, tp: TPContext, name: str) -> None:  # (2)
         super().__init__()
-        torch.manual_seed(SEED)  # (TP) replicated parameters must be equal on all ranks
-        self.embed, self.position = nn.Linear(8, WIDTH), nn.Parameter(0.02 * torch.randn(8, WIDTH))
-        self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(3))
-        self.attention, self.ffn, self.head = GroupedAttention(tp), GatedFFN(tp), nn.Linear(WIDTH, 10)
+        parts = ffn(UNITS)  # (3)
+        self.fc1 = ColumnParallelLinear.of(nn.Linear(WIDTH, UNITS), tp, parts["fc1"], name=f"{name}.fc1")  # (4)
+        self.fc2 = RowParallelLinear.of(nn.Linear(UNITS, WIDTH), tp, parts["fc2"], name=f"{name}.fc2")  # (5)
 
-    def forward(self, images: Tensor) -> Tensor:
-        x = self.embed(images.squeeze(1)) + self.position
-        x = x + self.attention(self.norms[0](x))
-        x = x + self.ffn(self.norms[1](x))
-        return self.head(self.norms[2](x).mean(1))
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc2(F.gelu(self.fc1(x)))
 
 
-def main(session: Session) -> None:
-    tp = session.shard()  # (TP) this rank's view of its group
-    data = load_dataset("digits")
-    model = Classifier(tp)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    session.watch(model, optimizer, iterations=ITERATIONS)  # (TP)
-    iteration = session.restore()  # (TP) also where another number of ranks wrote the checkpoint
-    per_epoch = len(data.train_labels) // BATCH
-    while iteration < ITERATIONS:
-        epoch, start = divmod(iteration, per_epoch)
-        for images, labels in batches(data, BATCH, SEED, epoch, start):
+# -- model -------------------------------------------------------------------------------------------------------------
+
+
+class Block(nn.Module):
+    """[B, T, D] -> [B, T, D]."""
+
+    def __init__(self, tp: TPContext, name: str) -> None:  # (2)
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.attention = Attention(tp, f"{name}.attention")  # (2)
+        self.mlp = MLP(tp, f"{name}.mlp")  # (2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
+
+
+class GPT(nn.Module):
+    """Characters [B, T] -> logits of the next ones, [B, T, CHARACTERS]."""
+
+    def __init__(self, tp: TPContext) -> None:  # (2)
+        super().__init__()
+        self.characters = nn.Embedding(CHARACTERS, WIDTH)
+        self.positions = nn.Embedding(CONTEXT, WIDTH)
+        self.blocks = nn.ModuleList(Block(tp, f"blocks.{i}") for i in range(LAYERS))  # (2)
+        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, CHARACTERS)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.characters(tokens) + self.positions.weight[: tokens.shape[1]]
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+# -- evaluation --------------------------------------------------------------------------------------------------------
+
+
+def loss_of(logits: Tensor, answers: Tensor) -> Tensor:
+    return F.cross_entropy(logits.flatten(0, 1), answers.flatten())
+
+
+@torch.no_grad()
+def evaluate(session: Session, model: GPT, test: TensorDataset) -> tuple[float, float]:  # (8)
+    """Return loss and accuracy."""
+    model.eval()
+    tokens, answers = session.batch(*test.tensors)  # (8)
+    logits = model(tokens)
+    model.train()
+    return float(loss_of(logits, answers)), float((logits.argmax(-1) == answers).float().mean())
+
+
+# -- training ----------------------------------------------------------------------------------------------------------
+
+
+def main(session: Session) -> None:  # (9)
+    torch.manual_seed(SEED)
+    train, test = load()
+    tp = session.shard()  # (10)
+    model = GPT(tp).to(session.device.torch_device)  # (10)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=EPOCHS * PER_EPOCH)
+    loader = DataLoader(train, BATCH, shuffle=True)
+    session.watch(model, optimizer, iterations=EPOCHS * PER_EPOCH)  # (11)
+    session.keep("schedule", schedule)  # (12)
+    iteration = session.restore()  # (13)
+    for epoch in range(iteration // PER_EPOCH, EPOCHS):  # (13)
+        for batch in islice(loader, PER_EPOCH - iteration % PER_EPOCH):  # (13)
+            tokens, answers = session.batch(*batch)  # (8)
             optimizer.zero_grad()
-            loss = F.cross_entropy(model(images), labels)
+            loss = loss_of(model(tokens), answers)
             loss.backward()
-            session.step()  # (TP) optimizer.step(), and what unlike devices need before it
-            iteration += 1
-            directive = session.boundary(iteration, loss=loss, samples=BATCH, epoch=epoch)  # (TP)
-            if directive.stop:  # (TP) at the same iteration on all ranks
-                return session.finish(state="stopped")
-            if iteration == ITERATIONS:
-                break
-    model.eval()  # (TP) an evaluation computes all columns, whatever the policy
-    with torch.no_grad():
-        logits = model(data.test_images)
-    loss, right = F.cross_entropy(logits, data.test_labels), (logits.argmax(1) == data.test_labels).float().mean()
-    session.evaluated(float(loss), float(right), epoch=iteration // per_epoch)  # (TP) for status, report and metrics
-    session.finish()  # (TP)
+            session.step(CLIP, loss=loss)  # (14)
+            schedule.step()
+            iteration += 1  # (15)
+            directive = session.boundary(iteration, loss=loss, samples=len(tokens), epoch=epoch)  # (15)
+            if directive.stop:  # (16)
+                return session.finish(state="stopped")  # (16)
+        loss, accuracy = evaluate(session, model, test)  # (8)
+        session.evaluated(loss, accuracy, epoch=epoch + 1)  # (17)
+    session.finish()  # (18)
 
 
 if __name__ == "__main__":
-    run_rank(main)  # (TP) joins the gang, and exits with the code of its end
+    run_rank(main)  # (9)

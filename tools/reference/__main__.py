@@ -1,25 +1,28 @@
 """`PYTHONPATH=tools python -m reference [--check] DIRECTORY`: write the generated documentation.
 
-The pages are written into DIRECTORY, the tables of the chart's values into its README.
+The pages are written into DIRECTORY, the tables of the chart's values into its README, the programs of
+examples/own-model into docs/convert-your-model.md.
 """
 
 from pathlib import Path
 
 import click
 
-from reference import chart, cli, kinds, metrics
+from reference import chart, cli, kinds, library, metrics, side_by_side
 
-PAGES = {"kinds.md": kinds.page, "metrics.md": metrics.page, "cli.md": cli.page}
+PAGES = {"kinds.md": kinds.page, "metrics.md": metrics.page, "cli.md": cli.page, "library.md": library.page}
+PARTLY = {chart.CHART / "README.md": chart.page, side_by_side.PAGE: side_by_side.page}  # the rest is written by hand
 
 
 @click.command()
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--check", is_flag=True, help="Write nothing; exit with 1 if a file is out of date.")
 def main(directory: Path, check: bool) -> None:
-    """Write the pages of the reference into DIRECTORY, and the tables of the chart's README."""
+    """Write the pages of the reference into DIRECTORY, and the generated parts of other pages."""
+    pages = {**PARTLY, **{directory / name: page for name, page in PAGES.items()}}
     try:
-        made = {chart.CHART / "README.md": chart.page(), **{directory / name: page() for name, page in PAGES.items()}}
-    except chart.Undocumented as error:
+        made = {path: page() for path, page in pages.items()}
+    except (chart.Undocumented, library.Undocumented, side_by_side.Misplaced) as error:
         raise click.ClickException(str(error)) from None
     if check:
         _compare(directory, made)

@@ -1,25 +1,56 @@
 """The library: what a training script imports. torch is imported on first use, not by `import heterotp`.
 
-Session    one rank of a job, from rendezvous to the last checkpoint
-run_rank   runs `main(session)` and ends the process with the exit code of its end
-phase      context manager that books a block's time on one phase of the session's clock
+SECTIONS lists all public names, each with the module that defines it; docs/reference/library.md describes them.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from heterotp_trainer.devices.phase_clock import phase
-    from heterotp_trainer.run_rank import run_rank
-    from heterotp_trainer.session import Session
+    from heterotp_trainer.boundary.exchange import MismatchError as MismatchError
+    from heterotp_trainer.boundary.finite_guard import NonFiniteError as NonFiniteError
+    from heterotp_trainer.checkpoint.files import CheckpointError as CheckpointError
+    from heterotp_trainer.devices.phase_clock import phase as phase
+    from heterotp_trainer.errors import InputError as InputError
+    from heterotp_trainer.run_rank import run_rank as run_rank
+    from heterotp_trainer.session import Directive as Directive
+    from heterotp_trainer.session import Session as Session
+    from heterotp_trainer.tensor_parallel.attention import ParallelAttention as ParallelAttention
+    from heterotp_trainer.tensor_parallel.context import TPContext as TPContext
+    from heterotp_trainer.tensor_parallel.linear import ColumnParallelLinear as ColumnParallelLinear
+    from heterotp_trainer.tensor_parallel.linear import RowParallelLinear as RowParallelLinear
+    from heterotp_trainer.tensor_parallel.mlp import ParallelMLP as ParallelMLP
+    from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec as ShardSpec
+    from heterotp_trainer.tensor_parallel.unit_spec import ffn as ffn
+    from heterotp_trainer.tensor_parallel.unit_spec import gated_ffn as gated_ffn
+    from heterotp_trainer.tensor_parallel.unit_spec import grouped_heads as grouped_heads
+    from heterotp_trainer.tensor_parallel.unit_spec import heads as heads
 
-__all__ = ["Session", "phase", "run_rank"]
-
-_MODULES = {
-    "Session": "heterotp_trainer.session",
-    "phase": "heterotp_trainer.devices.phase_clock",
-    "run_rank": "heterotp_trainer.run_rank",
+_LAYERS = "heterotp_trainer.tensor_parallel"
+SECTIONS = {
+    "One rank of a job": {
+        "run_rank": "heterotp_trainer.run_rank",
+        "Session": "heterotp_trainer.session",
+        "Directive": "heterotp_trainer.session",
+        "phase": "heterotp_trainer.devices.phase_clock",
+    },
+    "Layers": {
+        "TPContext": f"{_LAYERS}.context",
+        "ColumnParallelLinear": f"{_LAYERS}.linear",
+        "RowParallelLinear": f"{_LAYERS}.linear",
+        "ParallelAttention": f"{_LAYERS}.attention",
+        "ParallelMLP": f"{_LAYERS}.mlp",
+    },
+    "Units": {name: f"{_LAYERS}.unit_spec" for name in ("ffn", "gated_ffn", "heads", "grouped_heads", "ShardSpec")},
+    "Errors": {
+        "InputError": "heterotp_trainer.errors",
+        "MismatchError": "heterotp_trainer.boundary.exchange",
+        "NonFiniteError": "heterotp_trainer.boundary.finite_guard",
+        "CheckpointError": "heterotp_trainer.checkpoint.files",
+    },
 }
+_MODULES = {name: module for section in SECTIONS.values() for name, module in section.items()}
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:

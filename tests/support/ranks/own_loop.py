@@ -1,6 +1,6 @@
 """A model and a loop as a user writes them, with one ordinary mistake: `own_loop.py MISTAKE`; `none` has none.
 
-A mistake is a part of the script that is written in another way.
+A mistake is a part of the script that is written in another way. docs/convert-your-model.md lists them by these names.
 """
 
 import os
@@ -9,9 +9,7 @@ import time
 
 import torch
 import torch.nn.functional as F
-from heterotp import run_rank
-from heterotp_trainer.tensor_parallel.attention import ParallelAttention
-from heterotp_trainer.tensor_parallel.mlp import ParallelMLP
+from heterotp import ColumnParallelLinear, ParallelAttention, ParallelMLP, ffn, run_rank
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -25,12 +23,17 @@ class Model(nn.Module):
     def __init__(self, tp):
         super().__init__()
         self.embed, self.norm, self.head = nn.Linear(16, WIDTH), nn.BatchNorm1d(WIDTH), nn.Linear(WIDTH, 3)
-        self.attention = ParallelAttention(tp, WIDTH, HEADS, name="attention", seed=1)
+        heads = 5 if MISTAKE == "heads that do not divide the width" else HEADS
+        self.attention = ParallelAttention(tp, WIDTH, heads, name="attention", seed=1)
         self.mlp = ParallelMLP(tp, WIDTH, UNITS, name="attention" if MISTAKE == "equal names" else "mlp", seed=1)
         if MISTAKE == "equal names":
             self.more = ParallelMLP(tp, WIDTH, UNITS, name="attention", seed=1)
         if MISTAKE == "two sizes":
             self.more = ParallelMLP(tp, WIDTH, 2 * UNITS, name="more", seed=1)
+        if MISTAKE == "a linear of another size":
+            self.more = ColumnParallelLinear.of(nn.Linear(WIDTH, 48), tp, ffn(UNITS)["fc1"], name="more")
+        if MISTAKE == "a shared parameter between the linears":
+            self.scale = nn.Parameter(torch.ones(()))
         if MISTAKE == "dropout":
             self.dropout = nn.Dropout(0.1)
         if MISTAKE == "dropping attention":
@@ -43,6 +46,8 @@ class Model(nn.Module):
             x = F.dropout(x, 0.1, self.training)
         if MISTAKE == "an error of its own":
             int("three")
+        if MISTAKE == "a shared parameter between the linears":
+            return self.head(self.norm((x + self.mlp.fc2(self.scale * F.gelu(self.mlp.fc1(x)))).mean(1)))
         x = x + self.mlp(x)
         return self.head(self.norm(x.mean(1)))
 
@@ -63,50 +68,62 @@ def samples():
     return TensorDataset(torch.randn(96, 4, 16, generator=draw), answers)
 
 
-def update(session, model, optimizer, batch, iteration):
-    """Train on one batch; return its loss."""
-    images, labels = batch
-    if MISTAKE == "a rank hangs" and RANK == 1 and iteration == 3:
-        time.sleep(3600)
-    optimizer.zero_grad()
-    loss = F.cross_entropy(model(images), labels)
-    if MISTAKE == "a loss that is not finite" and iteration == 3:
-        loss = loss * float("nan")
-    loss.backward()
+def make_optimizer(parameters):
+    if MISTAKE == "Adafactor":
+        return torch.optim.Adafactor(parameters, lr=0.05)
+    return torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
+
+
+def update(session, model, optimizer):
     if MISTAKE == "torch's clipping":
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     if MISTAKE == "own optimizer step":
         optimizer.step()
     elif MISTAKE != "no step":
         session.step()
-    return loss
 
 
-def train(session, model, optimizer, iteration):
-    """Train to the last iteration; return the last loss."""
-    loader = DataLoader(samples(), batch_size=32, shuffle=True)
-    while True:
-        for batch in loader:
-            loss = update(session, model, optimizer, batch, iteration)
-            iteration += 1
-            if MISTAKE == "exit" and RANK == 1 and iteration == 3:
-                sys.exit(0)
-            if MISTAKE != "no boundary":
-                session.boundary(iteration, loss=loss, samples=len(batch[1]))
-            if iteration == ITERATIONS:
-                return loss
+def resume(session):
+    iteration = session.restore()
+    if MISTAKE == "keep after restore":
+        session.keep("order", torch.Generator())
+    return iteration
+
+
+def before(iteration):
+    if MISTAKE == "a rank hangs" and RANK == 1 and iteration == 3:
+        time.sleep(3600)
+
+
+def after(iteration):
+    if MISTAKE == "exit on one rank" and RANK == 1 and iteration == 3:
+        sys.exit(0)
 
 
 def main(session):
     seed()
     tp = session.tp if MISTAKE == "no shard" else session.shard()
     model = Model(tp)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    iteration = 0
+    optimizer = make_optimizer(model.parameters())
     if MISTAKE != "no watch":
         session.watch(model, optimizer)
-        iteration = session.restore()
-    loss = train(session, model, optimizer, iteration)
+    iteration = resume(session) if MISTAKE != "no watch" else 0
+    loader = DataLoader(samples(), batch_size=32, shuffle=True)
+    while iteration < ITERATIONS:
+        for images, labels in loader:
+            before(iteration)
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(images), labels)
+            if MISTAKE == "a loss that is not finite" and iteration == 3:
+                loss = loss * float("nan")
+            loss.backward()
+            update(session, model, optimizer)
+            iteration += 1
+            after(iteration)
+            if MISTAKE != "no boundary":
+                session.boundary(iteration, loss=loss, samples=len(labels))
+            if iteration == ITERATIONS:
+                break
     if RANK == 0:
         print(f"LOSS {float(loss):.9f}", flush=True)
     if MISTAKE != "no finish":

@@ -96,6 +96,7 @@ class CheckpointKeeper:
         prepare: receives the facts of its session before any tensor is read. Returns its iteration and these facts; 0
         and none where there is no checkpoint.
         """
+        contents.kept.close()
         if not self.enabled:
             return 0, {}
         root = self._environment.checkpoint_dir

@@ -41,7 +41,7 @@ class Kept:
 
     def __init__(self) -> None:
         self._objects: dict[str, Stateful] = {}
-        self._restored = False
+        self._closed = False
 
     def add(self, name: str, thing: object) -> None:
         """Keep an object under a name; raises ValueError for what cannot be kept."""
@@ -50,7 +50,7 @@ class Kept:
             raise InputError(f"{told}: the name must be a text that is not empty")
         if name in self._objects:
             raise InputError(f"{told}: another object has this name: give each its own")
-        if self._restored:
+        if self._closed:
             raise InputError(f"{told}: too late: keep all objects before session.restore(), which fills them")
         found = _as_stateful(thing, told)
         if not isinstance(found, Stateful):
@@ -63,13 +63,16 @@ class Kept:
             )
         self._objects[name] = found
 
+    def close(self) -> None:
+        """Refuse further objects: a checkpoint, if there is one, is read now."""
+        self._closed = True
+
     def states(self) -> dict[str, Any]:
         """Return the state of each object, by name."""
         return {name: each.state_dict() for name, each in self._objects.items()}
 
     def check(self, held: Iterable[str] | None, iteration: int) -> None:
         """Raise ValueError where a checkpoint holds other names; held: None for one of before names were kept."""
-        self._restored = True
         if held is None:
             return
         held, checkpoint = set(held), f"the checkpoint of iteration {iteration}"

@@ -3,16 +3,22 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from heterotp_trainer.errors import InputError
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.linear import ColumnParallelLinear, RowParallelLinear
 from heterotp_trainer.tensor_parallel.unit_spec import heads
 
 
 class ParallelAttention(nn.Module):
-    """[B, T, D] -> [B, T, D]; a unit is one head: its Q, K and V rows and its columns of the projection."""
+    """[B, T, D] -> [B, T, D]; a unit is one head: its Q, K and V rows and its columns of the projection.
+
+    Without a mask. Raises InputError where the width is no multiple of the number of heads.
+    """
 
     def __init__(self, tp: TPContext, hidden_size: int, count: int, *, name: str, seed: int) -> None:
         super().__init__()
+        if hidden_size % count:
+            raise InputError(f"layer '{name}': {count} heads do not divide the width {hidden_size}")
         self.head_size = hidden_size // count
         parts = heads(count, self.head_size)
         self.qkv = ColumnParallelLinear(tp, parts["qkv"], hidden_size, name=f"{name}.qkv", seed=seed)

@@ -48,12 +48,15 @@ class ShardSpec:
 
 
 def ffn(units: int) -> dict[str, ShardSpec]:
-    """Return the parts of a feed-forward network: a unit is one hidden unit."""
+    """Return the parts `fc1` and `fc2` of a feed-forward network: a unit is one hidden unit."""
     return {"fc1": ShardSpec("ffn", 0, 1, units), "fc2": ShardSpec("ffn", 1, 1, units)}
 
 
 def gated_ffn(units: int) -> dict[str, ShardSpec]:
-    """Return the parts of a gated feed-forward network, down(act(gate x) * up x): a unit is a row of gate and of up."""
+    """Return the parts `gate`, `up` and `down` of a gated feed-forward network, down(act(gate x) * up x).
+
+    A unit is one hidden unit: a row of gate and of up, a column of down.
+    """
     return {
         "gate": ShardSpec("ffn", 0, 1, units),
         "up": ShardSpec("ffn", 0, 1, units),
@@ -62,12 +65,16 @@ def gated_ffn(units: int) -> dict[str, ShardSpec]:
 
 
 def heads(count: int, size: int) -> dict[str, ShardSpec]:
-    """Return the parts of attention: a unit is one head, its Q, K and V rows side by side."""
+    """Return the parts `qkv` and `proj` of attention: a unit is one head, its Q, K and V rows side by side."""
     return {"qkv": ShardSpec("heads", 0, 3 * size, count), "proj": ShardSpec("heads", 1, size, count)}
 
 
 def grouped_heads(groups: int, queries: int, size: int) -> dict[str, ShardSpec]:
-    """Return the parts of grouped-query attention: a unit is one K/V head with its `queries` query heads."""
+    """Return the parts `query`, `key`, `value` and `proj` of grouped-query attention.
+
+    A unit is one K/V head with its `queries` query heads; queries=1: ordinary attention with linears of its own for
+    each part. size: width of a head.
+    """
     rows = {"query": queries * size, "key": size, "value": size}
     parts = {name: ShardSpec("heads", 0, count, groups) for name, count in rows.items()}
     return {**parts, "proj": ShardSpec("heads", 1, queries * size, groups)}

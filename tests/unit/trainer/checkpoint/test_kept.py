@@ -32,7 +32,7 @@ def test_what_cannot_be_kept_is_refused(name, thing, words):
 
 def test_an_object_must_be_kept_before_it_is_restored():
     kept = Kept()
-    kept.check(None, 3)
+    kept.close()
     with pytest.raises(ValueError, match=r"too late: keep all objects before session\.restore"):
         kept.add("schedule", SCHEDULE)
 

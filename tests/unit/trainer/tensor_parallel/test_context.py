@@ -50,6 +50,11 @@ def test_a_name_used_twice_is_refused():
     assert kept.fc1.name == "mlp.fc1"
 
 
+def test_heads_that_do_not_divide_the_width_are_refused():
+    with pytest.raises(ValueError, match=r"layer 'attention': 5 heads do not divide the width 12"):
+        ParallelAttention(context(), WIDTH, 5, name="attention", seed=0)
+
+
 def test_the_names_of_a_model_that_was_given_up_are_free_again():
     tp = context()
     given_up = ParallelMLP(tp, WIDTH, 36, name="mlp", seed=0)
