@@ -310,7 +310,11 @@ class Session:
 
     def _compare_replicas(self, iteration: int) -> None:
         """Raise MismatchError where replicated tensors differ, every COMPARE_EVERY iterations (all ranks)."""
-        if iteration % COMPARE_EVERY == 0 and (differing := self.watched.differing_replicas()):
+        if iteration % COMPARE_EVERY:
+            return
+        with self.where.waiting("the comparison of replicas"):
+            differing = self.watched.differing_replicas()
+        if differing:
             raise MismatchError(f"iteration {iteration}: replicated tensors differ: {differing}")
 
     def _act_on(self, previous: tuple[Report, ...]) -> GangAction:
@@ -393,7 +397,7 @@ class Session:
             iteration, kept = self._checkpoints.restore(watched.contents, self.tp, prepare)
         self._heartbeat.progress()
         watched.resume(kept)
-        self._iteration = self._statistics.started = iteration
+        self._iteration = self._statistics.started = self.where.iteration = iteration
         self._injector.resume(kept.get("injections", {}))
         if iteration:
             self.reporter.resumed(iteration)
@@ -408,9 +412,11 @@ class Session:
     def _end_at_once(self, message: str, code: int) -> None:
         """End this process from another thread: its training loop hangs."""
         print(f"error: {message}", file=sys.stderr, flush=True)
-        self.fail(message)
-        sys.stdout.flush()
-        os._exit(code)
+        try:
+            self.fail(message)
+            sys.stdout.flush()
+        finally:
+            os._exit(code)
 
     def finish(self, *, state: State = "succeeded") -> None:
         """Write the last checkpoint, status and report, and leave the gang (all ranks); see run_rank.
@@ -424,7 +430,8 @@ class Session:
         self.watched.saved_time.take(last or ())
         self.reporter.finish(last, state)
         self._stop_threads()
-        leave(self.gang)
+        with self.where.waiting("the end of all ranks"):
+            leave(self.gang)
         self.ended = state
 
     def fail(self, message: str) -> None:

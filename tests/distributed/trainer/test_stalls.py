@@ -16,10 +16,10 @@ SCRIPT = RANK_SCRIPTS / "own_loop.py"
 
 @pytest.fixture
 def hanging(launch):
-    def run(**fields):
+    def run(mistake="a rank hangs", **fields):
         body = {**spec(3), **fields}
         del body["training"]
-        return launch(body, command=[sys.executable, str(SCRIPT), "a rank hangs"])
+        return launch(body, command=[sys.executable, str(SCRIPT), mistake])
 
     return run
 
@@ -44,6 +44,13 @@ def test_a_stall_is_shown_while_it_lasts_and_a_stop_ends_it(hanging):
     os.kill(run.process.pid, signal.SIGTERM)
     assert run.wait() == EXIT_STOPPED, run.text()
     assert "stopped without a last checkpoint: no iteration for " in run.text()
+
+
+def test_a_rank_that_hangs_after_its_backward_pass_is_named(hanging):
+    run = hanging("a rank hangs after backward")
+    status = stall(run)
+    assert status["stalledBy"] == [1]
+    assert status["stall"].endswith("the others wait for the norm of the gradients")
 
 
 def test_a_silent_rank_is_named(hanging):

@@ -74,7 +74,9 @@ def make_optimizer(parameters):
     return torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
 
 
-def update(session, model, optimizer):
+def update(session, model, optimizer, iteration):
+    if MISTAKE == "a rank hangs after backward" and RANK == 1 and iteration == 3:
+        time.sleep(3600)
     if MISTAKE == "torch's clipping":
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     if MISTAKE == "own optimizer step":
@@ -117,7 +119,7 @@ def main(session):
             if MISTAKE == "a loss that is not finite" and iteration == 3:
                 loss = loss * float("nan")
             loss.backward()
-            update(session, model, optimizer)
+            update(session, model, optimizer, iteration)
             iteration += 1
             after(iteration)
             if MISTAKE != "no boundary":

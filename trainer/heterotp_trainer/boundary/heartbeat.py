@@ -1,4 +1,4 @@
-"""Tells all ranks where this one is, beside the collectives, and ends a gang that stalls for too long.
+"""Sends to all ranks where this one is, beside the collectives, and ends a gang that stalls for too long.
 
 Every rank writes its place into a store, once a second, from a thread; rank 0's thread reads all places and decides
 (stall.py). Past the deadline rank 0 writes the stall into the store, and every rank ends itself.
@@ -7,6 +7,7 @@ Every rank writes its place into a store, once a second, from a thread; rank 0's
 import atexit
 import faulthandler
 import json
+import os
 import signal
 import socket
 import statistics
@@ -20,16 +21,27 @@ from contextlib import suppress
 from heterotp_api.names import EXIT_PEER_LOST, EXIT_STOPPED
 from torch.distributed import Store  # type: ignore[attr-defined]
 
-from heterotp_trainer.boundary.stall import HeartbeatsSeen, Place, Stall, stall_of
+from heterotp_trainer.boundary.stall import HeartbeatsSeen, Place, Stall, hopeless, stall_of
 from heterotp_trainer.devices.phase_clock import Clock
 from heterotp_trainer.devices.whereabouts import Whereabouts
 
 EVERY_SECONDS = 1.0
 JOIN_SECONDS = 5.0  # for a call of the store that is on its way
-STOP_SECONDS = 10.0  # from a request to stop, in which an iteration must end
 REPLY_SECONDS = 3.0  # in which rank 0's reason for an end by force arrives
 RECENT = 20  # iterations whose seconds count
 OVERDUE = "overdue"  # the key under which rank 0 writes a stall past its deadline
+ANY = "a collective"  # that has no name
+_followed = False  # whether this process follows signals
+
+
+def _leave_signals_to_the_parent() -> None:
+    """In a forked child: a signal to it, as to a worker of a pool, must not stop the rank, and must end the child."""
+    if _followed:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+os.register_at_fork(after_in_child=_leave_signals_to_the_parent)
 
 
 class Heartbeat:
@@ -50,6 +62,7 @@ class Heartbeat:
         self._store, self._rank, self._ranks = store, rank, ranks
         self._where, self._clock, self._end, self._show, self._deadline = where, clock, end, show, deadline
         self._seen, self._beat = HeartbeatsSeen(ranks), 0
+        self._places: list[Place] = []  # rank 0: of all ranks, newest
         self._iterations: deque[float] = deque(maxlen=RECENT)
         self._ended_at = time.monotonic()  # of the last iteration
         self._stop_asked: float | None = None
@@ -70,6 +83,7 @@ class Heartbeat:
             return
         if self._thread.is_alive():
             self._thread.join(JOIN_SECONDS)
+        atexit.unregister(self.stop)
         if self._signals is not None:
             signal.set_wakeup_fd(-1)
             self._signals.close()
@@ -91,6 +105,8 @@ class Heartbeat:
 
         Called by the main thread. The rank then ends by force unless an iteration ends soon, which carries out a stop.
         """
+        global _followed
+        _followed = True
         self._signals, sender = socket.socketpair()
         self._signals.setblocking(False)
         sender.setblocking(False)
@@ -105,7 +121,7 @@ class Heartbeat:
     def _run(self) -> None:
         while not self._over.wait(EVERY_SECONDS):
             try:
-                self._tell()
+                self._send()
                 if self._rank == 0:
                     self._watch()
                 self._read_signals()
@@ -116,13 +132,15 @@ class Heartbeat:
             if overdue and not self._over.is_set():
                 self._end_gang(json.loads(self._store.get(OVERDUE)))
 
-    def _tell(self) -> None:
+    def _send(self) -> None:
         self._beat += 1
+        self._store.set(f"place/{self._rank}", self._place().to_json())
+
+    def _place(self) -> Place:
         what, seconds = self._where.now
-        place = Place(
-            self._beat, self._where.iteration, self._clock.current, what, self._where.reason, round(seconds, 3)
-        )
-        self._store.set(f"place/{self._rank}", place.to_json())
+        current = self._clock.current
+        what = what or (ANY if current == "wait" else "")
+        return Place(self._beat, self._where.iteration, current, what, self._where.reason, round(seconds, 3))
 
     def _watch(self) -> None:
         keys = {rank: f"place/{rank}" for rank in range(self._ranks)}
@@ -133,17 +151,26 @@ class Heartbeat:
         }
         now = time.monotonic()
         seen, idle = self._seen.take(texts, now), now - self._ended_at
+        self._places = [each.place for each in seen if each.place is not None and not each.silent]
         self.stall = stall_of(seen, idle, self._median(), time.time(), self._deadline)
         self._show(self.stall)
         if self.stall is not None and self.stall.overdue:
             self._store.set(OVERDUE, json.dumps({"text": self.stall.text, "ranks": self.stall.culprits}))
+
+    def _two_places(self) -> list[Place]:
+        """Return this rank's place, and rank 0's as far as it is known."""
+        with suppress(ValueError, KeyError, TypeError):
+            if self._store.check(["place/0"]):
+                return [self._place(), Place.from_json(self._store.get("place/0").decode("utf-8", "replace"))]
+        return [self._place()]
 
     def _median(self) -> float | None:
         return statistics.median(list(self._iterations)) if self._iterations else None
 
     def _end_gang(self, overdue: dict[str, object]) -> None:
         """Write all stacks, and end this rank with the message that rank 0 wrote."""
-        faulthandler.dump_traceback(sys.stderr, all_threads=True)
+        with suppress(OSError, ValueError):  # no file behind it, or a full disk
+            faulthandler.dump_traceback(sys.stderr, all_threads=True)
         self._agree_to_end()
         ranks = overdue["ranks"]
         code = EXIT_STOPPED if overdue.get("stopped") else EXIT_PEER_LOST
@@ -161,12 +188,12 @@ class Heartbeat:
     def _stop_by_force(self) -> None:
         if self._stop_asked is None or self._ended_at > self._stop_asked:
             return
-        patience = max(STOP_SECONDS, 3 * (self._median() or 0.0))
         waited = time.monotonic() - self._stop_asked
-        if self._rank == 0 and waited > patience:
-            why = self.stall.text if self.stall is not None else f"no iteration ended within {patience:.0f} s"
+        if self._rank == 0 and hopeless(self._places, waited, self._median()):
+            why = self.stall.text if self.stall is not None else f"no iteration ended within {waited:.0f} s"
             found = {"text": f"stopped without a last checkpoint: {why}", "ranks": [], "stopped": True}
             self._store.set(OVERDUE, json.dumps(found))
-        elif waited > patience + REPLY_SECONDS:  # rank 0 hangs, too
+        elif self._rank != 0 and hopeless(self._two_places(), waited - REPLY_SECONDS, self._median()):
+            # rank 0 hangs, too
             text = f"stopped without a last checkpoint: no iteration in {waited:.0f} s"
             self._end_gang({"text": text, "ranks": [], "stopped": True})

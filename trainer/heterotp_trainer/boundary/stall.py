@@ -13,6 +13,9 @@ UNKNOWN_SECONDS = 30.0  # while no iteration has ended: the first one loads and 
 LEAST_DEADLINE_SECONDS = 300.0
 DEADLINE_ITERATIONS = 10
 SILENT_SECONDS = 5.0  # without a heartbeat
+STOP_SECONDS = 10.0  # from a request to stop, in which an iteration must end
+COMPUTING_STOP_SECONDS = 60.0  # the same while no rank waits for another one
+STUCK_SECONDS = 5.0  # in one collective
 NAMED = 3
 UNCERTAIN_SECONDS = 2.5  # of the moment since when a rank is where it is: two beats and the time of a call
 MOST_TEXT = 200  # characters of what another rank reports
@@ -84,15 +87,29 @@ def stall_of(
 ) -> Stall | None:
     """Return the stall that heartbeats show, by rank; None while there is none.
 
-    idle: seconds since the last iteration ended; median: seconds of an iteration, None: not known. now: unix seconds,
-    for the text. deadline: the policy's seconds without an iteration; None: 10 medians, at least 300.
+    idle: seconds since the last iteration ended; median: seconds of an iteration, None: none has ended. now: unix
+    seconds, for the text. deadline: the policy's seconds without an iteration; None: 10 medians, at least 300, which do
+    not hold while all ranks prepare the first iteration.
     """
     limit = UNKNOWN_SECONDS if median is None else max(LEAST_SECONDS, ITERATIONS * median)
     if idle < limit or any(each.place is not None and each.place.reason and not each.silent for each in seen):
         return None
     culprits = _culprits(seen)
     last = deadline or max(LEAST_DEADLINE_SECONDS, DEADLINE_ITERATIONS * (median or 0.0))
-    return Stall(idle, culprits, _where(seen, culprits, now), idle > last)
+    preparing = median is None and deadline is None and len(culprits) == len(seen)
+    return Stall(idle, culprits, _where(seen, culprits, now), idle > last and not preparing)
+
+
+def hopeless(places: Sequence[Place], asked: float, median: float | None) -> bool:
+    """Return whether a stop must end this gang by force: no iteration has ended since it was asked for.
+
+    places: of the ranks that are known; asked: seconds since then; median: see stall_of. A known reason is waited for.
+    So is, for longer, code of the user in which no rank waits for another one: an evaluation, or a first iteration.
+    """
+    if any(place.reason for place in places):
+        return False
+    stuck = any(place.waits_for and place.seconds >= STUCK_SECONDS for place in places)
+    return asked > max(STOP_SECONDS if stuck else COMPUTING_STOP_SECONDS, 3 * (median or 0.0))
 
 
 def _culprits(seen: Sequence[Seen]) -> tuple[int, ...]:

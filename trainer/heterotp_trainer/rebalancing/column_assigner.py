@@ -232,7 +232,8 @@ class ColumnAssigner:
             if sender == self.tp.rank:
                 own = [moved.ids.cpu() for k in self._column_groups() for _, moved in chosen[k] if moved is not None]
                 ids = torch.cat([ids[:0], *own])  # empty where only row-parallel linears migrate
-            dist.broadcast(ids, src=sender, group=self.tp.control_group)
+            with self.tp.where.waiting("the choice of migrated columns"):
+                dist.broadcast(ids, src=sender, group=self.tp.control_group)
             found[sender] = ids
         return found
 

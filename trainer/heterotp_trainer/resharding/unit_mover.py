@@ -63,7 +63,8 @@ class UnitMover:
                 self._move_layer(layer, after, [move for move in moves if move.family == layer.family])
             if tp.device.torch_device.type == "cuda":
                 torch.cuda.synchronize(tp.device.torch_device)  # so that its seconds are measured
-            dist.barrier(group=tp.control_group)
+            with tp.where.waiting("the end of the move on all ranks"):
+                dist.barrier(group=tp.control_group)
         tp.unit_plan = after
 
     def _states(self, layer: Layer) -> list[ShardedState]:
@@ -126,8 +127,9 @@ class UnitMover:
             [dist.P2POp(dist.isend, tensor, peer, group=tp.group) for peer, tensor in sent.items()]
             + [dist.P2POp(dist.irecv, tensor, peer, group=tp.group) for peer, tensor in arriving.items()]
         )
-        for work in works:
-            work.wait()
+        with tp.where.waiting("units of other ranks"):
+            for work in works:
+                work.wait()
         nbytes = max(sum(t.nbytes for t in each.values()) for each in (sent, arriving))
         tp.device.settle_transfer(nbytes, 1)
         for peer, message in incoming.items():

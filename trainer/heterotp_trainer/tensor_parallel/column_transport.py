@@ -104,7 +104,7 @@ class ColumnTransport:
         return torch.empty(shape, dtype=self.tp.dtype, device=self._carrier)
 
     def _finish(self, works: list[dist.Work], nbytes: float, steps: int) -> None:
-        with phase(self.tp.clock, "wait"):
+        with phase(self.tp.clock, "wait"), self.tp.where.waiting("migrated columns"):
             for work in works:
                 work.wait()
             self.tp.device.settle_transfer(nbytes, steps)
@@ -135,7 +135,7 @@ class BroadcastReduceTransport(ColumnTransport):
 
     def return_sum(self, part: Tensor | None, rows: int, width: int) -> Tensor | None:
         """See ColumnTransport.return_sum; a rank without a part adds zeros."""
-        with phase(self.tp.clock, "wait"):
+        with phase(self.tp.clock, "wait"), self.tp.where.waiting("the sum of migrated columns"):
             own = self._arriving((rows, width)).zero_() if part is None else part
             summed = reduced(own, self.migration.sender, self.tp)
             self.tp.device.settle_transfer(own.nbytes, self._depth())

@@ -37,11 +37,12 @@ def gradient_norm(parameters: Iterable[nn.Parameter], tp: TPContext, loss: Tenso
     total = own + 0.0 * shared  # a value that is not finite on one rank reaches all of them
     if loss is not None:
         total = total + 0.0 * loss.detach().double()
-    if tp.ranks > 1:
-        with phase(tp.clock, "wait"):
-            total = total.to(carrier(tp))
-            dist.all_reduce(total, group=tp.group)
-    return math.sqrt(float(total.to(shared.device) + shared))
+    with tp.where.waiting("the norm of the gradients"):  # on a device that runs behind the host, here it waits
+        if tp.ranks > 1:
+            with phase(tp.clock, "wait"):
+                total = total.to(carrier(tp))
+                dist.all_reduce(total, group=tp.group)
+        return math.sqrt(float(total.to(shared.device) + shared))
 
 
 def _square(gradients: Sequence[Tensor], device: torch.device) -> Tensor:
@@ -62,7 +63,7 @@ def scale_gradients(parameters: Iterable[nn.Parameter], factor: float) -> None:
 def average_replicas(parameters: Iterable[nn.Parameter], tp: TPContext) -> None:
     """Average the gradients of replicated parameters over the group in one flat all-reduce (all ranks)."""
     gradients = [p.grad for p in parameters if p.grad is not None and shard_spec(p) is None]
-    with phase(tp.clock, "wait"):
+    with phase(tp.clock, "wait"), tp.where.waiting("the mean of replicated gradients"):
         flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
         dist.all_reduce(flat, group=tp.group)
         flat /= tp.ranks

@@ -1,5 +1,6 @@
 """The thread of every rank that sends where it is, and ends the gang past the deadline or after a stop in vain."""
 
+import os
 import signal
 import socket
 import time
@@ -28,6 +29,7 @@ def gang(monkeypatch):
     """Return a function that makes the heartbeats of a gang in this process; what they do is noted."""
     made = []
     monkeypatch.setattr(heartbeat.atexit, "register", lambda function: None)
+    monkeypatch.setattr(heartbeat.atexit, "unregister", lambda function: None)
     monkeypatch.setattr(heartbeat.faulthandler, "dump_traceback", lambda *args, **more: None)
 
     def make(ranks=2, deadline=None):
@@ -141,7 +143,7 @@ def signals():
 
 
 def test_a_stop_in_vain_ends_the_gang(gang, signals, monkeypatch):
-    monkeypatch.setattr(heartbeat, "STOP_SECONDS", 0.2)
+    monkeypatch.setattr(stall, "COMPUTING_STOP_SECONDS", 0.2)
     first, second = gang()
     first.beating.follow_signals()
     start([first, second])
@@ -153,7 +155,7 @@ def test_a_stop_in_vain_ends_the_gang(gang, signals, monkeypatch):
 
 
 def test_a_stop_that_an_iteration_carries_out_ends_nothing(gang, signals, monkeypatch):
-    monkeypatch.setattr(heartbeat, "STOP_SECONDS", 0.2)
+    monkeypatch.setattr(stall, "COMPUTING_STOP_SECONDS", 0.2)
     first, _ = gang()
     first.beating.follow_signals()
     start([first])
@@ -166,13 +168,77 @@ def test_a_stop_that_an_iteration_carries_out_ends_nothing(gang, signals, monkey
 
 
 def test_a_rank_whose_rank_0_hangs_too_ends_itself(gang, signals, monkeypatch):
-    monkeypatch.setattr(heartbeat, "STOP_SECONDS", 0.1)
+    monkeypatch.setattr(stall, "COMPUTING_STOP_SECONDS", 0.1)
     _, second = gang()
     second.beating.follow_signals()
     start([second])
     signal.raise_signal(signal.SIGTERM)
     (text, code), *_ = until(lambda: second.ends)
     assert text.startswith("stopped without a last checkpoint: no iteration in ") and code == EXIT_STOPPED
+
+
+def test_a_stop_waits_for_a_checkpoint_of_rank_0(gang, signals, monkeypatch):
+    """Another rank has left the checkpoint and waits; only rank 0's place shows why."""
+    monkeypatch.setattr(stall, "COMPUTING_STOP_SECONDS", 0.1)
+    monkeypatch.setattr(stall, "STOP_SECONDS", 0.1)
+    first, second = gang()
+    second.beating.follow_signals()
+    with first.where.busy("a checkpoint"):
+        start([first])
+        until(lambda: first.store.check(["place/0"]))
+        start([second])
+        signal.raise_signal(signal.SIGTERM)
+        until(lambda: second.beating._stop_asked is not None)
+        asked = time.monotonic()
+        until(lambda: time.monotonic() > asked + 0.6)
+        assert not second.ends and not first.ends
+    until(lambda: second.ends)
+
+
+def test_a_signal_to_a_forked_child_is_not_the_ranks(gang, signals):
+    """As `Pool.terminate()` sends to its workers."""
+    first, _ = gang()
+    first.beating.follow_signals()
+    start([first])
+    ready, told = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(told, b"x")
+        signal.pause()
+    os.read(ready, 1)
+    os.kill(child, signal.SIGTERM)
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGTERM
+    beats = first.beating._beat
+    until(lambda: first.beating._beat > beats + 2)
+    assert first.beating._stop_asked is None
+
+
+def test_a_collective_without_a_name_is_waited_for_too(gang):
+    first, _ = gang()
+    first.beating._clock.current = "wait"
+    assert first.beating._place().waits_for == "a collective"
+
+
+def test_a_rank_ends_where_its_stacks_cannot_be_written(gang, monkeypatch):
+    def full(*arguments, **more):
+        raise OSError(28, "No space left on device")
+
+    first, _ = gang(deadline=0.2)
+    monkeypatch.setattr(heartbeat.faulthandler, "dump_traceback", full)
+    start([first])
+    until(lambda: first.ends)
+
+
+def test_a_heartbeat_that_ended_is_forgotten(monkeypatch):
+    registered = []
+    monkeypatch.setattr(heartbeat.atexit, "register", registered.append)
+    monkeypatch.setattr(heartbeat.atexit, "unregister", registered.remove)
+    beating = Heartbeat(HashStore(), 0, 1, Whereabouts(), SimpleNamespace(current=""), print, print)
+    beating.start()
+    assert registered
+    beating.stop()
+    assert not registered
 
 
 def test_a_store_that_is_gone_ends_the_thread_and_not_the_rank(gang, monkeypatch):

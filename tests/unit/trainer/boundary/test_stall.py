@@ -5,7 +5,7 @@ import time
 from dataclasses import asdict
 
 import pytest
-from heterotp_trainer.boundary.stall import MOST_TEXT, HeartbeatsSeen, Place, Seen, Stall, stall_of
+from heterotp_trainer.boundary.stall import MOST_TEXT, HeartbeatsSeen, Place, Seen, Stall, hopeless, stall_of
 
 NOON = 12 * 3600.0  # unix seconds: 12:00:00 UTC
 SUM = "the sum of fc2"
@@ -186,3 +186,39 @@ def test_the_clock_of_the_sentence_is_utc(monkeypatch):
         monkeypatch.undo()
         time.tzset()
     assert stall is not None and "since 11:59:50 UTC" in stall.where
+
+
+# -- the end by force ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ranks", "median", "deadline", "overdue"),
+    [
+        ((seen(), seen()), None, None, False),
+        ((seen(), seen()), None, 300.0, True),
+        ((seen(), seen(SUM)), None, None, True),
+        ((seen(), seen(age=6.0)), None, None, True),
+        ((seen(), seen()), 0.1, None, True),
+    ],
+    ids=["all prepare", "a deadline was given", "one waits", "one is silent", "an iteration has ended"],
+)
+def test_preparing_the_first_iteration_may_take_longer_than_the_default_deadline(ranks, median, deadline, overdue):
+    stall = found(*ranks, idle=301.0, median=median, deadline=deadline)
+    assert stall is not None and stall.overdue is overdue
+
+
+@pytest.mark.parametrize(
+    ("places", "asked", "median", "ends"),
+    [
+        ([place(SUM, 6.0), place()], 10.1, 0.1, True),
+        ([place(SUM, 6.0), place()], 9.9, 0.1, False),
+        ([place(SUM, 6.0), place()], 29.0, 10.0, False),
+        ([place(SUM, 4.9), place()], 59.0, 0.1, False),
+        ([place(), place()], 60.1, 0.1, True),
+        ([place(SUM, 600.0), place(reason="a checkpoint")], 600.0, 0.1, False),
+        ([], 60.1, None, True),
+    ],
+    ids=["stuck", "soon", "slow", "sums that end", "computing", "checkpoint", "unknown"],
+)
+def test_a_stop_ends_by_force_what_no_iteration_will_end(places, asked, median, ends):
+    assert hopeless(places, asked, median) is ends
