@@ -39,7 +39,7 @@ def decide(
     found = _first_plan(situation.plan, policy) if situation.new_policy else situation.plan
     if situation.work is not None:
         found = _with_work(situation, found, candidate.work)
-    return found if candidate.units is None else _with_units(found, candidate.units)
+    return found if candidate.units is None else _with_units(situation, found, candidate.units)
 
 
 # -- plans that follow from the policy alone ------------------------------------------------------------------
@@ -84,6 +84,7 @@ def _with_work(situation: Situation, plan: WorkPlan, work: Reduced | None) -> Wo
     chosen = work or KEPT
     costs, wait = situation.costs, situation.base_wait
     price = price_of(costs, situation.seen, chosen.reductions, chosen.receivers, chosen.primitive, wait)
+    price = price.beside(situation.aside)
     cause = _cause(situation, work, price)
     if cause not in (Cause.REDUCED, Cause.FIXED_RATIO):
         chosen, price = KEPT, replace(price, predicted=price.untouched)
@@ -140,7 +141,7 @@ def _reason(situation: Situation, cause: Cause, price: Price) -> str:
     if cause is Cause.NO_STRAGGLER or seen is None:
         return explanations.no_straggler(policy)
     ownership = situation.plan.ownership
-    chi = slowdowns(seen, ownership.unit_plan, ownership.slowness, situation.costs)
+    chi = slowdowns(seen, ownership.unit_plan, ownership.declared_slowness, situation.costs)  # as the status shows it
     if cause is Cause.LEFT_ALONE:
         return explanations.left_alone(policy, chi, stragglers)
     if cause is Cause.NO_FASTER_PLAN:
@@ -151,7 +152,7 @@ def _reason(situation: Situation, cause: Cause, price: Price) -> str:
 # -- the ownership of units -----------------------------------------------------------------------------------
 
 
-def _with_units(plan: WorkPlan, step: MoveStep) -> WorkPlan:
+def _with_units(situation: Situation, plan: WorkPlan, step: MoveStep) -> WorkPlan:
     """Return the plan with the next step of a move; a new decision_id where ranks have something to do or to report."""
     if step.cause is None:
         return _proposed(plan, step)
@@ -159,9 +160,12 @@ def _with_units(plan: WorkPlan, step: MoveStep) -> WorkPlan:
         return _without_shares(plan, step.ownership)
     assert step.proposal is not None
     case = step.proposal.case
-    reason = explanations.move(step.cause, case, step.short)
+    if plan.base_wait is None:  # nothing was reduced before
+        plan = replace(plan, base_wait=situation.least_wait)
+    beside = (plan.base_wait or 0.0) + situation.aside
+    reason = explanations.move(step.cause, case, step.short, beside)
     if step.cause is Cause.UNITS_MOVED:
-        return _moved(plan, step.ownership, case, reason)
+        return _moved(plan, step.ownership, case, reason, beside)
     kept = replace(plan, ownership=step.ownership, cause=step.cause, reason=reason)
     return replace(kept, decision_id=plan.decision_id + 1, explained_id=plan.decision_id + 1)
 
@@ -175,16 +179,19 @@ def _proposed(plan: WorkPlan, step: MoveStep) -> WorkPlan:
     return replace(plan, decision_id=decision_id, ownership=asked)
 
 
-def _moved(plan: WorkPlan, ownership: Ownership, case: MoveCase, reason: str) -> WorkPlan:
-    """Return the plan after units have moved: all ranks do all of their work again."""
+def _moved(plan: WorkPlan, ownership: Ownership, case: MoveCase, reason: str, beside: float) -> WorkPlan:
+    """Return the plan after units have moved: all ranks do all of their work again.
+
+    beside: seconds of an iteration that the case leaves out.
+    """
     return WorkPlan(
         plan.decision_id + 1,
         plan.settings,
         alternations=plan.alternations,
         base_wait=plan.base_wait,
         ownership=ownership,
-        predicted_seconds=case.then_seconds + (plan.base_wait or 0.0),
-        untouched_seconds=case.now_seconds + (plan.base_wait or 0.0),
+        predicted_seconds=case.then_seconds + beside,
+        untouched_seconds=case.now_seconds + beside,
         explained_id=plan.decision_id + 1,
         cause=Cause.UNITS_MOVED,
         reason=reason,

@@ -39,14 +39,14 @@ def situation_of(
 def _with_work_due(found: Situation, detected: tuple[int, ...]) -> Situation:
     """Return the situation with what is due of the work of ranks; detected: the stragglers."""
     if found.policy.fixed is not None:
-        return _due(found, WorkDue.FIXED_RATIO, known_wait=_least_wait(found)) if found.new_policy else found
+        return _due(found, WorkDue.FIXED_RATIO, known_wait=found.least_wait) if found.new_policy else found
     seen = found.seen
     if seen is None:
         return _in_a_larger_window(found) if found.new_policy else found
     made, found = _damped(found, _changes(found, detected, seen))
     if made:
         stragglers = tuple(rank for rank in detected if rank in made or rank in found.stragglers)
-        return _due(found, WorkDue.REDUCTIONS, known_wait=_least_wait(found), stragglers=stragglers)
+        return _due(found, WorkDue.REDUCTIONS, known_wait=found.least_wait, stragglers=stragglers)
     if not found.new_policy and _other_prices(found.plan, found.policy, found.costs):
         return _due(found, WorkDue.PRICES, seen=seen.with_full(found.plan.basis))  # the speeds planned on
     return found
@@ -62,12 +62,6 @@ def _in_a_larger_window(found: Situation) -> Situation:
     if not found.plan.stragglers or latest is None:
         return found
     return _due(found, WorkDue.REDUCTIONS, stragglers=found.plan.stragglers, seen=latest)
-
-
-def _least_wait(found: Situation) -> float | None:
-    """Return the least seconds that an iteration waits; while columns migrate, waits contain their transfers."""
-    seen = found.seen
-    return found.known_wait if seen is None or seen.migrating else float(min(seen.wait))
 
 
 def _changes(found: Situation, detected: tuple[int, ...], seen: Observation) -> dict[int, bool]:

@@ -76,7 +76,7 @@ def reduced(seen: Observation, chi: Array, stragglers: Sequence[int], price: Pri
     done = listed([_shares(price, rank) for rank in price.ranks], NAMED, "; ")
     lossy = f", {price.deleted:.1%} of all work deleted" if price.deleted else ", lossless"
     times = f"{price.untouched:.3g} s -> {price.predicted:.3g} s an iteration predicted"
-    above = (price.predicted or 0.0) - base_wait - float(min(seen.total))
+    above = (price.predicted or 0.0) - price.aside - base_wait - float(min(seen.total))
     return f"{_slow(chi, stragglers)}: {done}{lossy}; {times}{_left_over(above, seen)}"
 
 
@@ -106,20 +106,24 @@ def no_shares(policy: BalancingSettings) -> str:
     return f"{policy.strategy}: no shares keep minUnits and memoryLimitBytes: units stay"
 
 
-def move(cause: Cause, case: MoveCase, short: Sequence[int]) -> str:
-    """Return the sentence on a proposal that has come to an end: units moved, or why not; short: see MoveStep."""
+def move(cause: Cause, case: MoveCase, short: Sequence[int], beside: float) -> str:
+    """Return the sentence on a proposal that has come to an end: units moved, or why not; short: see MoveStep.
+
+    beside: seconds of an iteration that the case leaves out: the least wait, data and control.
+    """
     endings = {
         Cause.UNITS_MOVED: "",
         Cause.MEMORY_REFUSED: f"; {ranks_listed(short, NAMED)} lacked memory for it: units stay where they are",
     }
-    return f"{_why(case)}: {_what(case)}{endings[cause]}"
+    return f"{_why(case)}: {_what(case, beside)}{endings[cause]}"
 
 
-def _what(case: MoveCase) -> str:
+def _what(case: MoveCase, beside: float) -> str:
     moved = [f"{moved} of {whole} {NOUNS[family]}" for family, moved, whole in case.units if moved]
     cost, lost = seconds_named(case.move_seconds), seconds_named(case.lost_seconds)
     price = f"{size_named(case.moved_bytes)}, {cost} expected, {lost} lost before"
-    gain = f"{seconds_named(case.now_seconds)} -> {seconds_named(case.then_seconds)} an iteration without collectives"
+    now, then = (seconds_named(each + beside) for each in (case.now_seconds, case.then_seconds))
+    gain = f"{now} -> {then} an iteration predicted"
     return f"{listed(moved) or 'nothing'} move ({price}); {gain}"
 
 

@@ -23,6 +23,7 @@ class Observation:
     wait: Array  # W
     attention: Array  # attention's part of `unit`
     pace: Array  # a probe's seconds over those at calibration; 0 without a probe
+    aside: Array  # data and control: no plan changes them, but iterations contain them
     migrating: bool = False  # whether columns migrated: then `wait` contains their transfers
 
     @classmethod
@@ -36,17 +37,18 @@ class Observation:
         *,
         attention: Sequence[float] = (),
         pace: Sequence[float] = (),
+        aside: Sequence[float] = (),
     ) -> "Observation":
         """Return the observation of lists of numbers."""
         nothing = [0.0] * len(full)
-        values = (full, unit, fixed, wait, attention or nothing, pace or nothing)
+        values = (full, unit, fixed, wait, attention or nothing, pace or nothing, aside or nothing)
         return cls.from_rows([np.asarray(each, dtype=np.float64) for each in values], migrating)
 
     @classmethod
     def from_rows(cls, rows: Sequence[Array], migrating: bool) -> "Observation":
         """Return the observation of arrays in the order of its fields."""
-        full, unit, fixed, wait, attention, pace = rows
-        return cls(full, unit, fixed, wait, attention, pace, migrating)
+        full, unit, fixed, wait, attention, pace, aside = rows
+        return cls(full, unit, fixed, wait, attention, pace, aside, migrating)
 
     @property
     def rows(self) -> list[Array]:

@@ -61,6 +61,7 @@ def _answered(situation: Situation, proposal: Proposal) -> MoveStep | None:
         counted_at=count,
         moved_at=count,
         first_unit_plan=ownership.first_unit_plan or ownership.unit_plan,
+        first_slowness=ownership.declared_slowness,
         alternations=damping.changed(ownership.alternations, _made(proposal.case), count, window),
     )
     return MoveStep(moved, Cause.UNITS_MOVED, proposal)

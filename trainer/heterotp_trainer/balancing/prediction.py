@@ -191,6 +191,8 @@ def move_seconds(costs: Costs, before: Counts, after: Counts) -> float:
 class Price:
     """What a candidate comes to: seconds of an iteration with no reductions, and with these (None: not measured yet).
 
+    Both contain what a measured iteration contains: `aside` are its seconds of data and control.
+
     ranks: those with reductions, ascending; pruned, migrated: shares of each rank's work, [e]; deleted: of all work.
     """
 
@@ -200,6 +202,12 @@ class Price:
     pruned: Array
     migrated: Array
     deleted: float
+    aside: float = 0.0
+
+    def beside(self, aside: float) -> "Price":
+        """Return the price with these seconds of data and control added."""
+        added = [None if seconds is None else seconds + aside for seconds in (self.untouched, self.predicted)]
+        return replace(self, untouched=added[0], predicted=added[1], aside=self.aside + aside)
 
 
 def price_of(

@@ -96,7 +96,7 @@ class Simulation:
         flat = np.ones(ranks)
         rows = [self._costs.tables.full * chis, attention + network, flat * machine.fixed, flat * machine.wait]
         probed = np.where(self._costs.idle, chis, 0.0)
-        return Observation.from_rows([*rows, attention, probed], self.plan.migrates)
+        return Observation.from_rows([*rows, attention, probed, 0.0 * flat], self.plan.migrates)
 
     def _seconds(self, seen: Observation, plan: WorkPlan) -> float:
         if plan.reductions:

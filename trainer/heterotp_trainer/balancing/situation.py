@@ -57,6 +57,18 @@ class Situation:
         return self.known_wait or 0.0
 
     @property
+    def least_wait(self) -> float | None:
+        """Least wait as measured now; while columns migrate, waits contain their transfers: then the known one."""
+        seen = self.seen
+        return self.known_wait if seen is None or seen.migrating else float(min(seen.wait))
+
+    @property
+    def aside(self) -> float:
+        """Seconds of an iteration that no plan changes (data and control), on rank 0, whose iterations are shown."""
+        seen = self.seen if self.seen is not None else self.detection.seen
+        return float(seen.aside[0]) if seen is not None else 0.0
+
+    @property
     def reducible(self) -> Observation | None:
         """The medians to plan reductions on; None where none are due or no rank is a straggler."""
         return self.seen if self.work is not None and self.stragglers else None

@@ -73,6 +73,7 @@ class Ownership:
     relative: bool = True  # of the first unit plan: only ratios of `slowness` are known, not seconds
     moved_at: int | None = None  # the last observation before the last move
     first_unit_plan: UnitPlan | None = None  # before any move
+    first_slowness: tuple[float, ...] = ()  # that the first unit plan was made for, once units have moved
     proposal: Proposal | None = None
     refused_at: int | None = None  # when a rank last reported too little memory for a proposal
     alternations: Alternations = ()  # of the ranks for whose speed units moved
@@ -83,6 +84,11 @@ class Ownership:
         plans = [plan.hash if plan is not None else "" for plan in (self.unit_plan, self._proposed)]
         decision_id = self.proposal.decision_id if self.proposal is not None else 0
         return hashlib.blake2b(json.dumps([*plans, decision_id]).encode(), digest_size=8).hexdigest()
+
+    @property
+    def declared_slowness(self) -> tuple[float, ...]:
+        """Slowness that the first shares were made for, by rank; only its ratios are known."""
+        return self.slowness if self.moved_at is None else self.first_slowness
 
     @property
     def _proposed(self) -> UnitPlan | None:

@@ -21,7 +21,6 @@ from heterotp_trainer.balancing.history import History, Observation
 from heterotp_trainer.balancing.prediction import kept_seconds, received_seconds, refreshed
 from heterotp_trainer.balancing.reshard_problem import ReshardProblem
 from heterotp_trainer.boundary.exchange import Report, comparable
-from heterotp_trainer.devices.phase_clock import COMPUTE
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.ownership import Ownership
 from heterotp_trainer.plans.work_plan import WorkPlan
@@ -32,8 +31,6 @@ from heterotp_trainer.rebalancing.masked_step import step_around
 from heterotp_trainer.rebalancing.speed_probe import PaceProbe
 from heterotp_trainer.resharding.resharder import CompletedMove, Resharder
 from heterotp_trainer.tensor_parallel.context import TPContext
-
-PREDICTED = (*COMPUTE, "wait", "migrate")  # phases that the prediction of an iteration covers
 
 
 def needs_costs(policy: BalancingSettings) -> bool:
@@ -202,7 +199,7 @@ class Balancer:
             return
         if len(self._seconds) >= self.policy.window:
             return
-        self._seconds.append(sum(report.seconds[phase] for phase in PREDICTED))
+        self._seconds.append(sum(report.seconds.values()))
         if len(self._seconds) == self.policy.window and self.plan.migrates:
             self.costs = refreshed(self.costs, self.plan, statistics.median(self._seconds))
 
@@ -228,4 +225,5 @@ def observation(reports: Sequence[Report], migrating: bool = False) -> Observati
         migrating,
         attention=[report.attention for report in reports],
         pace=[report.pace_ratio for report in reports],
+        aside=[report.seconds["data"] + report.seconds["control"] for report in reports],
     )

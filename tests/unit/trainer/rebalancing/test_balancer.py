@@ -1,7 +1,7 @@
 """One rank's balancer, boundary by boundary: what it measures, remembers, corrects and sets, with no gang around it."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 import torch
@@ -10,6 +10,7 @@ from heterotp_trainer.balancing.prediction import kept_seconds, transfer_seconds
 from heterotp_trainer.boundary.exchange import Report
 from heterotp_trainer.devices.device import Device
 from heterotp_trainer.devices.phase_clock import PHASES, NullClock
+from heterotp_trainer.plans.alternation import Alternation
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.linears import Curve, Line, Link
 from heterotp_trainer.plans.unit_plan import UnitPlan
@@ -395,3 +396,17 @@ def test_the_plan_of_a_single_rank_has_a_reason():
     balancer = Balancer(ParallelMLP(tp, WIDTH, UNITS, name="m", seed=1), tp)
     balancer.apply(BalancingSettings(strategy="ZERO"))
     assert (balancer.plan.reason, balancer.plan.decision_id) == ("ZERO: a single rank does not wait for others", 1)
+
+
+def test_a_checkpoint_continues_the_times_of_alternating_ranks(monkeypatch):
+    policy = BalancingSettings(strategy="ZERO", window=1)
+    record, other = (Alternation(0, False, 3, 90),), (Alternation(1, True, 1, 95, 99),)
+    before, after = World(monkeypatch).balancer, World(monkeypatch).balancer
+    before.apply(policy)
+    before.history.count = 100
+    ownership = replace(before.plan.ownership, alternations=other)
+    before.plan = replace(before.plan, settings=policy, alternations=record, ownership=ownership)
+    after.prepare(json.loads(json.dumps(before.state())), policy)
+    assert after.history.count == 100
+    assert (after.plan.alternations, after.plan.ownership.alternations) == (record, other)
+    assert after.plan.ownership.unit_plan == before.plan.ownership.unit_plan
