@@ -11,7 +11,6 @@ import click
 from reference import chart, cli, kinds, library, metrics, side_by_side
 
 PAGES = {"kinds.md": kinds.page, "metrics.md": metrics.page, "cli.md": cli.page, "library.md": library.page}
-PARTLY = {chart.CHART / "README.md": chart.page, side_by_side.PAGE: side_by_side.page}  # the rest is written by hand
 
 
 @click.command()
@@ -19,7 +18,8 @@ PARTLY = {chart.CHART / "README.md": chart.page, side_by_side.PAGE: side_by_side
 @click.option("--check", is_flag=True, help="Write nothing; exit with 1 if a file is out of date.")
 def main(directory: Path, check: bool) -> None:
     """Write the pages of the reference into DIRECTORY, and the generated parts of other pages."""
-    pages = {**PARTLY, **{directory / name: page for name, page in PAGES.items()}}
+    partly = {chart.CHART / "README.md": chart.page, side_by_side.PAGE: side_by_side.page}  # the rest is by hand
+    pages = {**partly, **{directory / name: page for name, page in PAGES.items()}}
     try:
         made = {path: page() for path, page in pages.items()}
     except (chart.Undocumented, library.Undocumented, side_by_side.Misplaced) as error:

@@ -67,6 +67,7 @@ def _pair(plain: list[str], converted: list[str]) -> str:
 
 
 def _block(name: str, lines: list[str], others: list[str]) -> str:
-    marks = " ".join(map(str, changed(lines, others)))
+    numbers = " ".join(map(str, changed(lines, others)))
+    marks = f' hl_lines="{numbers}"' if numbers else ""  # an empty list would make the block plain text
     shown = "\n".join(lines)
-    return f'```python title="{name}" hl_lines="{marks}"\n{shown}\n```'
+    return f'```python title="{name}"{marks}\n{shown}\n```'

@@ -106,7 +106,7 @@ def main(session):
     seed()
     tp = session.tp if MISTAKE == "no shard" else session.shard()
     model = Model(tp)
-    optimizer = make_optimizer(model.parameters())
+    optimizer = make_optimizer((nn.Linear(3, 3) if MISTAKE == "an optimizer of another model" else model).parameters())
     if MISTAKE != "no watch":
         session.watch(model, optimizer)
     iteration = resume(session) if MISTAKE != "no watch" else 0

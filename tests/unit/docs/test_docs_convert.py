@@ -64,6 +64,7 @@ def test_a_section_is_filled_in_at_its_place_again_and_again():
     text = "before\n<!-- side by side: two -->\nwhat was there\n<!-- end of side by side -->\nafter\n"
     made = side_by_side.with_programs(text, plain, plain | {"two": ["z = 3", "more"]})
     assert made.startswith("before\n") and made.endswith("<!-- end of side by side -->\nafter\n")
+    assert '```python title="plain.py"\nz = 3\n```' in made
     assert '```python title="train.py" hl_lines="2"\nz = 3\nmore\n```' in made
     assert "what was there" not in made
     assert side_by_side.with_programs(made, plain, plain | {"two": ["z = 3", "more"]}) == made

@@ -64,6 +64,7 @@ def test_no_table_list_or_block_is_left_as_text(site):
         paragraphs = re.findall(r"<p>(.*?)</p>", text, flags=re.DOTALL)
         assert [text for text in paragraphs if re.search(r"^(- |\d\. |\|)", text, flags=re.MULTILINE)] == [], page
         assert re.findall(r"<code>(?:sh|yaml|json|promql|text|python)\n", text) == [], page
+        assert "```" not in text, page
 
 
 @pytest.mark.parametrize("source", ["README.md", *OUTER])

@@ -18,7 +18,7 @@ from heterotp_trainer.tensor_parallel.unit_spec import shard_spec
 CHUNK_WORDS = 1 << 20  # bounds the temporaries of a checksum to some 24 MB
 SAMPLED_WORDS = 4096  # of each tensor that enters the model
 SPREAD = 0x9E3779B97F4A7C15 - (1 << 64)  # an odd number without pattern in its bits, as int64
-SAME_WITHIN = 0.01  # of the norm: replicas on devices that round differently (docs/library.md)
+SAME_WITHIN = 0.01  # of the norm: replicas on devices that round differently (docs/convert-your-model.md)
 
 
 def replicated(model: nn.Module) -> dict[str, Tensor]:

@@ -39,8 +39,21 @@ def refuse_other_shapes(optimizer: torch.optim.Optimizer, parameters: Named) -> 
             )
 
 
+def refuse_foreign(optimizer: torch.optim.Optimizer, parameters: Named) -> None:
+    """Raise InputError where the optimizer holds a parameter that is not among the model's."""
+    own = {id(parameter) for parameter in parameters.values()}
+    held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    if foreign := [tuple(parameter.shape) for parameter in held if id(parameter) not in own]:
+        what = f"{len(foreign)} of its {len(held)} parameters, the first of shape {foreign[0]}"
+        raise InputError(
+            f"optimizer {type(optimizer).__name__}: {what}, are not of the model: make it from the parameters of the "
+            "model that session.watch gets"
+        )
+
+
 def check_first_step(optimizer: torch.optim.Optimizer, parameters: Named) -> None:
-    """Check the shapes of the state once, after the first step that leaves any."""
+    """Check whose parameters it holds, and the shapes of the state once, after the first step that leaves any."""
+    refuse_foreign(optimizer, parameters)
 
     def check(*arguments: object) -> None:
         if optimizer.state:

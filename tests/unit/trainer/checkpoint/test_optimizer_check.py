@@ -49,6 +49,17 @@ def test_an_optimizer_that_is_not_element_wise_is_refused_and_so_is_a_subclass(n
         assert "\n" not in str(told.value)
 
 
+def test_an_optimizer_of_other_parameters_is_refused_and_one_of_a_part_is_not():
+    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
+    named = dict(model.named_parameters())
+    check_first_step(torch.optim.SGD(model[1].parameters(), 0.1), named)
+    other = torch.optim.SGD([*model.parameters(), nn.Parameter(torch.ones(4, 2))], 0.1)
+    with pytest.raises(
+        ValueError, match=r"^optimizer SGD: 1 of its 5 parameters, the first of shape \(4, 2\), are not of"
+    ):
+        check_first_step(other, named)
+
+
 @pytest.mark.parametrize("make", ELEMENTWISE.values(), ids=ELEMENTWISE)
 def test_element_wise_optimizers_pass_both_checks(make):
     model = nn.Linear(2, 3)
