@@ -109,17 +109,20 @@ class Training(Model):
     iterations: int | None = Field(None, ge=1, description="Optimizer steps, in place of epochs.")
     learning_rate: float = Field(0.003, gt=0, description="Of AdamW, after the warm-up.")
     schedule: Literal["constant", "cosine"] = Field("constant", description="cosine: down to 0 at the end.")
-    betas: list[Decay] = Field(
-        [0.9, 0.999],
+    betas: list[Decay] | None = Field(
+        None,
         min_length=2,
         max_length=2,
-        description="Of AdamW: decay of the running means of gradients and of their squares.",
+        description="Of AdamW: decay of the running means of gradients and of their squares; absent: 0.9 and 0.999.",
     )
-    eps: float = Field(1e-8, gt=0, description="Of AdamW: added to the root of the mean of squares.")
+    eps: float | None = Field(
+        None, gt=0, description="Of AdamW: added to the root of the mean of squares; absent: 1e-8."
+    )
     weight_decay: float = Field(0, ge=0, description="Of AdamW; biases and norms do not decay.")
-    decay_embeddings: bool = Field(
-        True,
-        description="Whether weightDecay holds for the position and class embeddings, too; as in the checkpoint.",
+    decay_embeddings: bool | None = Field(
+        None,
+        description="Whether weightDecay holds for the position and class embeddings, too; absent: true. As in the "
+        "checkpoint.",
     )
     warmup_iterations: int = Field(0, ge=0, description="Iterations of a linear rise to learningRate.")
     gradient_clip: float | None = Field(None, gt=0, description="Bound of the gradients' norm; absent: none.")

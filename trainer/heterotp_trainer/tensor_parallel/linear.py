@@ -9,11 +9,12 @@ The sums are all-reduces over the group: Megatron's f (backward of the column li
 Links: see backward_order.py.
 """
 
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
+from heterotp_trainer.errors import InputError
 from heterotp_trainer.plans.linears import Parallel
 from heterotp_trainer.tensor_parallel.backward_order import link_of, no_gradient
 from heterotp_trainer.tensor_parallel.collectives import start_sum
@@ -109,6 +110,27 @@ class ParallelLinear(nn.Module):
         self.weight = sharded_parameter(f"{name}.weight", full_shape, spec, tp.owned(spec.family), INIT_STD, seed)
         self.partition: ColumnPartition | None = None
         self.rows = self.calls = 0
+
+    @classmethod
+    def of(cls, linear: nn.Linear, tp: TPContext, spec: ShardSpec, *, name: str) -> Self:
+        """Return this rank's part of a whole linear, with its weights: fresh ones, or those of a trained model.
+
+        The linear must be the same on all ranks. Its rows (of a column-parallel layer) or columns (row-parallel) are
+        units in ascending order. Raises InputError where their number is not that of the units, and as the constructor.
+        """
+        column = cls.parallel == "column"
+        cut, other = linear.weight.shape if column else linear.weight.shape[::-1]
+        if cut != spec.rows_in_all:
+            what = f"the linear has {cut} {'outputs' if column else 'inputs'}"
+            units = f"{spec.total_units} units of {spec.rows_per_unit} make {spec.rows_in_all}"
+            raise InputError(f"layer '{name}': {what}, but {units}: both must be equal")
+        make: Any = cls  # the constructors of both kinds take the width that is not cut
+        made: Self = make(tp, spec, other, name=name, seed=0, bias=linear.bias is not None)
+        with torch.no_grad():
+            made.weight.copy_(spec.cut(linear.weight, tp.owned(spec.family)))
+            if isinstance(made.bias, Tensor):
+                made.bias.copy_(spec.cut(linear.bias, tp.owned(spec.family)) if column else linear.bias)
+        return made
 
     def _partition(self, x: Tensor) -> ColumnPartition | None:
         """Return the column partition of this step; None in an evaluation, which computes all columns."""

@@ -276,8 +276,7 @@ def test_a_field_that_a_newer_operator_adds_does_not_restart_gangs(training):
     assert hashes({**training, "momentum": 0.6}, NewerSpec)[1] != hashes(training)[1]
 
 
-def test_betas_at_their_defaults_are_no_change_and_others_wait_for_the_next_attempt():
+def test_other_betas_wait_for_the_next_attempt():
     plain = hashes({"iterations": 10})
-    assert hashes({"iterations": 10, "betas": [0.9, 0.999], "eps": 1e-8, "decayEmbeddings": True}) == plain
     other = hashes({"iterations": 10, "betas": [0.9, 0.95]})
     assert other[0] == plain[0] and other[1] != plain[1]
