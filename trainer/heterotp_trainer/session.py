@@ -126,6 +126,7 @@ class Session:
         self._status = ControlStatus(environment.job, environment.attempt, self.control)
         self._server: StatusServer | None = None
         self._stop_requested = False
+        self._begun = False  # whether a boundary was reached
         self._iteration = 0
         self._tp: TPContext | None = None
         self._watched: Watched | None = None
@@ -267,6 +268,8 @@ class Session:
             raise InputError(
                 "session.boundary: the optimizer made no step in this iteration: call session.step() before it"
             )
+        if not self._begun:
+            self._first_boundary()
         self._iteration, self._status.running, self.watched.stepped = iteration, True, False
         report = self._report(iteration, evaluate)
         before = self.clock.switch("control")
@@ -283,6 +286,11 @@ class Session:
         self._heartbeat.iteration_ended()
         self.clock.switch(before)
         return Directive(action.stop, action.evaluate)
+
+    def _first_boundary(self) -> None:
+        """Raise InputError where the loop began without what it needed."""
+        self._begun = True
+        self._checkpoints.check_restored()
 
     def _report(self, iteration: int, evaluate: bool) -> Report:
         balancer, leads = self.balancer, self.environment.rank == 0

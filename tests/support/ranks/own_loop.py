@@ -84,7 +84,7 @@ def update(session, model, optimizer):
 
 
 def resume(session):
-    iteration = session.restore()
+    iteration = 0 if MISTAKE == "no restore" else session.restore()
     if MISTAKE == "keep after restore":
         session.keep("order", torch.Generator())
     return iteration
