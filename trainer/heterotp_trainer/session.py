@@ -290,7 +290,7 @@ class Session:
     def _first_boundary(self) -> None:
         """Raise InputError where the loop began without what it needed."""
         self._begun = True
-        self._checkpoints.check_restored()
+        self._checkpoints.check_begun(self.watched.contents)
 
     def _report(self, iteration: int, evaluate: bool) -> Report:
         balancer, leads = self.balancer, self.environment.rank == 0

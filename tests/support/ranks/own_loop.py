@@ -107,6 +107,8 @@ def main(session):
     optimizer = make_optimizer(model.parameters())
     if MISTAKE != "no watch":
         session.watch(model, optimizer)
+    if MISTAKE == "a scheduler that is not kept":
+        torch.optim.lr_scheduler.StepLR(optimizer, 2)
     iteration = resume(session) if MISTAKE != "no watch" else 0
     loader = DataLoader(samples(), batch_size=32, shuffle=True)
     while iteration < ITERATIONS:

@@ -40,8 +40,15 @@ class CheckpointKeeper:
         self.enabled = held is not None
         self._unread = held[0] if held else None  # a checkpoint that `restore` should read
 
-    def check_restored(self) -> None:
-        """Raise InputError where the directory holds a checkpoint and `restore` was not called (all ranks)."""
+    def check_begun(self, contents: Contents) -> None:
+        """Check at the first boundary that a restart can continue; nothing can be kept from now on (all ranks).
+
+        Raises InputError where the directory holds a checkpoint and `restore` was not called, and for a scheduler that
+        is not kept.
+        """
+        contents.kept.close()
+        if self.enabled:
+            contents.kept.check_schedule(contents.optimizer)
         if self._unread is not None:
             raise InputError(
                 f"session.boundary: the checkpoint {self._unread} is there, but training did not continue from it: call "
