@@ -69,6 +69,8 @@ def samples():
 
 
 def make_optimizer(parameters):
+    if MISTAKE == "a parameter outside the model":
+        parameters = [*parameters, nn.Parameter(torch.zeros(3, 2))]
     if MISTAKE == "Adafactor":
         return torch.optim.Adafactor(parameters, lr=0.05)
     return torch.optim.SGD(parameters, lr=0.05, momentum=0.9)

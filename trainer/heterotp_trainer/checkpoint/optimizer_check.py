@@ -29,6 +29,19 @@ def refuse_whole_tensor(optimizer: torch.optim.Optimizer) -> None:
         raise InputError(f"optimizer {type(optimizer).__name__}: {WHOLE_TENSOR[found]}; {_REASON}: {_INSTEAD}")
 
 
+def refuse_strangers(optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
+    """Raise InputError naming the first parameter of the optimizer that is not in the model."""
+    known = {id(parameter) for parameter in model.parameters()}
+    for number, group in enumerate(optimizer.param_groups):
+        for parameter in group["params"]:
+            if id(parameter) not in known:
+                raise InputError(
+                    f"session.watch: parameter group {number} of the optimizer has a parameter of shape "
+                    f"{tuple(parameter.shape)} that is not in the model, so it would not be compared, clipped or saved: "
+                    "put all trained modules into one nn.Module, and watch that"
+                )
+
+
 def refuse_other_shapes(optimizer: torch.optim.Optimizer, parameters: Named) -> None:
     """Raise ValueError naming the first state of a parameter whose shape is not the parameter's."""
     for name, parameter, key, value in _tensor_states(optimizer, parameters):
