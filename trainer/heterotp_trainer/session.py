@@ -264,6 +264,11 @@ class Session:
         all ranks evaluate at the same iteration needs none. Raises MismatchError where ranks disagree, ValueError
         before `watch`.
         """
+        if iteration != self._iteration + 1:
+            raise InputError(
+                f"session.boundary({iteration}): the iteration before was {self._iteration}, so this one is "
+                f"{self._iteration + 1}: count every iteration by one, from the number that session.restore() returned"
+            )
         if not self.watched.stepped:
             raise InputError(
                 "session.boundary: the optimizer made no step in this iteration: call session.step() before it"

@@ -125,7 +125,7 @@ def main(session):
             iteration += 1
             after(iteration)
             if MISTAKE != "no boundary":
-                session.boundary(iteration, loss=loss, samples=len(labels))
+                session.boundary(iteration - (MISTAKE == "iterations from 0"), loss=loss, samples=len(labels))
             if iteration == ITERATIONS:
                 break
     if RANK == 0:

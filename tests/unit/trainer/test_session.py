@@ -166,6 +166,18 @@ def test_an_evaluation_without_accuracy_shows_its_loss_alone(watching, tmp_path)
     assert "heterotp_accuracy_ratio{" not in get(port, "/metrics")
 
 
+@pytest.mark.parametrize("number", [0, 2, 3, 5])
+def test_iterations_are_counted_without_gaps(watching, number):
+    session, _ = watching(False)
+    for iteration in (1, 2, 3):
+        session.step()
+        session.boundary(iteration)
+    session.step()
+    with pytest.raises(ValueError, match=rf"^session\.boundary\({number}\): .* before was 3, so this one is 4"):
+        session.boundary(number)
+    session.boundary(4)
+
+
 def test_a_failed_run_shows_the_loss_of_its_last_iteration(watching, tmp_path):
     (tmp_path / "control.json").write_text(json.dumps({"generation": 1}))
     session, _ = watching(True)
