@@ -128,6 +128,7 @@ class CheckpointKeeper:
 
         newest = self._from_rank_0(find)
         if newest is None:
+            contents.check(tp)
             return 0, {}
         iteration, session = newest
         prepare(session)

@@ -86,6 +86,19 @@ def test_an_iteration_is_written_once(alone, tmp_path):
     assert [path.name for path in files.paths(tmp_path)] == ["step-000000003"]
 
 
+def test_a_state_that_cannot_be_stored_is_refused_where_no_checkpoint_is_yet(alone, tmp_path):
+    held = contents([("order", Counting(next=iter(())))])
+    with pytest.raises(ValueError, match=r"^session\.keep\('order'\): state_dict\(\)\['next'\] is of type .*_iterator"):
+        keeper(tmp_path).restore(held, ALONE)
+
+
+def test_what_is_kept_after_a_start_without_checkpoint_is_refused(alone, tmp_path):
+    mine, held = keeper(tmp_path), contents()
+    assert mine.restore(held, ALONE) == (0, {})
+    with pytest.raises(ValueError, match="too late"):
+        held.kept.add("noise", torch.Generator())
+
+
 def test_an_attempt_that_lost_the_directory_writes_no_more(alone, tmp_path):
     mine = keeper(tmp_path, Clock())
     files.claim(tmp_path, 7)
