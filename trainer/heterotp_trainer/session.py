@@ -296,6 +296,8 @@ class Session:
         """Raise InputError where the loop began without what it needed."""
         self._begun = True
         self._checkpoints.check_begun(self.watched.contents)
+        if self.watched.draws is not None:
+            self.watched.draws.forget_parts()
 
     def _report(self, iteration: int, evaluate: bool) -> Report:
         balancer, leads = self.balancer, self.environment.rank == 0

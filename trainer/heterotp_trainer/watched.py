@@ -56,8 +56,7 @@ class Watched:
         Raises InputError for a model or an optimizer that cannot be split by units.
         """
         refuse_dropout(model, tp)
-        if tp.ranks > 1:
-            DrawCheck(model, tp.device.torch_device)
+        self.draws = DrawCheck(model, tp.device.torch_device) if tp.ranks > 1 else None
         refuse_plain_clipping()
         refuse_whole_tensor(optimizer)
         refuse_strangers(optimizer, model)

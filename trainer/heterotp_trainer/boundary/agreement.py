@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from heterotp_trainer.tensor_parallel.unit_spec import shard_spec
 
@@ -108,16 +109,40 @@ def outline(tensor: Tensor) -> Tensor:
 
 
 class BatchHash:
-    """The hash of the tensors that enter a model in training, of which some thousand words each are sampled."""
+    """The hash of the tensors that enter a model in training, of which some thousand words each are sampled.
+
+    Where a loop calls parts of the model (model.encoder(x)) and not the model, they are what enters the first part in
+    an iteration that receives any, without tensors of the graph: those differ by rounding on unlike devices.
+    """
 
     def __init__(self, model: nn.Module) -> None:
         self._total: Tensor | int = 0
         self._before: Tensor | int = 0
+        self._entered = False  # whether a tensor entered the model or a part in this iteration
         model.register_forward_pre_hook(self._enter, with_kwargs=True)
+        self._parts: dict[nn.Module, RemovableHandle] = {
+            part: part.register_forward_pre_hook(self._enter_part, with_kwargs=True)
+            for part in model.modules()
+            if part is not model
+        }
 
     def _enter(self, module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        if module.training:
-            self.add(arguments, named)
+        if module.training and (batch := list(_tensors((arguments, named)))):
+            self._watch_only(module)
+            self.add(batch)
+
+    def _enter_part(self, part: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        if self._entered or not part.training:
+            return
+        if batch := [tensor for tensor in _tensors((arguments, named)) if not tensor.requires_grad]:
+            self._watch_only(part)
+            self.add(batch)
+
+    def _watch_only(self, module: nn.Module) -> None:
+        """Note that a batch entered here, and look at no other part from now on: each hook costs time."""
+        self._entered = True
+        for part in [part for part in self._parts if part is not module]:
+            self._parts.pop(part).remove()
 
     def add(self, *batch: Any) -> None:
         """Add all tensors of a batch, in its order."""
@@ -131,7 +156,7 @@ class BatchHash:
 
         On a device that runs behind the host it is the iteration before, so that the host does not wait for it.
         """
-        newest, self._total = self._total, 0
+        newest, self._total, self._entered = self._total, 0, False
         if isinstance(newest, Tensor) and newest.device.type != "cpu":
             newest, self._before = self._before, newest
         return int(newest) & 0xFFFFFFFFFFFFFFFF

@@ -91,6 +91,39 @@ def test_the_hash_of_a_batch_sees_all_that_enters_the_model_in_training():
     assert hash_of(x) == 0
 
 
+class Parts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.table = nn.Linear(3, 3), nn.Linear(3, 3), nn.Embedding(4, 3)
+
+
+LOOPS = {
+    "its first part": lambda model, x: model.second(model.first(x)),
+    "after a parameter": lambda model, x: model.second(
+        model.first(x * model.first.weight[0]) + model.table(x[:, 0].long())
+    ),
+}
+
+
+@pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS)
+def test_a_batch_that_enters_a_part_of_the_model_is_hashed_without_what_was_computed(loop):
+    model = Parts()
+    watched, x = BatchHash(model), torch.rand(2, 3)
+
+    def hash_of(x):
+        loop(model, x)
+        return watched.take()
+
+    before = hash_of(x)
+    with torch.no_grad():
+        model.first.weight += 1e-6  # unlike devices round differently
+    assert hash_of(x) == before != 0
+    assert hash_of(x + 1) != before
+    assert len(watched._parts) == 1
+    model.eval()
+    assert hash_of(x) == 0
+
+
 def test_micro_batches_count_in_their_order():
     watched, (a, b) = BatchHash(Model()), torch.randn(2, 4, 3)
     hashes = []
