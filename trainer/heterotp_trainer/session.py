@@ -386,7 +386,8 @@ class Session:
         thing: has state_dict() and load_state_dict(state), or is a torch.Generator, or a DataLoader that shuffles by a
         generator of its own (exact between epochs). Call it on all ranks before `restore`, and change the object
         (scheduler.step()) before `boundary`, which may write a checkpoint. Its state is numbers, strings, None,
-        tensors, and lists, tuples and dicts of them; other values raise ValueError at `restore`. Raises ValueError for a name that is taken and for an object that holds units of this rank.
+        tensors, and lists, tuples and dicts of them; other values raise ValueError at `restore`. Raises ValueError for a
+        name that is taken and for an object that holds units of this rank.
         """
         self._kept.add(name, thing)
 

@@ -89,7 +89,7 @@ def checksum(tensor: Tensor) -> Tensor:
 
 def _words(tensor: Tensor) -> Tensor:
     """Return the bytes of a tensor as whole numbers: of 32 bits where they divide it."""
-    flat = tensor.detach().reshape(-1).contiguous()
+    flat = tensor.detach().reshape(-1).resolve_conj().resolve_neg().contiguous()
     if flat.dtype == torch.bool:
         return flat.to(torch.uint8)
     return flat.view(torch.int32 if flat.element_size() % 4 == 0 else torch.uint8)
@@ -145,8 +145,8 @@ class BatchHash:
             self._parts.pop(part).remove()
 
     def add(self, *batch: Any) -> None:
-        """Add all tensors of a batch, in its order."""
-        for tensor in _tensors(batch):
+        """Add all tensors of a batch, in its order; sparse, nested and quantized ones are left out."""
+        for tensor in filter(_has_words, _tensors(batch)):
             flat = tensor.detach().reshape(-1)
             sample = flat[:: max(1, len(flat) // SAMPLED_WORDS)]
             self._total = self._total * 31 + checksum(sample) + tensor.numel()
@@ -154,12 +154,24 @@ class BatchHash:
     def take(self) -> int:
         """Return the hash of an iteration's batches and begin the next; the same iteration's on all ranks.
 
-        On a device that runs behind the host it is the iteration before, so that the host does not wait for it.
+        On a device that runs behind the host it is the iteration before, so that the host does not wait for it: the
+        update between two calls waits for the norm of the gradients.
         """
         newest, self._total, self._entered = self._total, 0, False
         if isinstance(newest, Tensor) and newest.device.type != "cpu":
-            newest, self._before = self._before, newest
+            newest, self._before = self._before, _to_host(newest)  # read one iteration later: it has arrived then
         return int(newest) & 0xFFFFFFFFFFFFFFFF
+
+
+def _has_words(tensor: Tensor) -> bool:
+    """Return whether the values of a tensor are plain memory."""
+    return not (tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized or tensor.is_meta)
+
+
+def _to_host(tensor: Tensor) -> Tensor:
+    """Return a copy in the host's memory, which is there once the device has done all work before it."""
+    copied = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    return copied.copy_(tensor, non_blocking=True)
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

@@ -51,8 +51,8 @@ class CheckpointKeeper:
             contents.kept.check_schedule(contents.optimizer)
         if self._unread is not None:
             raise InputError(
-                f"session.boundary: the checkpoint {self._unread} is there, but training did not continue from it: call "
-                "session.restore() before the loop, or start with an empty directory of checkpoints"
+                f"session.boundary: the checkpoint {self._unread} is there, but training did not continue from it: "
+                "call session.restore() before the loop, or start with an empty directory of checkpoints"
             )
 
     def falls_on(self, iteration: int) -> bool:

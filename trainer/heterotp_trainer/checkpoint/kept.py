@@ -68,7 +68,7 @@ class Kept:
         self._closed = True
 
     def check_schedule(self, optimizer: torch.optim.Optimizer) -> None:
-        """Raise InputError where a scheduler of torch changes the optimizer's settings and nothing kept belongs to it."""
+        """Raise InputError where a scheduler of torch acts on the optimizer and nothing kept belongs to it."""
         scheduled = any("initial_lr" in group for group in optimizer.param_groups)  # left there by every scheduler
         if scheduled and not any(_belongs_to(each, optimizer) for each in self._objects.values()):
             raise InputError(

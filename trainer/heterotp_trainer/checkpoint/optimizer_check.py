@@ -37,8 +37,8 @@ def refuse_strangers(optimizer: torch.optim.Optimizer, model: nn.Module) -> None
             if id(parameter) not in known:
                 raise InputError(
                     f"session.watch: parameter group {number} of the optimizer has a parameter of shape "
-                    f"{tuple(parameter.shape)} that is not in the model, so it would not be compared, clipped or saved: "
-                    "put all trained modules into one nn.Module, and watch that"
+                    f"{tuple(parameter.shape)} that is not in the model, so it would not be compared, clipped or "
+                    "saved: put all trained modules into one nn.Module, and watch that"
                 )
 
 

@@ -124,6 +124,28 @@ def test_a_batch_that_enters_a_part_of_the_model_is_hashed_without_what_was_comp
     assert hash_of(x) == 0
 
 
+UNUSUAL = {
+    "COO": lambda: torch.eye(3).to_sparse(),
+    "CSR": lambda: torch.eye(3).to_sparse_csr(),
+    "nested": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+    "jagged": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
+    "complex": lambda: torch.ones(3, dtype=torch.complex64).conj(),
+    "negative": lambda: torch.ones(3, dtype=torch.complex64).conj().imag,
+    "scalar": lambda: torch.tensor(2.0),
+    "expanded": lambda: torch.ones(1).expand(4, 5),
+    "quantized": lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.quint8),
+    "meta": lambda: torch.ones(3, device="meta"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*:UserWarning")
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_no_kind_of_tensor_stops_the_forward(name):
+    watched = BatchHash(Model())
+    watched.add({"other": torch.ones(2), "this": UNUSUAL[name]()})
+    assert watched.take() != 0
+
+
 def test_micro_batches_count_in_their_order():
     watched, (a, b) = BatchHash(Model()), torch.randn(2, 4, 3)
     hashes = []
