@@ -188,6 +188,8 @@ class Session:
         element-wise (LBFGS, Muon, Adafactor; others after the first step, by the shape of their state), or when the
         port of the status server is taken.
         """
+        if self._watched is not None:
+            raise InputError("session.watch: a model is watched already: put all trained modules into one nn.Module")
         self.agree("the model (names and whole shapes of its parameters)", shape_of(model))
         environment = self.environment
         self._watched = watched = Watched(

@@ -57,7 +57,8 @@ class Watched:
         """
         refuse_dropout(model, tp)
         self.draws = DrawCheck(model, tp.device.torch_device) if tp.ranks > 1 else None
-        refuse_plain_clipping()
+        if tp.ranks > 1:
+            refuse_plain_clipping()
         refuse_whole_tensor(optimizer)
         refuse_strangers(optimizer, model)
         self.model, self.optimizer, self.iterations, self.stepped = model, optimizer, iterations, False
@@ -95,8 +96,10 @@ class Watched:
             scale_gradients(parameters, gradient_clip / norm)
         with phase(tp.clock, "unit"):
             self._updating = True
-            self.balancer.optimizer_step(self.optimizer)
-            self._updating = False
+            try:
+                self.balancer.optimizer_step(self.optimizer)
+            finally:
+                self._updating = False
         return True
 
     def state(self) -> dict[str, Any]:

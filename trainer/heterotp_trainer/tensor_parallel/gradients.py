@@ -8,6 +8,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import wraps
 from typing import Any
 
 import torch
@@ -81,6 +82,7 @@ def refuse_plain_clipping() -> None:
 
 
 def _refusing(scale: Any) -> Any:
+    @wraps(scale)
     def checked(parameters: Any, *arguments: Any, **options: Any) -> Any:
         every = [parameters] if isinstance(parameters, Tensor) else list(parameters)
         if any(shard_spec(parameter) is not None for parameter in every):
