@@ -109,6 +109,8 @@ def main(session):
     optimizer = make_optimizer(model.parameters())
     if MISTAKE != "no watch":
         session.watch(model, optimizer)
+    if MISTAKE == "a second watch":
+        session.watch(model, optimizer)
     if MISTAKE == "a scheduler that is not kept":
         torch.optim.lr_scheduler.StepLR(optimizer, 2)
     iteration = resume(session) if MISTAKE != "no watch" else 0

@@ -230,6 +230,17 @@ def test_what_cannot_be_stored_is_refused_by_name_and_nothing_is_written(alone, 
     assert files.paths(tmp_path) == []
 
 
+def test_a_state_that_could_not_be_read_again_is_refused_by_name(alone, tmp_path):
+    words = r"^session\.keep\('order'\): state_dict\(\) has \d+ bytes beside its tensors, at most 4194304 can be read"
+    with pytest.raises(ValueError, match=words):
+        written(tmp_path, contents([("order", Counting(order=[0.123456789] * 500_000))]))
+    held = contents([("order", state := Counting(order=[*range(2_000_000)]))])
+    written(tmp_path, held)
+    state.state = {}
+    keeper(tmp_path).restore(held, ALONE)
+    assert state.state == {"order": [*range(2_000_000)]}
+
+
 def gathered(held):
     """Return the facts and the tensors of a checkpoint."""
     tensors = []
