@@ -85,7 +85,12 @@ def update(session, model, optimizer):
         session.step()
 
 
-def resume(session):
+def resume(session, model, optimizer):
+    session.watch(model, optimizer)
+    if MISTAKE == "a second watch":
+        session.watch(model, optimizer)
+    if MISTAKE == "a scheduler that is not kept":
+        torch.optim.lr_scheduler.StepLR(optimizer, 2)
     iteration = 0 if MISTAKE == "no restore" else session.restore()
     if MISTAKE == "keep after restore":
         session.keep("order", torch.Generator())
@@ -107,13 +112,7 @@ def main(session):
     tp = session.tp if MISTAKE == "no shard" else session.shard()
     model = Model(tp)
     optimizer = make_optimizer(model.parameters())
-    if MISTAKE != "no watch":
-        session.watch(model, optimizer)
-    if MISTAKE == "a second watch":
-        session.watch(model, optimizer)
-    if MISTAKE == "a scheduler that is not kept":
-        torch.optim.lr_scheduler.StepLR(optimizer, 2)
-    iteration = resume(session) if MISTAKE != "no watch" else 0
+    iteration = resume(session, model, optimizer) if MISTAKE != "no watch" else 0
     loader = DataLoader(samples(), batch_size=32, shuffle=True)
     while iteration < ITERATIONS:
         for images, labels in loader:

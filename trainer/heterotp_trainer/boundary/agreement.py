@@ -159,7 +159,8 @@ class BatchHash:
         """
         newest, self._total, self._entered = self._total, 0, False
         if isinstance(newest, Tensor) and newest.device.type != "cpu":
-            newest, self._before = self._before, _to_host(newest)  # read one iteration later: it has arrived then
+            arriving = _to_host(newest)  # read one iteration later
+            newest, self._before = self._before, arriving
         return int(newest) & 0xFFFFFFFFFFFFFFFF
 
 

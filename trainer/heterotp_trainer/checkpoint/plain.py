@@ -1,7 +1,7 @@
 """State dicts as JSON and tensors: a checkpoint may come from anywhere, and unpickling it could run its author's code.
 
 A scalar and a list are themselves in JSON; {"dict": pairs}, {"counter": pairs}, {"tuple": items}; {"tensor": number}. A
-long list of whole numbers (a sampler's order) is {"ints": number}, a tensor too: ranks exchange the JSON as one message.
+long list of whole numbers (a sampler's order) is {"ints": number}, a tensor, too: ranks send the JSON as one message.
 """
 
 from collections import Counter, OrderedDict
