@@ -184,8 +184,8 @@ class Session:
         """Take model and optimizer into checkpoints and checksums, read control documents, and start to report.
 
         iterations: of the whole run, for the time left; None where it is unknown. on_non_finite: see `step`. Raises
-        InputError for a second call, for a model with dropout, for replicas that differ, for an optimizer with parameters
-        that are not in the model, for one whose update is not element-wise (LBFGS, Muon, Adafactor; others after the
+        InputError for a second call, for a model with dropout, for replicas that differ, for an optimizer with
+        parameters that are not in the model, for one whose update is not element-wise (LBFGS, Muon, Adafactor; others after the
         first step, by the shape of their state), or when the port of the status server is taken.
         """
         if self._watched is not None:
@@ -263,8 +263,8 @@ class Session:
         """End iteration `iteration` (counted from 1): exchange reports, and do what they ask for (all ranks).
 
         evaluate: rank 0 asks for an evaluation; the next boundary's directive asks all ranks for it. A loop in which
-        all ranks evaluate at the same iteration needs none. Raises MismatchError where ranks disagree; InputError before
-        `watch`, without a `step`, for a number that does not follow the last one, and at the first boundary where a
+        all ranks evaluate at the same iteration needs none. Raises MismatchError where ranks disagree; InputError
+        before `watch`, without a `step`, for a number that does not follow the last one, and at the first boundary where a
         checkpoint is there that `restore` did not read, or a scheduler of the optimizer is not kept.
         """
         if iteration != self._iteration + 1:
