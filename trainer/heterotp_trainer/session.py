@@ -185,8 +185,8 @@ class Session:
 
         iterations: of the whole run, for the time left; None where it is unknown. on_non_finite: see `step`. Raises
         InputError for a second call, for a model with dropout, for replicas that differ, for an optimizer with
-        parameters that are not in the model, for one whose update is not element-wise (LBFGS, Muon, Adafactor; others after the
-        first step, by the shape of their state), or when the port of the status server is taken.
+        parameters that are not in the model, for one whose update is not element-wise (LBFGS, Muon, Adafactor;
+        others after the first step, by the shape of their state), or when the port of the status server is taken.
         """
         if self._watched is not None:
             raise InputError("session.watch: a model is watched already: put all trained modules into one nn.Module")
@@ -264,8 +264,8 @@ class Session:
 
         evaluate: rank 0 asks for an evaluation; the next boundary's directive asks all ranks for it. A loop in which
         all ranks evaluate at the same iteration needs none. Raises MismatchError where ranks disagree; InputError
-        before `watch`, without a `step`, for a number that does not follow the last one, and at the first boundary where a
-        checkpoint is there that `restore` did not read, or a scheduler of the optimizer is not kept.
+        before `watch`, without a `step`, for a number that does not follow the last one, and at the first boundary
+        where a checkpoint is there that `restore` did not read, or a scheduler of the optimizer is not kept.
         """
         if iteration != self._iteration + 1:
             raise InputError(
