@@ -126,6 +126,7 @@ class Session:
         self._status = ControlStatus(environment.job, environment.attempt, self.control)
         self._server: StatusServer | None = None
         self._stop_requested = False
+        self._begun = False  # whether a boundary was reached
         self._iteration = 0
         self._tp: TPContext | None = None
         self._watched: Watched | None = None
@@ -183,10 +184,12 @@ class Session:
         """Take model and optimizer into checkpoints and checksums, read control documents, and start to report.
 
         iterations: of the whole run, for the time left; None where it is unknown. on_non_finite: see `step`. Raises
-        InputError for a model with dropout, for replicas that differ, for an optimizer whose update is not
-        element-wise (LBFGS, Muon, Adafactor; others after the first step, by the shape of their state), or when the
-        port of the status server is taken.
+        InputError for a second call, for a model with dropout, for replicas that differ, for an optimizer with
+        parameters that are not in the model, for one whose update is not element-wise (LBFGS, Muon, Adafactor;
+        others after the first step, by the shape of their state), or when the port of the status server is taken.
         """
+        if self._watched is not None:
+            raise InputError("session.watch: a model is watched already: put all trained modules into one nn.Module")
         self.agree("the model (names and whole shapes of its parameters)", shape_of(model))
         environment = self.environment
         self._watched = watched = Watched(
@@ -260,13 +263,21 @@ class Session:
         """End iteration `iteration` (counted from 1): exchange reports, and do what they ask for (all ranks).
 
         evaluate: rank 0 asks for an evaluation; the next boundary's directive asks all ranks for it. A loop in which
-        all ranks evaluate at the same iteration needs none. Raises MismatchError where ranks disagree, ValueError
-        before `watch`.
+        all ranks evaluate at the same iteration needs none. Raises MismatchError where ranks disagree; InputError
+        before `watch`, without a `step`, for a number that does not follow the last one, and at the first boundary
+        where a checkpoint is there that `restore` did not read, or a scheduler of the optimizer is not kept.
         """
+        if iteration != self._iteration + 1:
+            raise InputError(
+                f"session.boundary({iteration}): the iteration before was {self._iteration}, so this one is "
+                f"{self._iteration + 1}: count every iteration by one, from the number that session.restore() returned"
+            )
         if not self.watched.stepped:
             raise InputError(
                 "session.boundary: the optimizer made no step in this iteration: call session.step() before it"
             )
+        if not self._begun:
+            self._first_boundary()
         self._iteration, self._status.running, self.watched.stepped = iteration, True, False
         report = self._report(iteration, evaluate)
         before = self.clock.switch("control")
@@ -283,6 +294,13 @@ class Session:
         self._heartbeat.iteration_ended()
         self.clock.switch(before)
         return Directive(action.stop, action.evaluate)
+
+    def _first_boundary(self) -> None:
+        """Raise InputError where the loop began without what it needed."""
+        self._begun = True
+        self._checkpoints.check_begun(self.watched.contents)
+        if self.watched.draws is not None:
+            self.watched.draws.forget_parts()
 
     def _report(self, iteration: int, evaluate: bool) -> Report:
         balancer, leads = self.balancer, self.environment.rank == 0
@@ -375,8 +393,8 @@ class Session:
         thing: has state_dict() and load_state_dict(state), or is a torch.Generator, or a DataLoader that shuffles by a
         generator of its own (exact between epochs). Call it on all ranks before `restore`, and change the object
         (scheduler.step()) before `boundary`, which may write a checkpoint. Its state is numbers, strings, None,
-        tensors, and lists, tuples and dicts of them; other values raise ValueError at `restore`, or at the first
-        checkpoint. Raises ValueError for a name that is taken and for an object that holds units of this rank.
+        tensors, and lists, tuples and dicts of them; other values raise ValueError at `restore`. Raises ValueError for
+        a name that is taken and for an object that holds units of this rank.
         """
         self._kept.add(name, thing)
 

@@ -13,7 +13,12 @@ from heterotp_trainer.boundary.finite_guard import FiniteGuard, OnNonFinite
 from heterotp_trainer.boundary.saved_time import SavedTime
 from heterotp_trainer.checkpoint.contents import Contents
 from heterotp_trainer.checkpoint.kept import Kept
-from heterotp_trainer.checkpoint.optimizer_check import check_first_step, refuse_other_shapes, refuse_whole_tensor
+from heterotp_trainer.checkpoint.optimizer_check import (
+    check_first_step,
+    refuse_other_shapes,
+    refuse_strangers,
+    refuse_whole_tensor,
+)
 from heterotp_trainer.devices.phase_clock import phase
 from heterotp_trainer.errors import InputError
 from heterotp_trainer.model.checks import DrawCheck, refuse_dropout
@@ -51,10 +56,11 @@ class Watched:
         Raises InputError for a model or an optimizer that cannot be split by units.
         """
         refuse_dropout(model, tp)
+        self.draws = DrawCheck(model, tp.device.torch_device) if tp.ranks > 1 else None
         if tp.ranks > 1:
-            DrawCheck(model, tp.device.torch_device)
-        refuse_plain_clipping()
+            refuse_plain_clipping()
         refuse_whole_tensor(optimizer)
+        refuse_strangers(optimizer, model)
         self.model, self.optimizer, self.iterations, self.stepped = model, optimizer, iterations, False
         self._tp, self._unlike, self._updating = tp, unlike, False
         tp.unit_plan = replace(tp.unit_plan, ffn_weight=ffn_weight(model.parameters()))
@@ -90,8 +96,10 @@ class Watched:
             scale_gradients(parameters, gradient_clip / norm)
         with phase(tp.clock, "unit"):
             self._updating = True
-            self.balancer.optimizer_step(self.optimizer)
-            self._updating = False
+            try:
+                self.balancer.optimizer_step(self.optimizer)
+            finally:
+                self._updating = False
         return True
 
     def state(self) -> dict[str, Any]:

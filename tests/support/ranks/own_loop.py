@@ -69,6 +69,8 @@ def samples():
 
 
 def make_optimizer(parameters):
+    if MISTAKE == "a parameter outside the model":
+        parameters = [*parameters, nn.Parameter(torch.zeros(3, 2))]
     if MISTAKE == "Adafactor":
         return torch.optim.Adafactor(parameters, lr=0.05)
     return torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
@@ -85,8 +87,13 @@ def update(session, model, optimizer, iteration):
         session.step()
 
 
-def resume(session):
-    iteration = session.restore()
+def resume(session, model, optimizer):
+    session.watch(model, optimizer)
+    if MISTAKE == "a second watch":
+        session.watch(model, optimizer)
+    if MISTAKE == "a scheduler that is not kept":
+        torch.optim.lr_scheduler.StepLR(optimizer, 2)
+    iteration = 0 if MISTAKE == "no restore" else session.restore()
     if MISTAKE == "keep after restore":
         session.keep("order", torch.Generator())
     return iteration
@@ -106,10 +113,8 @@ def main(session):
     seed()
     tp = session.tp if MISTAKE == "no shard" else session.shard()
     model = Model(tp)
-    optimizer = make_optimizer((nn.Linear(3, 3) if MISTAKE == "an optimizer of another model" else model).parameters())
-    if MISTAKE != "no watch":
-        session.watch(model, optimizer)
-    iteration = resume(session) if MISTAKE != "no watch" else 0
+    optimizer = make_optimizer(model.parameters())
+    iteration = resume(session, model, optimizer) if MISTAKE != "no watch" else 0
     loader = DataLoader(samples(), batch_size=32, shuffle=True)
     while iteration < ITERATIONS:
         for images, labels in loader:
@@ -123,7 +128,7 @@ def main(session):
             iteration += 1
             after(iteration)
             if MISTAKE != "no boundary":
-                session.boundary(iteration, loss=loss, samples=len(labels))
+                session.boundary(iteration - (MISTAKE == "iterations from 0"), loss=loss, samples=len(labels))
             if iteration == ITERATIONS:
                 break
     if RANK == 0:

@@ -12,13 +12,16 @@ from heterotp_api.names import LEASE_HEADER, Env
 from heterotp_api.trainer_status import TrainerStatus
 from heterotp_trainer.devices.device import Device
 from heterotp_trainer.devices.phase_clock import NullClock
+from heterotp_trainer.errors import InputError
 from heterotp_trainer.launch.environment import read_environment
 from heterotp_trainer.model.checks import refuse_dropout
 from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.session import Session
 from heterotp_trainer.tensor_parallel.context import TPContext
+from heterotp_trainer.tensor_parallel.mlp import ParallelMLP
 from support.launched import free_port
 from torch import nn
+from torch.nn.utils import clip_grad
 
 WIDTH, UNITS, RANKS = 8, 48, 3
 EVEN = UnitPlan.even(RANKS, RANKS, UNITS)
@@ -137,6 +140,35 @@ def test_the_first_step_shows_state_that_no_unit_can_take_along(watching):
         session.step()
 
 
+def test_after_a_step_that_failed_an_own_step_is_still_refused(watching):
+    session, _ = watching(False)
+    optimizer = session.watched.optimizer
+    fails = optimizer.register_step_post_hook(lambda *arguments: int("three"))
+    with pytest.raises(ValueError, match="invalid literal"):
+        session.step()
+    fails.remove()
+    with pytest.raises(InputError, match=r"^optimizer\.step\(\) was called by the script"):
+        optimizer.step()
+
+
+def test_a_second_model_is_refused(watching):
+    session, _ = watching(False)
+    other = nn.Linear(2, 2)
+    with pytest.raises(InputError, match=r"^session\.watch: a model is watched already"):
+        session.watch(other, torch.optim.SGD(other.parameters(), lr=0.1))
+
+
+def test_with_one_rank_torchs_clipping_is_right_and_allowed(session, monkeypatch):
+    monkeypatch.setattr(clip_grad, "_clip_grads_with_norm_", clip_grad._clip_grads_with_norm_)
+    if hasattr(clip_grad._clip_grads_with_norm_, "refuses_shards"):  # by another test
+        monkeypatch.setattr(clip_grad, "_clip_grads_with_norm_", clip_grad._clip_grads_with_norm_.__wrapped__)
+    model = nn.Sequential(ParallelMLP(session.shard(), 4, 8, name="mlp", seed=0))
+    session.watch(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    model(torch.ones(2, 4)).sum().backward()
+    assert nn.utils.clip_grad_norm_(model.parameters(), 1.0) > 0
+    session.step()
+
+
 def test_without_telemetry_the_port_serves_health_and_control_but_no_metrics(watching, tmp_path):
     (tmp_path / "control.json").write_text(json.dumps({"generation": -1}))
     session, port = watching(False)
@@ -164,6 +196,18 @@ def test_an_evaluation_without_accuracy_shows_its_loss_alone(watching, tmp_path)
     assert (found.test_loss, found.accuracy) == (2.5, None)
     assert 'heterotp_loss{split="eval"} 2.5' in get(port, "/metrics")
     assert "heterotp_accuracy_ratio{" not in get(port, "/metrics")
+
+
+@pytest.mark.parametrize("number", [0, 2, 3, 5])
+def test_iterations_are_counted_without_gaps(watching, number):
+    session, _ = watching(False)
+    for iteration in (1, 2, 3):
+        session.step()
+        session.boundary(iteration)
+    session.step()
+    with pytest.raises(ValueError, match=rf"^session\.boundary\({number}\): .* before was 3, so this one is 4"):
+        session.boundary(number)
+    session.boundary(4)
 
 
 def test_a_failed_run_shows_the_loss_of_its_last_iteration(watching, tmp_path):

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from heterotp_trainer.tensor_parallel.unit_spec import shard_spec
 
@@ -88,7 +89,7 @@ def checksum(tensor: Tensor) -> Tensor:
 
 def _words(tensor: Tensor) -> Tensor:
     """Return the bytes of a tensor as whole numbers: of 32 bits where they divide it."""
-    flat = tensor.detach().reshape(-1).contiguous()
+    flat = tensor.detach().reshape(-1).resolve_conj().resolve_neg().contiguous()
     if flat.dtype == torch.bool:
         return flat.to(torch.uint8)
     return flat.view(torch.int32 if flat.element_size() % 4 == 0 else torch.uint8)
@@ -108,20 +109,44 @@ def outline(tensor: Tensor) -> Tensor:
 
 
 class BatchHash:
-    """The hash of the tensors that enter a model in training, of which some thousand words each are sampled."""
+    """The hash of the tensors that enter a model in training, of which some thousand words each are sampled.
+
+    Where a loop calls parts of the model (model.encoder(x)) and not the model, they are what enters the first part in
+    an iteration that receives any, without tensors of the graph: those differ by rounding on unlike devices.
+    """
 
     def __init__(self, model: nn.Module) -> None:
         self._total: Tensor | int = 0
         self._before: Tensor | int = 0
+        self._entered = False  # whether a tensor entered the model or a part in this iteration
         model.register_forward_pre_hook(self._enter, with_kwargs=True)
+        self._parts: dict[nn.Module, RemovableHandle] = {
+            part: part.register_forward_pre_hook(self._enter_part, with_kwargs=True)
+            for part in model.modules()
+            if part is not model
+        }
 
     def _enter(self, module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        if module.training:
-            self.add(arguments, named)
+        if module.training and (batch := list(_tensors((arguments, named)))):
+            self._watch_only(module)
+            self.add(batch)
+
+    def _enter_part(self, part: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        if self._entered or not part.training:
+            return
+        if batch := [tensor for tensor in _tensors((arguments, named)) if not tensor.requires_grad]:
+            self._watch_only(part)
+            self.add(batch)
+
+    def _watch_only(self, module: nn.Module) -> None:
+        """Note that a batch entered here, and look at no other part from now on: each hook costs time."""
+        self._entered = True
+        for part in [part for part in self._parts if part is not module]:
+            self._parts.pop(part).remove()
 
     def add(self, *batch: Any) -> None:
-        """Add all tensors of a batch, in its order."""
-        for tensor in _tensors(batch):
+        """Add all tensors of a batch, in its order; sparse, nested and quantized ones are left out."""
+        for tensor in filter(_has_words, _tensors(batch)):
             flat = tensor.detach().reshape(-1)
             sample = flat[:: max(1, len(flat) // SAMPLED_WORDS)]
             self._total = self._total * 31 + checksum(sample) + tensor.numel()
@@ -129,12 +154,25 @@ class BatchHash:
     def take(self) -> int:
         """Return the hash of an iteration's batches and begin the next; the same iteration's on all ranks.
 
-        On a device that runs behind the host it is the iteration before, so that the host does not wait for it.
+        On a device that runs behind the host it is the iteration before, so that the host does not wait for it: the
+        update between two calls waits for the norm of the gradients.
         """
-        newest, self._total = self._total, 0
+        newest, self._total, self._entered = self._total, 0, False
         if isinstance(newest, Tensor) and newest.device.type != "cpu":
-            newest, self._before = self._before, newest
+            arriving = _to_host(newest)  # read one iteration later
+            newest, self._before = self._before, arriving
         return int(newest) & 0xFFFFFFFFFFFFFFFF
+
+
+def _has_words(tensor: Tensor) -> bool:
+    """Return whether the values of a tensor are plain memory."""
+    return not (tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized or tensor.is_meta)
+
+
+def _to_host(tensor: Tensor) -> Tensor:
+    """Return a copy in the host's memory, which is there once the device has done all work before it."""
+    copied = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    return copied.copy_(tensor, non_blocking=True)
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

@@ -42,6 +42,10 @@ class Contents:
         """Return on rank 0 the states of all ranks (all ranks); raises ValueError naming one that cannot be stored."""
         return collect(self._states(tp.device.torch_device), tp.rank, tp.ranks, tp.control_group)
 
+    def check(self, tp: TPContext) -> None:
+        """Raise InputError naming a state that cannot be stored: at the start, not at the first checkpoint."""
+        self._states(tp.device.torch_device)
+
     def gather(self, states: ByRank, tp: TPContext, write: Callable[[str, Tensor], None]) -> dict[str, Any]:
         """Pass every whole tensor to `write` on rank 0; return the JSON-ready facts beside them (all ranks)."""
         stream.gather(self.parameters, self.optimizer, tp, write)
@@ -77,7 +81,7 @@ class Contents:
         states = facts["states"] if facts is not None else {}
         held = [name.removeprefix(KEPT) for name in states if name.startswith(KEPT)]
         self.kept.check(held if facts is not None else None, iteration)
-        self._states(tp.device.torch_device)  # what cannot be stored is refused here, not at the first checkpoint
+        self.check(tp)
         targets = stream.Targets(
             buffers=self.buffers,
             slots={slot.name: slot for slot in self.slots()},

@@ -9,6 +9,7 @@ import torch.distributed as dist
 
 from heterotp_trainer.checkpoint import files
 from heterotp_trainer.checkpoint.contents import Contents
+from heterotp_trainer.errors import InputError
 from heterotp_trainer.launch.environment import RankEnvironment
 from heterotp_trainer.launch.json_messages import broadcast_json
 from heterotp_trainer.tensor_parallel.context import TPContext
@@ -35,7 +36,24 @@ class CheckpointKeeper:
         self._saved_at: int | None = None  # the last iteration tried, the same on all ranks
         self._failure: files.WriteError | None = None  # rank 0: the error of that attempt to write
         root, attempt = environment.checkpoint_dir, environment.attempt
-        self.enabled = bool(self._from_rank_0(lambda: root is not None and files.claim(root, attempt)))
+        held: list[str] | None = self._from_rank_0(lambda: _claim(root, attempt) if root is not None else None)
+        self.enabled = held is not None
+        self._unread = held[0] if held else None  # a checkpoint that `restore` should read
+
+    def check_begun(self, contents: Contents) -> None:
+        """Check at the first boundary that a restart can continue; nothing can be kept from now on (all ranks).
+
+        Raises InputError where the directory holds a checkpoint and `restore` was not called, and for a scheduler that
+        is not kept.
+        """
+        contents.kept.close()
+        if self.enabled:
+            contents.kept.check_schedule(contents.optimizer)
+        if self._unread is not None:
+            raise InputError(
+                f"session.boundary: the checkpoint {self._unread} is there, but training did not continue from it: "
+                "call session.restore() before the loop, or start with an empty directory of checkpoints"
+            )
 
     def falls_on(self, iteration: int) -> bool:
         """Return whether a checkpoint of this iteration is due by its number, the same on all ranks."""
@@ -97,6 +115,7 @@ class CheckpointKeeper:
         and none where there is no checkpoint.
         """
         contents.kept.close()
+        self._unread = None
         if not self.enabled:
             return 0, {}
         root = self._environment.checkpoint_dir
@@ -109,6 +128,7 @@ class CheckpointKeeper:
 
         newest = self._from_rank_0(find)
         if newest is None:
+            contents.check(tp)
             return 0, {}
         iteration, session = newest
         prepare(session)
@@ -136,6 +156,12 @@ class CheckpointKeeper:
         if complaint is not None:
             raise failure or files.CheckpointError(complaint)
         return result
+
+
+def _claim(root: Path, attempt: int) -> list[str]:
+    """Make this attempt the directory's owner; return the names of the checkpoints in it, newest first."""
+    files.claim(root, attempt)
+    return [path.name for path in files.paths(root)]
 
 
 def _newest(root: Path) -> tuple[Path, files.Manifest] | None:

@@ -67,6 +67,15 @@ class Kept:
         """Refuse further objects: a checkpoint, if there is one, is read now."""
         self._closed = True
 
+    def check_schedule(self, optimizer: torch.optim.Optimizer) -> None:
+        """Raise InputError where a scheduler of torch acts on the optimizer and nothing kept belongs to it."""
+        scheduled = any("initial_lr" in group for group in optimizer.param_groups)  # left there by every scheduler
+        if scheduled and not any(_belongs_to(each, optimizer) for each in self._objects.values()):
+            raise InputError(
+                "session.keep: the learning rate follows a scheduler that is not kept, which would begin anew after a "
+                'restart: call session.keep("schedule", scheduler) before session.restore()'
+            )
+
     def states(self) -> dict[str, Any]:
         """Return the state of each object, by name."""
         return {name: each.state_dict() for name, each in self._objects.items()}
@@ -92,6 +101,12 @@ class Kept:
 
     def __len__(self) -> int:
         return len(self._objects)
+
+
+def _belongs_to(thing: object, optimizer: torch.optim.Optimizer) -> bool:
+    """Return whether an object, or one that it holds, works on this optimizer, as a scheduler does."""
+    held = [thing, *getattr(thing, "__dict__", {}).values()]
+    return any(each is optimizer or getattr(each, "optimizer", None) is optimizer for each in held)
 
 
 def _as_stateful(thing: object, told: str) -> object:

@@ -29,6 +29,19 @@ def refuse_whole_tensor(optimizer: torch.optim.Optimizer) -> None:
         raise InputError(f"optimizer {type(optimizer).__name__}: {WHOLE_TENSOR[found]}; {_REASON}: {_INSTEAD}")
 
 
+def refuse_strangers(optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
+    """Raise InputError naming the first parameter of the optimizer that is not in the model."""
+    known = {id(parameter) for parameter in model.parameters()}
+    for number, group in enumerate(optimizer.param_groups):
+        for parameter in group["params"]:
+            if id(parameter) not in known:
+                raise InputError(
+                    f"session.watch: parameter group {number} of the optimizer has a parameter of shape "
+                    f"{tuple(parameter.shape)} that is not in the model, so it would not be compared, clipped or "
+                    "saved: put all trained modules into one nn.Module, and watch that"
+                )
+
+
 def refuse_other_shapes(optimizer: torch.optim.Optimizer, parameters: Named) -> None:
     """Raise ValueError naming the first state of a parameter whose shape is not the parameter's."""
     for name, parameter, key, value in _tensor_states(optimizer, parameters):
@@ -39,21 +52,8 @@ def refuse_other_shapes(optimizer: torch.optim.Optimizer, parameters: Named) -> 
             )
 
 
-def refuse_foreign(optimizer: torch.optim.Optimizer, parameters: Named) -> None:
-    """Raise InputError where the optimizer holds a parameter that is not among the model's."""
-    own = {id(parameter) for parameter in parameters.values()}
-    held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    if foreign := [tuple(parameter.shape) for parameter in held if id(parameter) not in own]:
-        what = f"{len(foreign)} of its {len(held)} parameters, the first of shape {foreign[0]}"
-        raise InputError(
-            f"optimizer {type(optimizer).__name__}: {what}, are not of the model: make it from the parameters of the "
-            "model that session.watch gets"
-        )
-
-
 def check_first_step(optimizer: torch.optim.Optimizer, parameters: Named) -> None:
-    """Check whose parameters it holds, and the shapes of the state once, after the first step that leaves any."""
-    refuse_foreign(optimizer, parameters)
+    """Check the shapes of the state once, after the first step that leaves any."""
 
     def check(*arguments: object) -> None:
         if optimizer.state:

@@ -1,6 +1,7 @@
 """State dicts as JSON and tensors: a checkpoint may come from anywhere, and unpickling it could run its author's code.
 
-A scalar and a list are themselves in JSON; {"dict": pairs}, {"counter": pairs}, {"tuple": items}; {"tensor": number}.
+A scalar and a list are themselves in JSON; {"dict": pairs}, {"counter": pairs}, {"tuple": items}; {"tensor": number}. A
+long list of whole numbers (a sampler's order) is {"ints": number}, a tensor, too: ranks send the JSON as one message.
 """
 
 from collections import Counter, OrderedDict
@@ -16,6 +17,7 @@ from heterotp_trainer.errors import InputError
 SCALARS = (bool, int, float, str, type(None))
 MAPPINGS = (dict, OrderedDict)
 DEEPEST = 100
+LONG = 1000  # a list of more whole numbers becomes a tensor
 _STORED = "a checkpoint stores numbers, strings, None, tensors, and lists, tuples and dicts of them"
 
 
@@ -28,6 +30,9 @@ def encode(value: object, place: str, tensors: list[Tensor], depth: int = 0) -> 
     if kind in SCALARS:
         return value
     if depth < DEEPEST:
+        if isinstance(value, list) and kind is list and (ints := _long_ints(value)) is not None:
+            tensors.append(ints)
+            return {"ints": len(tensors) - 1}
         if isinstance(value, (list, tuple)) and kind in (list, tuple):
             items = [encode(each, f"{place}[{i}]", tensors, depth + 1) for i, each in enumerate(value)]
             return items if kind is list else {"tuple": items}
@@ -39,6 +44,15 @@ def encode(value: object, place: str, tensors: list[Tensor], depth: int = 0) -> 
         tensors.append(value.detach().cpu())
         return {"tensor": len(tensors) - 1}
     raise InputError(f"{place} is of type {kind.__module__}.{kind.__qualname__}: {_STORED}")
+
+
+def _long_ints(values: list[Any]) -> Tensor | None:
+    """Return a long list of whole numbers of 64 bits as a tensor; None for any other list."""
+    if len(values) <= LONG or any(type(each) is not int for each in values):
+        return None
+    if min(values) < torch.iinfo(torch.int64).min or max(values) > torch.iinfo(torch.int64).max:
+        return None
+    return torch.tensor(values, dtype=torch.int64)
 
 
 def _pairs(value: Mapping[Any, object], place: str, tensors: list[Tensor], depth: int) -> list[Any]:
@@ -59,6 +73,8 @@ def decode(body: Any, tensor: Callable[[int], Tensor]) -> Any:
     ((kind, inner),) = body.items()
     if kind == "tensor":
         return tensor(inner)
+    if kind == "ints":
+        return tensor(inner).tolist()
     if kind == "tuple":
         return tuple(decode(each, tensor) for each in inner)
     if kind not in ("dict", "counter"):

@@ -21,7 +21,9 @@ from torch import Tensor
 from heterotp_trainer.checkpoint.files import DTYPES
 from heterotp_trainer.checkpoint.plain import decode, encode
 from heterotp_trainer.errors import InputError
-from heterotp_trainer.launch.json_messages import gather_json
+from heterotp_trainer.launch.json_messages import MOST_BYTES, gather_json
+
+MOST_BODY = MOST_BYTES // 16  # bytes of one state's JSON: a restart sends those of all ranks in one message
 
 
 @dataclass(frozen=True)
@@ -33,9 +35,17 @@ class RankState:
 
     @classmethod
     def of(cls, value: object, place: str) -> "RankState":
-        """Return a value as a state; place: what it is, for errors. Raises ValueError for what cannot be stored."""
+        """Return a value as a state; place: what it is, for errors.
+
+        Raises ValueError for what cannot be stored, and for what could be written but not read.
+        """
         tensors: list[Tensor] = []
         body = encode(value, place, tensors)
+        if (length := len(json.dumps(body))) > MOST_BODY:
+            raise InputError(
+                f"{place} has {length} bytes beside its tensors, at most {MOST_BODY} can be read again: hold long "
+                "sequences as tensors"
+            )
         return cls(body, tuple(tensors))
 
     @property

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from heterotp_trainer.errors import InputError
 from heterotp_trainer.tensor_parallel.context import TPContext
@@ -28,31 +29,33 @@ def _dropped(module: nn.Module) -> float:
 class DrawCheck:
     """Raises InputError after a forward in training that drew from torch's generator, as F.dropout does.
 
-    In the first one all modules are watched, and the innermost that draws is named; later ones are watched as a whole.
+    In the first iteration all modules are watched, and the innermost that draws is named; later only the model and
+    those that the loop itself called.
     """
 
     def __init__(self, model: nn.Module, device: torch.device) -> None:
         self._device = device
-        self._entered: list[list[Tensor]] = []  # states of the generators, of the modules that run now
-        self._named = [
-            handle for name, module in model.named_modules() if name for handle in self._hooks(f"{name}: ", module)
-        ]
-        self._hooks("", model)
+        # states of the generators when a module was entered; a recomputation may end inside of one and never leave it
+        self._entered: dict[nn.Module, list[Tensor]] = {}
+        self._outermost: set[nn.Module] = {model}
+        self._hooked = {
+            module: self._hooks(f"{name}: " if name else "", module) for name, module in model.named_modules()
+        }
 
-    def _hooks(self, name: str, module: nn.Module) -> list[Any]:
+    def _hooks(self, name: str, module: nn.Module) -> list[RemovableHandle]:
         def enter(module: nn.Module, arguments: Any) -> None:
             if module.training:
-                self._entered.append(self._states())
+                if not self._entered:
+                    self._outermost.add(module)
+                self._entered[module] = self._states()
 
         def leave(module: nn.Module, arguments: Any, output: Any) -> None:
             if not module.training:
                 return
-            before, now = self._entered.pop(), self._states()
+            before, now = self._entered.pop(module), self._states()
             if not all(torch.equal(one, other) for one, other in zip(before, now, strict=True)):
                 what = f"{type(module).__name__} draws random numbers in training (a dropout?)"
                 raise InputError(f"model: {name}{what}: {WHY}")
-            if not name:
-                self._forget_parts()
 
         return [module.register_forward_pre_hook(enter), module.register_forward_hook(leave)]
 
@@ -60,7 +63,8 @@ class DrawCheck:
         cuda = [torch.cuda.get_rng_state(self._device)] if self._device.type == "cuda" else []
         return [torch.get_rng_state(), *cuda]
 
-    def _forget_parts(self) -> None:
-        for handle in self._named:
-            handle.remove()
-        self._named = []
+    def forget_parts(self) -> None:
+        """Watch only what the loop itself calls from now on: reading the generators costs time."""
+        for module in self._hooked.keys() - self._outermost:
+            for handle in self._hooked.pop(module):
+                handle.remove()

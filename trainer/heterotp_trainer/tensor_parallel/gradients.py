@@ -8,6 +8,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import wraps
 from typing import Any
 
 import torch
@@ -61,14 +62,23 @@ def scale_gradients(parameters: Iterable[nn.Parameter], factor: float) -> None:
 
 
 def average_replicas(parameters: Iterable[nn.Parameter], tp: TPContext) -> None:
-    """Average the gradients of replicated parameters over the group in one flat all-reduce (all ranks)."""
-    gradients = [p.grad for p in parameters if p.grad is not None and shard_spec(p) is None]
+    """Average the gradients of replicated parameters over the group in one flat all-reduce (all ranks).
+
+    A rank that has no gradient of a parameter counts as 0; no rank gets one where none has it.
+    """
+    replicas = [p for p in parameters if p.requires_grad and shard_spec(p) is None]
+    if not replicas:
+        return
+    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in replicas]
     with phase(tp.clock, "wait"), tp.where.waiting("the mean of replicated gradients"):
-        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        holders = gradients[0].new_tensor([p.grad is not None for p in replicas])  # ranks with a gradient
+        flat = torch.cat([holders, *(gradient.reshape(-1) for gradient in gradients)])
         dist.all_reduce(flat, group=tp.group)
-        flat /= tp.ranks
-    for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
-        gradient.copy_(part.view_as(gradient))
+        holders, *parts = flat.split([len(replicas), *(gradient.numel() for gradient in gradients)])
+    for number, (replica, gradient, part) in enumerate(zip(replicas, gradients, parts, strict=True)):
+        if replica.grad is None and float(holders[number]) == 0:
+            continue
+        replica.grad = gradient.copy_(part.view_as(gradient) / tp.ranks)
 
 
 def refuse_plain_clipping() -> None:
@@ -82,6 +92,7 @@ def refuse_plain_clipping() -> None:
 
 
 def _refusing(scale: Any) -> Any:
+    @wraps(scale)
     def checked(parameters: Any, *arguments: Any, **options: Any) -> Any:
         every = [parameters] if isinstance(parameters, Tensor) else list(parameters)
         if any(shard_spec(parameter) is not None for parameter in every):

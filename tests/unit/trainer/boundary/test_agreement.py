@@ -91,6 +91,61 @@ def test_the_hash_of_a_batch_sees_all_that_enters_the_model_in_training():
     assert hash_of(x) == 0
 
 
+class Parts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.table = nn.Linear(3, 3), nn.Linear(3, 3), nn.Embedding(4, 3)
+
+
+LOOPS = {
+    "its first part": lambda model, x: model.second(model.first(x)),
+    "after a parameter": lambda model, x: model.second(
+        model.first(x * model.first.weight[0]) + model.table(x[:, 0].long())
+    ),
+}
+
+
+@pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS)
+def test_a_batch_that_enters_a_part_of_the_model_is_hashed_without_what_was_computed(loop):
+    model = Parts()
+    watched, x = BatchHash(model), torch.rand(2, 3)
+
+    def hash_of(x):
+        loop(model, x)
+        return watched.take()
+
+    before = hash_of(x)
+    with torch.no_grad():
+        model.first.weight += 1e-6  # unlike devices round differently
+    assert hash_of(x) == before != 0
+    assert hash_of(x + 1) != before
+    assert len(watched._parts) == 1
+    model.eval()
+    assert hash_of(x) == 0
+
+
+UNUSUAL = {
+    "COO": lambda: torch.eye(3).to_sparse(),
+    "CSR": lambda: torch.eye(3).to_sparse_csr(),
+    "nested": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+    "jagged": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
+    "complex": lambda: torch.ones(3, dtype=torch.complex64).conj(),
+    "negative": lambda: torch.ones(3, dtype=torch.complex64).conj().imag,
+    "scalar": lambda: torch.tensor(2.0),
+    "expanded": lambda: torch.ones(1).expand(4, 5),
+    "quantized": lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.quint8),
+    "meta": lambda: torch.ones(3, device="meta"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*:UserWarning")
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_no_kind_of_tensor_stops_the_forward(name):
+    watched = BatchHash(Model())
+    watched.add({"other": torch.ones(2), "this": UNUSUAL[name]()})
+    assert watched.take() != 0
+
+
 def test_micro_batches_count_in_their_order():
     watched, (a, b) = BatchHash(Model()), torch.randn(2, 4, 3)
     hashes = []

@@ -86,6 +86,19 @@ def test_an_iteration_is_written_once(alone, tmp_path):
     assert [path.name for path in files.paths(tmp_path)] == ["step-000000003"]
 
 
+def test_a_state_that_cannot_be_stored_is_refused_where_no_checkpoint_is_yet(alone, tmp_path):
+    held = contents([("order", Counting(next=iter(())))])
+    with pytest.raises(ValueError, match=r"^session\.keep\('order'\): state_dict\(\)\['next'\] is of type .*_iterator"):
+        keeper(tmp_path).restore(held, ALONE)
+
+
+def test_what_is_kept_after_a_start_without_checkpoint_is_refused(alone, tmp_path):
+    mine, held = keeper(tmp_path), contents()
+    assert mine.restore(held, ALONE) == (0, {})
+    with pytest.raises(ValueError, match="too late"):
+        held.kept.add("noise", torch.Generator())
+
+
 def test_an_attempt_that_lost_the_directory_writes_no_more(alone, tmp_path):
     mine = keeper(tmp_path, Clock())
     files.claim(tmp_path, 7)
@@ -215,6 +228,17 @@ def test_what_cannot_be_stored_is_refused_by_name_and_nothing_is_written(alone, 
     with pytest.raises(ValueError, match=r"^session\.keep\('mine'\): state_dict\(\)\['a'\] is of type builtins\.set: "):
         written(tmp_path, contents([("mine", Counting(a={1}))]))
     assert files.paths(tmp_path) == []
+
+
+def test_a_state_that_could_not_be_read_again_is_refused_by_name(alone, tmp_path):
+    words = r"^session\.keep\('order'\): state_dict\(\) has \d+ bytes beside its tensors, at most 4194304 can be read"
+    with pytest.raises(ValueError, match=words):
+        written(tmp_path, contents([("order", Counting(order=[0.123456789] * 500_000))]))
+    held = contents([("order", state := Counting(order=[*range(2_000_000)]))])
+    written(tmp_path, held)
+    state.state = {}
+    keeper(tmp_path).restore(held, ALONE)
+    assert state.state == {"order": [*range(2_000_000)]}
 
 
 def gathered(held):

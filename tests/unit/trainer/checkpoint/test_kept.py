@@ -37,6 +37,33 @@ def test_an_object_must_be_kept_before_it_is_restored():
         kept.add("schedule", SCHEDULE)
 
 
+schedulers = torch.optim.lr_scheduler
+SCHEDULERS = {
+    "OneCycle": lambda o: schedulers.OneCycleLR(o, 0.5, total_steps=9),
+    "Sequential": lambda o: schedulers.SequentialLR(o, [schedulers.LinearLR(o), schedulers.ExponentialLR(o, 0.9)], [2]),
+    "Chained": lambda o: schedulers.ChainedScheduler([schedulers.LinearLR(o), schedulers.ExponentialLR(o, 0.9)]),
+    "held by an object": lambda o: Holder(schedulers.StepLR(o, 2)),
+}
+
+
+class Holder:
+    def __init__(self, schedule):
+        self.schedule = schedule
+        self.state_dict, self.load_state_dict = schedule.state_dict, schedule.load_state_dict
+
+
+@pytest.mark.parametrize("make", SCHEDULERS.values(), ids=SCHEDULERS)
+def test_a_scheduler_of_the_optimizer_must_be_kept(make):
+    optimizer, kept = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1, momentum=0.9), Kept()
+    kept.check_schedule(optimizer)
+    schedule = make(optimizer)
+    kept.add("another optimizer's", SCHEDULE)
+    with pytest.raises(ValueError, match=r'a scheduler that is not kept.*session\.keep\("schedule", scheduler\)'):
+        kept.check_schedule(optimizer)
+    kept.add("schedule", schedule)
+    kept.check_schedule(optimizer)
+
+
 def test_a_shuffled_loader_continues_after_the_last_batch_of_an_epoch():
     def loader(seed):
         return DataLoader(PAIRS, 2, shuffle=True, generator=torch.Generator().manual_seed(seed))

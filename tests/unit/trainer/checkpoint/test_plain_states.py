@@ -22,6 +22,9 @@ VALUES = {
     "scalars": [1, -2.5, float("inf"), "a", None, True, 1e-300],
     "tuples": (1, ("b", []), ()),
     "dicts": {"a": {1: 2, None: 3, 2.5: (4,)}, "dict": {"tensor": 0}},
+    "a long list": [*range(-1, 3000)],
+    "a long list of others": [*range(3000), True],
+    "a long list of large numbers": [2**70, *range(3000)],
     "counter": Counter({3: 1, 5: 2}),
 }
 
@@ -30,6 +33,12 @@ VALUES = {
 def test_values_come_back_as_they_were(value):
     back = there_and_back(value)
     assert back == value and type(back) is type(value)
+
+
+def test_an_order_of_millions_of_samples_is_no_long_message():
+    tensors = []
+    assert encode({"order": list(range(2_000_000))}, "x", tensors) == {"dict": [["order", {"ints": 0}]]}
+    assert tensors[0].dtype == torch.int64
 
 
 def test_tensors_and_numbers_of_numpy_come_back():
