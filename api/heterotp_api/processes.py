@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 PR_SET_PDEATHSIG = 1  # prctl(2)
 TERM_GRACE_SECONDS = 10.0  # from SIGTERM to SIGKILL
-LEFT_BEHIND_SECONDS = 3.0  # from the end of the first process of a gang to SIGKILL, after a SIGTERM to all of them
+# from the end of the first process of a gang to SIGKILL, after a SIGTERM to all of them; longer than rank 0 waits for
+# the others (REPLY_SECONDS of the trainer's heartbeat) before it writes why the gang ended
+LEFT_BEHIND_SECONDS = 5.0
 
 
 def die_with_parent(number: int) -> Callable[[], None]:
