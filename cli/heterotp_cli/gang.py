@@ -9,13 +9,12 @@ from pathlib import Path
 
 from heterotp_api.last_words import RankFailure
 from heterotp_api.names import EXIT_STOPPED, VICTIM_EXITS, Env
-from heterotp_api.processes import die_with_parent
+from heterotp_api.processes import die_with_parent, is_left_behind
 
 from heterotp_cli.logs import LogSorter
 from heterotp_cli.pods import PodCommand
 
 ROOT_CAUSE_GRACE_SECONDS = 15.0  # for the peers of a dead rank to notice; longer than the launcher's own grace
-TERM_GRACE_SECONDS = 10.0  # from SIGTERM to SIGKILL
 
 
 @dataclass
@@ -115,25 +114,28 @@ class Watch:
     workdir_lost: bool = False
     failed_at: float | None = None
     terminated_at: float | None = None
+    ended_at: float | None = None  # of the first launcher
 
     def decide(self, codes: Sequence[int | None], now: float) -> Order:
         """Return the next order; a failed pod ends the gang after a grace, a second interrupt at once.
 
+        A launcher that still runs after an interrupt and a grace, though others have ended, is killed: it hangs.
         Without a run directory the gang is stopped, because nothing that it writes would be found.
         """
         if all(code is not None for code in codes):
             return Order(done=True)
         if self.interrupts >= 2:
             return Order(kill=True, done=True)
+        if self.ended_at is None and any(code is not None for code in codes):
+            self.ended_at = now
         if self.failed_at is None and (has_failed(codes) or self.workdir_lost):
             self.failed_at = now
         if self.terminated_at is None and (self.interrupts or self.workdir_lost or self._grace_is_over(now)):
             self.terminated_at = now
             return Order(terminate=True)
-        if self.failed_at is not None and self.terminated_at is not None:
-            overdue = now - max(self.failed_at, self.terminated_at) > TERM_GRACE_SECONDS
-            return Order(kill=overdue, done=overdue)
-        return Order()
+        ended_at = self.failed_at if self.workdir_lost else self.ended_at
+        overdue = is_left_behind(now, self.terminated_at, ended_at)
+        return Order(kill=overdue, done=overdue)
 
     def _grace_is_over(self, now: float) -> bool:
         return self.failed_at is not None and now - self.failed_at > ROOT_CAUSE_GRACE_SECONDS

@@ -17,6 +17,7 @@ PREFIX = re.compile(r"(\d+)".join(map(re.escape, RANK_LINE_PREFIX.split("{}"))).
 ATTEMPT_LINE = "--- attempt "  # first line of an attempt in a log
 ROTATE_BYTES = 8 * 2**20
 FIRST, PREVIOUS = ".first", ".previous"
+NEXT = ".next"  # while files are rotated
 
 
 def rank_log(logs: Path, rank: int) -> Path:
@@ -49,16 +50,20 @@ class BoundedLog:
         self._file = path.open("ab", buffering=0)
 
     def write(self, line: bytes) -> None:
-        """Append a line, before that rotate the files where the log is full."""
+        """Append a line, before that rotate the files where the log is full; one that cannot be rotated grows."""
         if self._file.tell() and self._file.tell() + len(line) > self._rotate_bytes:
-            self._rotate()
+            with suppress(OSError):  # of too many open files, say; the next line tries again
+                self._rotate()
         self._file.write(line)
 
     def _rotate(self) -> None:
         end = PREVIOUS if earlier(self._path) is not None else FIRST
+        coming = self._path.with_name(self._path.name + NEXT)
+        opened = coming.open("ab", buffering=0)  # first: where it fails, nothing has changed
         self._path.replace(self._path.with_name(self._path.name + end))
+        coming.replace(self._path)
         self._file.close()
-        self._file = self._path.open("ab", buffering=0)
+        self._file = opened
 
     def close(self) -> None:
         """Close the file."""
@@ -83,7 +88,8 @@ class LogSorter:
         with self._stream:
             for line in self._stream:
                 rank, text = sort_line(line)
-                with suppress(OSError):  # full disk, removed directory: ranks must not block on a pipe that is not read
+                # full disk, removed directory, a file closed meanwhile: ranks must not block on a pipe that is not read
+                with suppress(OSError, ValueError):
                     self._logs.get(rank, self._logs[None]).write(text)
 
     def close(self) -> None:

@@ -176,7 +176,8 @@ def run_attempt(
         blamed = outcome.blamed or 0
         raise_failed(commands[blamed], outcome.codes[blamed], outcome.failure, place)
     if outcome.state == "stopped":
-        click.echo("stopped; continue with --resume")
+        told = outcome.status.message if outcome.status is not None else ""
+        click.echo(f"{told or 'stopped'}; continue with --resume")
         sys.exit(EXIT_INTERRUPTED)
 
 

@@ -70,24 +70,21 @@ def train(commands: Sequence[PodCommand], workdir: Path, attempt: int, view: Vie
                 wake.clear()
         finally:
             gang.kill()
-        final = tuple(gang.exit_codes())
     failures = [read_failure(workdir, command.name) for command in commands]
     blamed = root_cause(codes, failures)
     failure = None if blamed is None else failures[blamed]
     lost = watch.workdir_lost or not is_in(workdir, lock)
-    state: RunState = "failed" if lost else state_of(final, watch.interrupts)
+    state: RunState = "failed" if lost else state_of(codes, watch.interrupts)
     return Outcome(state, tuple(codes), blamed, failure, status, time.monotonic() - started, lost)
 
 
 def state_of(codes: Sequence[int | None], interrupts: int) -> RunState:
-    """Return how the attempt ended, from the launchers' exit codes and the user's interrupts."""
+    """Return how the attempt ended, from the launchers' exit codes (None: killed as overdue) and the interrupts."""
     if all(code == 0 for code in codes):
         return "succeeded"
-    well = {0, EXIT_STOPPED}
+    well: set[int | None] = {0, EXIT_STOPPED}
     if interrupts:
-        well |= VICTIM_EXITS  # of a rank that was stopped before it could do so together with the others
-    if interrupts > 1:
-        well.add(128 + signal.SIGKILL)
+        well |= {None, *VICTIM_EXITS}  # of a rank that was stopped before it could do so together with the others
     return "stopped" if all(code in well for code in codes) else "failed"
 
 

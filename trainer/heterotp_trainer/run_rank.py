@@ -10,6 +10,7 @@
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NoReturn
 
 from heterotp_api.names import (
@@ -44,8 +45,7 @@ def run_rank(
     except Exception as error:
         found = explain(error)
         if found is None:
-            if session is not None:
-                session.fail(f"{type(error).__name__}: {with_place(error)}")
+            _show(session, f"{type(error).__name__}: {with_place(error)}")
             raise
         _leave(session, *found)
     sys.exit(EXIT_STOPPED if session.ended == "stopped" else 0)
@@ -57,7 +57,7 @@ def _call(main: Callable[[Session], None], session: Session) -> None:
         main(session)
     except SystemExit as end:
         if end.code:
-            session.fail(f"the script exited with code {end.code} ({place_of(end)})")
+            _show(session, f"the script exited with code {end.code} ({place_of(end)})")
             raise
         if session.ended is None:
             raise InputError("the script exited before session.finish(): the other ranks wait for this one") from end
@@ -82,10 +82,22 @@ def explain(error: Exception) -> tuple[str, int] | None:
     return None
 
 
+def _show(session: Session | None, message: str) -> None:
+    """Show a failure in the status; where that fails, too (a full disk), a line says so and nothing else changes."""
+    try:
+        if session is not None:
+            session.fail(message)
+    except Exception as error:
+        with suppress(OSError):
+            text = f"the failure is not in the status: {type(error).__name__}: {error}"
+            print(text, file=sys.stderr, flush=True)
+
+
 def _leave(session: Session | None, message: str, code: int) -> NoReturn:
-    """Print the reason on one line, show it in the status, and exit without waiting for other ranks."""
-    print(f"error: {message}", file=sys.stderr, flush=True)
-    if session is not None:
-        session.fail(message)
-    sys.stdout.flush()
-    os._exit(code)  # threads of a broken collective must not hold the process
+    """Show the reason in the status, print it on one line, and exit without waiting for other ranks."""
+    try:
+        print(f"error: {message}", file=sys.stderr, flush=True)
+        _show(session, message)
+        sys.stdout.flush()
+    finally:
+        os._exit(code)  # threads of a broken collective must not hold the process

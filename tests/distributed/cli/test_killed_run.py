@@ -22,14 +22,15 @@ time.sleep(600)
 WAITS = "import time; print('up', flush=True); time.sleep(600)"
 
 
-def write_job(path, *command):
-    """Write a job of two pods, one rank each, with an own command."""
+def write_job(path, *command, pods=2):
+    """Write a job of two ranks in one or two pods, with an own command."""
     template = {"spec": {"containers": [{"name": "trainer", "command": list(command)}]}}
+    group = {"name": "a", "pods": pods, "processesPerPod": 2 // pods, "template": template}
     body = {
         "apiVersion": "heterotp.io/v1alpha1",
         "kind": "HeteroTPJob",
         "metadata": {"name": "own"},
-        "spec": {"tensorParallelDegree": 2, "workerGroups": [{"name": "a", "pods": 2, "template": template}]},
+        "spec": {"tensorParallelDegree": 2, "workerGroups": [group]},
     }
     path.write_text(yaml.safe_dump(body))
     return path
@@ -77,8 +78,8 @@ def run(tmp_path, workdir):
     """Return a function that starts a run of a command and returns its process once all ranks are up."""
     started = []
 
-    def begin(*command):
-        job = write_job(tmp_path / "job.yaml", *command)
+    def begin(*command, pods=2):
+        job = write_job(tmp_path / "job.yaml", *command, pods=pods)
         context = cli_process("run", job, "--workdir", workdir)
         started.append(context)
         process = context.__enter__()
@@ -170,3 +171,16 @@ def test_what_a_rank_has_left_behind_keeps_the_lock_and_is_named(tmp_path, workd
     until(lambda: not processes_of(workdir))
     write_job(tmp_path / "job.yaml", "true")
     assert run_cli("run", tmp_path / "job.yaml", "--workdir", workdir, "--resume").returncode == 0
+
+
+@pytest.mark.parametrize("pods", [1, 2], ids=["killed by its launcher", "killed by the command line"])
+def test_an_interrupt_ends_a_run_with_a_frozen_rank(workdir, run, pods):
+    process = run(*python(WAITS), pods=pods)
+    processes = processes_of(workdir)
+    frozen = max(pid for pid, parent in processes.items() if parent != process.pid)
+    os.kill(frozen, signal.SIGSTOP)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=DEADLINE_SECONDS)
+    assert process.returncode == 130, out + err
+    assert out.endswith("stopped; continue with --resume\n")
+    assert not processes_of(workdir)

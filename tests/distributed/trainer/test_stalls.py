@@ -74,3 +74,14 @@ def test_past_the_deadline_all_stacks_are_written_and_the_rank_that_did_not_arri
     assert "rank 1 is still computing (fixed, since " in run.text()
     hung = [line for line in run.text().splitlines() if line.startswith("[rank 1]") and "own_loop.py" in line]
     assert any("in main" in line for line in hung)
+
+
+def test_a_stop_ends_a_gang_with_a_frozen_rank(hanging):
+    run = hanging()
+    run.reach(2)
+    os.kill(run.ranks()[2], signal.SIGSTOP)
+    stall(run)
+    os.kill(run.process.pid, signal.SIGTERM)
+    assert run.wait() == EXIT_STOPPED, run.text()
+    assert "stopped without a last checkpoint: no iteration for " in run.text()
+    assert "heterotp launcher: rank 2 did not end after the stop and was killed" in run.text()

@@ -6,10 +6,11 @@ import time
 
 import pytest
 from heterotp_api.last_words import RankFailure, with_failure
+from heterotp_api.processes import LEFT_BEHIND_SECONDS, TERM_GRACE_SECONDS
 from heterotp_api.ranks import PodPlace
 from heterotp_cli.blame import NO_DOCUMENT, failure_text, reason
 from heterotp_cli.follow import read_failure
-from heterotp_cli.gang import ROOT_CAUSE_GRACE_SECONDS, TERM_GRACE_SECONDS, Gang, Order, Watch, root_cause
+from heterotp_cli.gang import ROOT_CAUSE_GRACE_SECONDS, Gang, Order, Watch, root_cause
 from heterotp_cli.logs import pod_log, rank_log, sort_line
 from heterotp_cli.pods import PodCommand
 from heterotp_cli.run_command import refusal
@@ -51,7 +52,9 @@ def test_root_cause_of_several_failed_pods(codes, failures, index):
         ([0, 0], 0, "succeeded"),
         ([0, 0], 1, "succeeded"),
         ([143, 143], 0, "stopped"),
-        ([143, 137], 2, "stopped"),
+        ([143, None], 2, "stopped"),
+        ([143, None, 143], 1, "stopped"),  # the hanging one was killed
+        ([75, None], 0, "failed"),
         ([143, 75], 1, "stopped"),
         ([1, 75], 0, "failed"),
         ([1, 75], 1, "failed"),  # the last checkpoint could not be written
@@ -78,6 +81,23 @@ def test_an_interrupt_terminates_once_and_waits_for_the_checkpoint():
     assert watch.decide([None, None], 1e6) == Order()
     watch.interrupts = 2
     assert watch.decide([None, None], 1e6) == Order(kill=True, done=True)
+
+
+def test_a_launcher_that_hangs_after_an_interrupt_is_killed_once_others_have_ended():
+    watch = Watch(interrupts=1)
+    assert watch.decide([None, None, None], 0.0) == Order(terminate=True)
+    assert watch.decide([143, None, None], 5.0) == Order()
+    assert watch.decide([143, None, 143], TERM_GRACE_SECONDS) == Order()
+    assert watch.decide([143, None, 143], TERM_GRACE_SECONDS + 0.1) == Order(kill=True, done=True)
+
+
+def test_a_gang_that_ends_long_after_an_interrupt_has_time_to_end_together():
+    watch, checkpoint = Watch(interrupts=1), 300.0
+    assert watch.decide([None, None], 0.0) == Order(terminate=True)
+    assert watch.decide([None, 143], checkpoint) == Order()
+    assert watch.decide([None, 143], checkpoint + LEFT_BEHIND_SECONDS) == Order()
+    assert watch.decide([143, 143], checkpoint + LEFT_BEHIND_SECONDS) == Order(done=True)
+    assert watch.decide([None, 143], checkpoint + LEFT_BEHIND_SECONDS + 0.1) == Order(kill=True, done=True)
 
 
 def test_without_its_directory_the_gang_is_stopped_at_once_and_killed_after_a_grace():

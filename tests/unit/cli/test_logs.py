@@ -2,6 +2,7 @@
 
 import io
 import shutil
+from pathlib import Path
 
 from heterotp_cli import logs as module
 from heterotp_cli.blame import own_lines
@@ -92,3 +93,33 @@ def test_output_is_read_to_its_end_where_logs_cannot_be_written(tmp_path, monkey
     stream.folder = tmp_path / "logs"
     LogSorter(stream, stream.folder, "a-0", [0], 1).close()
     assert stream.closed and not stream.folder.exists()
+
+
+def test_lines_go_on_where_a_new_file_cannot_be_opened_for_a_while(tmp_path, monkeypatch):
+    log, opens = tmp_path / "rank-0.log", Path.open
+    bounded = BoundedLog(log, LIMIT)
+
+    def full(path, mode="r", *arguments, **settings):
+        if "a" in mode:
+            raise OSError(28, "No space left on device")
+        return opens(path, mode, *arguments, **settings)
+
+    for number in range(40):
+        if number in (11, 22):
+            monkeypatch.setattr(Path, "open", full if number == 11 else opens)
+        bounded.write(f"line {number:03d}\n".encode())
+    bounded.close()
+    files = [log.with_name(log.name + FIRST), log.with_name(log.name + PREVIOUS), log]
+    lines = [line for file in files if file.exists() for line in file.read_text().splitlines()]
+    assert lines == [f"line {number:03d}" for number in range(40)]
+    assert set(tmp_path.iterdir()) == set(files)
+
+
+def test_a_log_that_fails_ends_no_thread(tmp_path):
+    sorter = LogSorter(io.BytesIO(b""), tmp_path, "a-0", [0, 1], 1)
+    sorter.close()
+    output = io.BytesIO(b"[rank 0] lost\n[rank 1] kept\n")
+    sorter._stream, sorter._logs[1] = output, BoundedLog(tmp_path / "other.log", LIMIT)
+    sorter._copy()  # rank 0's log is closed
+    assert output.closed and (tmp_path / "other.log").read_text() == "kept\n"
+    sorter.close()

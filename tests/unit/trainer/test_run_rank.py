@@ -6,12 +6,17 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from heterotp_api.names import EXIT_BAD_INPUT, EXIT_NAME_UNRESOLVED, EXIT_PEER_LOST, VICTIM_EXITS, Env
 from heterotp_trainer.errors import InputError
 from heterotp_trainer.launch.rendezvous import NameUnresolvedError, PeerLostError
 from heterotp_trainer.run_rank import explain
+from heterotp_trainer.tensor_parallel import collectives
 from support.launched import spec
 from support.patience import COMPUTING_SECONDS
+from torch.autograd import graph
+from torch.distributed import distributed_c10d
+from torch.utils.data import dataloader
 
 
 @pytest.mark.parametrize(
@@ -30,6 +35,32 @@ def test_exit_code_of_an_error(error, code):
 
 def test_a_rank_that_cannot_resolve_the_name_is_a_victim():
     assert {EXIT_NAME_UNRESOLVED, EXIT_PEER_LOST} == VICTIM_EXITS
+
+
+def raised(error, file):
+    """Return the error, raised by a line of the file."""
+    with pytest.raises(type(error)) as caught:
+        exec(compile("raise error", file, "exec"), {"error": error})
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["DataLoader timed out after 5 seconds", "[Errno 32] Broken pipe", "no nccl.h found", "Connection reset by peer"],
+)
+@pytest.mark.parametrize("file", [__file__, dataloader.__file__, torch.nn.functional.__file__])
+def test_an_error_of_user_code_is_no_lost_peer_whatever_its_words(text, file):
+    assert explain(raised(RuntimeError(text), file)) is None
+    assert explain(RuntimeError(text)) is None
+
+
+@pytest.mark.parametrize(
+    "file", [distributed_c10d.__file__, graph.__file__, collectives.__file__], ids=["torch", "backward", "ours"]
+)
+def test_an_error_of_a_collective_is_a_lost_peer(file):
+    error = raised(RuntimeError("[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4242"), file)
+    assert explain(error) == (f"a peer died or hangs: {error}", EXIT_PEER_LOST)
+    assert explain(raised(RuntimeError("mat1 and mat2 shapes cannot be multiplied"), file)) is None
 
 
 OWN = spec(2) | {"training": None, "runPolicy": {"collectiveTimeoutSeconds": 1}}

@@ -12,14 +12,14 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import IO
 
 from heterotp_api.names import EXIT_BAD_INPUT, EXIT_STOPPED, RANK_LINE_PREFIX, VICTIM_EXITS, Env
-from heterotp_api.processes import die_with_parent
+from heterotp_api.processes import die_with_parent, is_left_behind
 
 ORPHAN_GRACE_SECONDS = 10.0  # time for a last checkpoint after the command line was killed
 PEER_GRACE_SECONDS = 10.0  # time in which the other ranks detect that a rank died
@@ -81,7 +81,7 @@ class Launcher:
     """The local ranks of one pod."""
 
     def __init__(self, command: Sequence[str], environments: Sequence[Mapping[str, str]]) -> None:
-        self._stopping = False
+        self._stopped_at: float | None = None  # monotonic seconds
         self._parent = os.getppid()
         self._orphaned_at: float | None = None  # monotonic seconds
         self._children: list[subprocess.Popen[str]] = []
@@ -110,27 +110,14 @@ class Launcher:
 
     def signal(self, number: int, frame: FrameType | None = None) -> None:
         """Forward a signal to all ranks that run."""
-        self._stopping = True
+        self._stopped_at = self._stopped_at or time.monotonic()
         for child in self._children:
             if child.poll() is None:
                 child.send_signal(number)
 
     def wait(self) -> int:
         """Return the exit code when all ranks have ended; after a failure the other ranks are ended after a grace."""
-        ends: list[tuple[str, int]] = []
-        running = set(range(len(self._children)))
-        deadline: float | None = None
-        while running:
-            ended = [index for index in running if self._children[index].poll() is not None]
-            ends += [(self._ranks[index], self._children[index].returncode) for index in ended]
-            self._ended_at |= {self._ranks[index]: time.time() for index in ended}
-            running -= set(ended)
-            if deadline is None and any(code for _, code in ends) and not self._stopping:
-                deadline = time.monotonic() + PEER_GRACE_SECONDS
-            if deadline is not None and time.monotonic() > deadline:
-                self._end([self._children[index] for index in running])
-            self._end_as_orphan(time.monotonic())
-            time.sleep(POLL_SECONDS)
+        ends = self._ends()
         for reader in self._readers:
             reader.join(timeout=KILL_GRACE_SECONDS)
         rank, code = root_cause(ends)
@@ -142,6 +129,41 @@ class Launcher:
         if self._orphaned_at is not None:
             self._kill()  # what the ranks have started
         return code
+
+    def _ends(self) -> list[tuple[str, int]]:
+        """Wait for the end of all ranks; return rank and exit code of each, in the order in which they ended."""
+        ends: list[tuple[str, int]] = []
+        running = set(range(len(self._children)))
+        deadline: float | None = None
+        first_end: float | None = None  # monotonic seconds, as the deadline
+        while running:
+            ended = [index for index in running if self._children[index].poll() is not None]
+            ends += [(self._ranks[index], self._children[index].returncode) for index in ended]
+            self._ended_at |= {self._ranks[index]: time.time() for index in ended}
+            running -= set(ended)
+            now = time.monotonic()
+            first_end = now if ends and first_end is None else first_end
+            if deadline is None and any(code for _, code in ends) and self._stopped_at is None:
+                deadline = now + PEER_GRACE_SECONDS
+            if deadline is not None and now > deadline:
+                self._end([self._children[index] for index in running])
+            if running and is_left_behind(now, self._stopped_at, first_end):
+                return ends + self._kill_left_behind(running)
+            self._end_as_orphan(now)
+            time.sleep(POLL_SECONDS)
+        return ends
+
+    def _kill_left_behind(self, running: Iterable[int]) -> list[tuple[str, int]]:
+        """Kill the ranks that hang after a stop; return them as stopped, for the others' ends explain more."""
+        for index in running:
+            self._children[index].kill()
+            with suppress(subprocess.TimeoutExpired):  # it is inside of a device's driver
+                self._children[index].wait(KILL_GRACE_SECONDS)
+            rank = self._ranks[index]
+            self._ended_at[rank] = time.time()
+            with suppress(OSError):  # the command line was killed
+                print(f"heterotp launcher: rank {rank} did not end after the stop and was killed", file=sys.stderr)
+        return [(self._ranks[index], EXIT_STOPPED) for index in running]
 
     def _leave_failure(self, rank: str, code: int) -> None:
         """Add a RankFailure to the file of last words, which the operator and `heterotp run` read."""
@@ -158,7 +180,7 @@ class Launcher:
 
     def _end_as_orphan(self, now: float) -> None:
         """Kill what is left a grace after the command line was killed, upon which the kernel has sent SIGTERM."""
-        if self._orphaned_at is None and self._stopping and os.getppid() != self._parent:
+        if self._orphaned_at is None and self._stopped_at is not None and os.getppid() != self._parent:
             self._orphaned_at = now
         if self._orphaned_at is not None and now > self._orphaned_at + ORPHAN_GRACE_SECONDS:
             self._kill()

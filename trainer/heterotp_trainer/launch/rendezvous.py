@@ -2,18 +2,23 @@
 
 import socket
 import time
+import traceback
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 
+import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from heterotp_trainer.devices.device import Device
-from heterotp_trainer.errors import InputError
+from heterotp_trainer.errors import OURS, InputError
 from heterotp_trainer.launch.environment import RankEnvironment
 from heterotp_trainer.launch.json_messages import gather_json
 
 NAME_POLL_SECONDS = 0.2
+# where a collective fails: called, waited for, or started by the backward pass
+COLLECTIVES = (OURS, *(str(Path(module.__path__[0])) + "/" for module in (torch.distributed, torch.autograd)))
 
 
 class PeerLostError(RuntimeError):
@@ -138,11 +143,20 @@ def _is_of_a_backend(error: RuntimeError) -> bool:
     """Return whether gloo or nccl raised an error.
 
     The one place that searches an error's text: gloo's failures reach Python as plain RuntimeErrors that carry no code.
-    These are texts of the libraries, never sentences of this project.
+    These are texts of the libraries, never sentences of this project. Errors of user code, and of other parts of torch
+    (a DataLoader that timed out), may have the same words, so the place counts, too.
     """
+    if not _file_of(error).startswith(COLLECTIVES):
+        return False
     text = str(error).lower()
     signs = ("gloo", "connection closed by peer", "connection reset by peer", "timed out", "nccl", "broken pipe")
     return any(sign in text for sign in signs)
+
+
+def _file_of(error: BaseException) -> str:
+    """Return the file of the innermost frame of an error; empty where it was never raised."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return frames[-1].f_code.co_filename if frames else ""
 
 
 def agree(gang: Gang, what: str, value: str) -> None:

@@ -75,8 +75,9 @@ class Journal:
         self._owned: Sequence[float] = ()
 
     def document(self) -> RunJournal:
-        """Return the journal up to now; injections that have not ended come last."""
-        running = tuple(self._slowed[rank] for rank in sorted(self._slowed))
+        """Return the journal up to now; injections that have not ended come last. For any thread."""
+        slowed = self._slowed.copy()  # one step, in which the training loop changes nothing
+        running = tuple(slowed[rank] for rank in sorted(slowed))
         return RunJournal(
             decisions=self._decisions.entries(),
             moves=self._moves.entries(),

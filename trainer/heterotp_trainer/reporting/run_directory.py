@@ -2,11 +2,14 @@
 
 import json
 import math
+import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from heterotp_api.formatting import utc_time
 from heterotp_api.last_words import MAX_BYTES
 from heterotp_api.names import JOURNAL_FILE
 from heterotp_api.trainer_status import TrainerStatus
@@ -32,9 +35,15 @@ class RunDirectory:
         self._thread.start()
 
     def _run(self) -> None:
+        told = False
         while not self._stop.wait(STATUS_SECONDS):
-            self._replace("status.json", self._status())
-            self._write_journal()
+            try:
+                self._replace("status.json", self._status())
+                self._write_journal()
+            except Exception as error:  # a full disk, a removed directory: the next status may succeed
+                if not told:
+                    _tell(error)
+                told = True
 
     def _write_journal(self) -> None:
         changes = self._journal.changes
@@ -59,6 +68,11 @@ class RunDirectory:
         self._write_journal()
         self._replace("report.json", json.dumps(_finite(report), indent=2, allow_nan=False) + "\n")
         self._history.close()
+
+
+def _tell(error: Exception) -> None:
+    text = f"the status was not written: {type(error).__name__}: {error}; trying again without further lines like this"
+    print(f"{utc_time(time.time())} {text}", file=sys.stderr, flush=True)
 
 
 def last_words(status: TrainerStatus) -> str:

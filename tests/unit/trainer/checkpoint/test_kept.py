@@ -17,6 +17,11 @@ REFUSED = {
     "no state": ("a", object(), r"^session\.keep\('a', object\): it needs state_dict\(\) and load_state_dict"),
     "no shuffle": ("a", DataLoader(PAIRS), r"^session\.keep\('a', DataLoader\): only one with shuffle=True and a gen"),
     "torch's generator": ("a", DataLoader(PAIRS, shuffle=True), "without a generator it draws from torch's"),
+    "persistent workers": (
+        "a",
+        DataLoader(PAIRS, shuffle=True, generator=torch.Generator(), num_workers=1, persistent_workers=True),
+        r"^session\.keep\('a', DataLoader\): persistent_workers=True: .* make the loader with persistent_workers=False",
+    ),
     "units": ("ema", SHARDED, r"^session\.keep\('ema', Linear\): it holds units of this rank"),
     "units of an optimizer": ("o", torch.optim.SGD(SHARDED.parameters()), "it holds units of this rank"),
 }
@@ -64,10 +69,18 @@ def test_a_scheduler_of_the_optimizer_must_be_kept(make):
     kept.check_schedule(optimizer)
 
 
-def test_a_shuffled_loader_continues_after_the_last_batch_of_an_epoch():
-    def loader(seed):
-        return DataLoader(PAIRS, 2, shuffle=True, generator=torch.Generator().manual_seed(seed))
+def loader(seed):
+    return DataLoader(PAIRS, 2, shuffle=True, generator=torch.Generator().manual_seed(seed))
 
+
+def test_a_kept_loader_draws_the_epochs_of_a_plain_one():
+    plain, kept = loader(1), loader(1)
+    Kept().add("data", kept)
+    epochs = [[[batch.tolist() for (batch,) in each] for _ in range(3)] for each in (plain, kept)]
+    assert epochs[0] == epochs[1]
+
+
+def test_a_shuffled_loader_continues_after_the_last_batch_of_an_epoch():
     first, again, kept, other = loader(1), loader(2), Kept(), Kept()
     kept.add("data", first)
     other.add("data", again)

@@ -106,6 +106,20 @@ def test_an_injection_has_a_beginning_and_an_end(journal, wall):
     assert last.problem.startswith("mode spin: needs cuda")
 
 
+class EndsMeanwhile(dict):
+    """Injections of which another thread removes all, once the ranks have been read."""
+
+    def __iter__(self):
+        yield from list(self.keys())
+        self.clear()
+
+
+def test_an_injection_may_end_while_another_thread_reads_the_journal(journal):
+    journal.injected(5, ((4.0, None), (2.0, None)))
+    journal._slowed = EndsMeanwhile(journal._slowed)
+    assert [each.rank for each in journal.document().injections] == [0, 1]
+
+
 def test_shares_are_kept_where_they_change(journal):
     for iteration, owned in enumerate(([0.5, 0.5], [0.5, 0.5], [0.75, 0.25]), 1):
         journal.shares(iteration, owned)
