@@ -210,8 +210,8 @@ def test_preparing_the_first_iteration_may_take_longer_than_the_default_deadline
 @pytest.mark.parametrize(
     ("places", "asked", "median", "ends"),
     [
-        ([place(SUM, 6.0), place()], 10.1, 0.1, True),
-        ([place(SUM, 6.0), place()], 9.9, 0.1, False),
+        ([place(SUM, 6.0), place()], 5.1, 0.1, True),
+        ([place(SUM, 6.0), place()], 4.9, 0.1, False),
         ([place(SUM, 6.0), place()], 29.0, 10.0, False),
         ([place(SUM, 4.9), place()], 59.0, 0.1, False),
         ([place(), place()], 60.1, 0.1, True),
