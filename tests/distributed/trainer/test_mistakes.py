@@ -8,7 +8,7 @@ from support.launched import spec
 from support.mistakes import SCRIPT, documented, made
 
 ITERATIONS = {name: [101] for name in ("labels per rank", "a shared parameter between the linears")}  # found at 100
-OTHERS = {"an error of its own", "a rank hangs"}  # tested below, and in test_stalls.py
+OTHERS = {"an error of its own", "a rank hangs", "a rank hangs after backward"}  # tested below, and in test_stalls.py
 RESTARTED = {"no restore"}  # found where a run before left a checkpoint
 UNLIKE = [{"name": "fast", "relativeSpeed": 1}, {"name": "slow", "relativeSpeed": 0.5}]
 
