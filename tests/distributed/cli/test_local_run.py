@@ -140,9 +140,15 @@ def test_a_run_to_its_end_and_what_the_directory_then_holds(tmp_path, workdir):
     assert history(workdir) == list(range(1, 16))
 
 
+def decisions(workdir):
+    """Return the decisions that the running attempt has kept so far."""
+    journal = workdir / "journal.json"
+    return json.loads(journal.read_text())["decisions"] if journal.exists() else []
+
+
 def test_ctrl_c_checkpoints_and_resume_goes_on_from_there(tmp_path, workdir):
     run = start(write_job(tmp_path / "job.yaml", LONG), "--workdir", workdir)
-    until(lambda: len(history(workdir)) >= 5, run)
+    until(lambda: len(history(workdir)) >= 5 and decisions(workdir), run)
     run.send_signal(signal.SIGINT)
     code, out, err = finish(run)
     assert code == 130, err + out
