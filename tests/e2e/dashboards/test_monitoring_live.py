@@ -40,7 +40,7 @@ NO_ANSWER = {  # of what did not happen
     "heterotp-fleet": {"Gang restart", "Finished jobs, by result"},
     "heterotp-operator": {"Gang restart", "Gang restarts, by reason"},
 }
-RANK_SERIES, RANK_0_SERIES = 18, 62  # at most, at metrics.level full
+RANK_SERIES, RANK_0_SERIES = 19, 62  # at most, at metrics.level full
 
 
 class Prometheus:
@@ -171,6 +171,9 @@ def play(prometheus, space):
     moves = story.selected("heterotp_reshards_total")
     until(lambda: prometheus.ask(moves), lambda: (prometheus.value(moves) or 0) >= 1, 60, 0.3)
     prometheus.resolves("HeteroTPJobPruningHigh")
+    # boards show what happened against the minute before, and the example writes a checkpoint once a minute
+    late = {queries.increased(moves), f"{story.selected('heterotp_checkpoint_seconds')} > 0"}
+    until(lambda: f"answers to {late}", lambda: all(prometheus.ask(each) for each in late), 120, 0.3)
     story.ended("moved")
     return story
 
@@ -239,10 +242,10 @@ def test_the_slow_rank_is_named_with_its_node_and_its_slowdown(story):
 def test_balancing_hides_the_imbalance_and_not_the_slow_rank(story):
     (imbalance,) = answers(story, "Imbalance", "reduced")
     assert number(imbalance) < 1.2 < number(answers(story, "Imbalance", "slow")[0])
-    for act in ("reduced", "moved"):
+    for act, bound in (("reduced", 0.15), ("moved", 0.25)):  # of few units, a rank's speed is known roughly
         (slowest,) = answers(story, "Slowest rank", act)
         assert slowest["metric"]["rank"] == str(SLOW_RANK)
-        assert number(slowest) == pytest.approx(CHI, rel=0.1)
+        assert number(slowest) == pytest.approx(CHI, rel=bound)
 
 
 def test_phases_add_up_to_all_of_a_ranks_time(story):
