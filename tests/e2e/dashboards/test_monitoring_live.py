@@ -40,6 +40,7 @@ NO_ANSWER = {  # of what did not happen
     "heterotp-fleet": {"Gang restart", "Finished jobs, by result"},
     "heterotp-operator": {"Gang restart", "Gang restarts, by reason"},
 }
+STEP = 2  # seconds, of the boards' questions about a range
 RANK_SERIES, RANK_0_SERIES = 19, 62  # at most, at metrics.level full
 
 
@@ -105,7 +106,7 @@ class Story:
         self.acts[act] = time.time()
 
     def window(self):
-        return Window(self.started, max(self.acts.values()), step=2, rate_interval=f"{WINDOW}s")
+        return Window(self.started, max(self.acts.values()), step=STEP, rate_interval=f"{WINDOW}s")
 
 
 def example(name):
@@ -173,7 +174,8 @@ def play(prometheus, space):
     prometheus.resolves("HeteroTPJobPruningHigh")
     # boards show what happened against the minute before, and the example writes a checkpoint once a minute
     late = {queries.increased(moves), f"{story.selected('heterotp_checkpoint_seconds')} > 0"}
-    until(lambda: f"answers to {late}", lambda: all(prometheus.ask(each) for each in late), 120, 0.3)
+    shown = lambda: all(prometheus.ask(each, time.time() - 3 * STEP) for each in late)  # noqa: E731
+    until(lambda: f"answers to {late}", shown, 120, 0.3)
     story.ended("moved")
     return story
 
