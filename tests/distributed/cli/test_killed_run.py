@@ -6,11 +6,11 @@ import shutil
 import signal
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import yaml
 from support.cli_process import DEADLINE_SECONDS, cli_process, run_cli
+from support.run_processes import processes_of
 
 STUBBORN = """
 import os, signal, subprocess, sys, time
@@ -40,19 +40,6 @@ def python(code):
     return (sys.executable, "-c", code)
 
 
-def processes_of(workdir):
-    """Return pid -> parent's pid of all live processes whose environment names the run directory."""
-    found = {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            variables = (entry / "environ").read_text().split("\0")
-            if f"HETEROTP_WORKDIR={workdir}" in variables:
-                found[int(entry.name)] = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
-        except OSError:
-            continue
-    return found
-
-
 def until(condition):
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not condition():
@@ -63,14 +50,6 @@ def until(condition):
 def all_ranks_are_up(workdir):
     logs = [workdir / "logs" / f"rank-{rank}.log" for rank in range(2)]
     return all(log.exists() and "up\n" in log.read_text() for log in logs)
-
-
-@pytest.fixture
-def workdir(tmp_path):
-    place = tmp_path / "run"
-    yield place
-    for pid in processes_of(place):  # only after a failed test
-        os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture
@@ -149,7 +128,7 @@ def test_a_run_whose_directory_vanishes_at_its_end_fails(tmp_path, workdir):
 def test_ranks_die_with_a_launcher_that_is_killed_together_with_the_command_line(workdir, run):
     process = run(*python(WAITS))
     processes = processes_of(workdir)
-    launchers = [pid for pid, parent in processes.items() if parent == process.pid]
+    launchers = [pid for pid, each in processes.items() if each.parent == process.pid]
     assert (len(launchers), len(processes)) == (2, 4)
     for pid in (process.pid, *launchers):
         os.kill(pid, signal.SIGKILL)
@@ -159,7 +138,7 @@ def test_ranks_die_with_a_launcher_that_is_killed_together_with_the_command_line
 def test_what_a_rank_has_left_behind_keeps_the_lock_and_is_named(tmp_path, workdir, run):
     process = run("sh", "-c", f"{shlex.join(python(WAITS))}; exit 1")  # the shell is the rank
     processes = processes_of(workdir)
-    launchers = [pid for pid, parent in processes.items() if parent == process.pid]
+    launchers = [pid for pid, each in processes.items() if each.parent == process.pid]
     for pid in (process.pid, *launchers):
         os.kill(pid, signal.SIGKILL)
     until(lambda: len(processes_of(workdir)) == 2)
@@ -177,7 +156,7 @@ def test_what_a_rank_has_left_behind_keeps_the_lock_and_is_named(tmp_path, workd
 def test_an_interrupt_ends_a_run_with_a_frozen_rank(workdir, run, pods):
     process = run(*python(WAITS), pods=pods)
     processes = processes_of(workdir)
-    frozen = max(pid for pid, parent in processes.items() if parent != process.pid)
+    frozen = max(pid for pid, each in processes.items() if each.parent != process.pid)
     os.kill(frozen, signal.SIGSTOP)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=DEADLINE_SECONDS)

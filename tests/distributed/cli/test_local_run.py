@@ -7,10 +7,10 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import yaml
+from support.run_processes import processes_of
 
 DEADLINE_SECONDS = 240
 LONG = 100_000
@@ -71,21 +71,6 @@ def until(condition, process):
         time.sleep(0.1)
 
 
-def processes_of(workdir):
-    """Return pid -> RANK of all live processes whose environment names the run directory."""
-    found = {}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            variables = dict(v.split("=", 1) for v in (entry / "environ").read_text().split("\0") if "=" in v)
-        except OSError:
-            continue
-        if variables.get("HETEROTP_WORKDIR") == str(workdir):
-            found[int(entry.name)] = variables.get("RANK")
-    return found
-
-
 def gone(workdir):
     deadline = time.monotonic() + DEADLINE_SECONDS
     while processes_of(workdir):
@@ -96,15 +81,7 @@ def gone(workdir):
 
 
 def rank_process(workdir, rank):
-    return next(pid for pid, found in processes_of(workdir).items() if found == rank)
-
-
-@pytest.fixture
-def workdir(tmp_path):
-    place = tmp_path / "run"
-    yield place
-    for pid in processes_of(place):  # only after a failed test
-        os.kill(pid, signal.SIGKILL)
+    return next(pid for pid, found in processes_of(workdir).items() if found.rank == rank)
 
 
 def test_a_run_to_its_end_and_what_the_directory_then_holds(tmp_path, workdir):

@@ -60,7 +60,7 @@ def trained(tmp_path_factory):
     return find
 
 
-def agree(found, expected, mode):
+def assert_same_losses(found, expected, mode):
     assert len(found) == len(expected) == LENGTH
     assert max(found.values()) < 10 and min(found.values()) < 0.7 * found[1]  # it learns
     for iteration, loss in expected.items():
@@ -77,26 +77,26 @@ def test_a_gang_of_unequal_ranks_has_the_loss_of_one_rank(trained, mode):
     found, report = trained(SPEEDS, mode)
     shares = [rank["share"] for rank in report["ranks"]]
     assert shares[0] > shares[1] > shares[2]
-    agree(found, trained(ALONE, mode)[0], mode)
+    assert_same_losses(found, trained(ALONE, mode)[0], mode)
 
 
 @pytest.mark.parametrize("mode", [EXACT, BF16, EVERYTHING], ids=str)
 def test_a_mode_has_the_loss_of_the_plain_loop(trained, mode):
-    agree(trained(ALONE, mode)[0], trained(ALONE, PLAIN)[0], mode)
+    assert_same_losses(trained(ALONE, mode)[0], trained(ALONE, PLAIN)[0], mode)
 
 
 @MODES
 def test_migrated_columns_do_not_change_the_loss(trained, mode):
     found, report = trained(SPEEDS, mode, "MIG")
     assert report["ranks"][0]["migratedRatio"] > 0.3
-    agree(found, trained(ALONE, mode)[0], mode)
+    assert_same_losses(found, trained(ALONE, mode)[0], mode)
 
 
 @MODES
 def test_units_that_move_after_an_injection_do_not_change_the_loss(trained, mode):
     found, report = trained(SPEEDS, mode, "RESHARD", [INJECTION])
     assert report["moves"] and report["moves"][0]["iteration"] < LENGTH - 5
-    agree(found, trained(ALONE, mode)[0], mode)
+    assert_same_losses(found, trained(ALONE, mode)[0], mode)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_pruned_columns_are_the_same_in_every_mode(trained, policy, mode):
     """Pruning changes the loss: the plain loop with the same pruned columns is what must agree."""
     found, report = trained(SPEEDS, mode, policy)
     assert report["ranks"][1]["prunedRatio"] > 0.3
-    agree(found, trained(SPEEDS, PLAIN, policy)[0], mode)
+    assert_same_losses(found, trained(SPEEDS, PLAIN, policy)[0], mode)
 
 
 def test_paired_units_of_layers_that_are_not_together_are_refused_by_name(launch):

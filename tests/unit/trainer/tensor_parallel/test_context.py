@@ -88,9 +88,13 @@ def test_backward_enters_every_column_linear_before_a_row_linear(attention, reco
 
 
 def test_a_second_backward_does_not_enter_the_first_ones_layers(attention):
+    x, weight = torch.randn(5, WIDTH), attention["query"].weight
+    found = []
     for _ in range(2):  # two micro-batches; the second must not lead into the freed graph of the first
-        out = attention["proj"](attention["query"](torch.randn(5, WIDTH)))
-        out.sum().backward()
+        attention["proj"](attention["query"](x)).sum().backward()
+        found.append(weight.grad.clone())
+    assert found[0].any()
+    torch.testing.assert_close(found[1], 2 * found[0])
 
 
 def test_an_evaluation_leaves_no_links_behind(attention):
