@@ -4,12 +4,16 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 VENV := .venv
+EXAMPLES := 10000
+FUZZ := tests/unit/cli/test_manifest_fuzz.py tests/unit/operator/test_odd_objects.py \
+  tests/unit/operator/test_odd_events.py tests/unit/trainer/boundary/test_control_fuzz.py \
+  tests/integration/api/test_manifests_judged_alike.py
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 CRDS := charts/heterotp/templates/crds
 CLUSTER := tools/cluster
 
-.PHONY: help setup demo test test-fast test-bare check format generate docs lock cluster-up cluster-down cluster-load images
+.PHONY: help setup demo test test-fast test-bare fuzz chaos check format generate docs lock cluster-up cluster-down cluster-load images
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -36,7 +40,14 @@ test-fast: setup ## run unit and distributed tests, which need no cluster; tests
 test-bare: ## run `make demo` and `make test` in a fresh clone with empty caches; print the time of each step
 	@tools/test-bare.sh
 
-check: setup ## check format, lint, types, import rules, generated files, scripts
+fuzz: setup ## run the tests of random input with EXAMPLES=10000 other examples each; those on an API server, too
+	@tools/cluster/ensure.sh programs
+	@HETEROTP_FUZZ_EXAMPLES=$(EXAMPLES) $(PY) -m pytest -q --timeout 0 --hypothesis-profile=search $(FUZZ)
+
+chaos: setup ## random faults by a seed: MINUTES=5 SEED=1 WHERE=api (or kind: the cluster of cluster-up)
+	@tools/chaos.sh $(or $(WHERE),api) --minutes $(or $(MINUTES),5) --seed $(or $(SEED),1)
+
+check: setup ## check format, lint, types, import rules, generated files, scripts, advisories on packages
 	@tools/check.sh
 
 format: setup ## format the code
@@ -51,11 +62,12 @@ generate: setup ## write all generated files: CRDs, boards, rules, the chart's t
 docs: setup ## build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
-lock: setup ## pin all dependencies anew
+lock: setup ## pin all dependencies anew, those of the images too
 	@$(VENV)/bin/uv pip compile -q pyproject.toml --extra operator --extra trainer --extra cli --extra dev \
 	  --universal --python-version 3.11 --generate-hashes --no-header -o requirements.lock
+	@tools/image-locks.sh
 
-images: ## build the operator's and the trainer's image
+images: ## build the operator's and the trainer's image, with an SBOM of each in dist/sbom
 	@$(CLUSTER)/build-images.sh
 
 cluster-up: ## make a kind cluster: one control plane, two workers with labels of unlike accelerators

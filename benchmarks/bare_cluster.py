@@ -7,7 +7,7 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import aiohttp
@@ -60,6 +60,14 @@ class Api:
 
     async def items(self, path: str) -> list[dict]:
         return (await self.call("GET", f"{path}?resourceVersion=0"))["items"]
+
+    async def changes(self, path: str) -> AsyncIterator[dict]:
+        """Yield objects that are changed from now on; the first item is empty: the watch is open."""
+        version = (await self.call("GET", f"{path}?limit=1"))["metadata"]["resourceVersion"]
+        async with self.http.get(f"{path}?watch=1&resourceVersion={version}", read_bufsize=1 << 24) as answer:
+            yield {}
+            async for line in answer.content:
+                yield json.loads(line)["object"]
 
 
 async def spread(calls: list) -> None:
@@ -114,8 +122,9 @@ class Operator:
 
     port = 18099
 
-    def __init__(self, kubeconfig: Path, log: Path) -> None:
-        path = os.pathsep.join(str(ROOT / part) for part in ("api", "operator"))
+    def __init__(self, kubeconfig: Path, log: Path, tree: Path = ROOT) -> None:
+        """tree: the sources that are run."""
+        path = os.pathsep.join(str(tree / part) for part in ("api", "operator"))
         given = {"KUBECONFIG": str(kubeconfig), "PYTHONPATH": path, "HETEROTP_METRICS_PORT": str(self.port)}
         self._env = {**os.environ, **given, "HETEROTP_IDENTITY": "bench"}
         self._log = log
@@ -153,6 +162,11 @@ async def all_pods(api: Api, wanted: int) -> bool:
 
 def on_bare_cluster(measure: Callable[[Path, Path], Awaitable[dict]]) -> None:
     """Start an API server, run measure(kubeconfig, log of the operator), print the figures, stop the server."""
+    print(json.dumps(measured(measure), indent=2))
+
+
+def measured(measure: Callable[[Path, Path], Awaitable[dict]]) -> dict:
+    """Start an API server, return what measure(kubeconfig, log of the operator) returns, stop the server."""
     tools, name = ROOT / "tools" / "cluster", f"bench-{os.getpid()}"
     up = subprocess.run(
         [tools / "cp-up.sh", name],
@@ -164,7 +178,7 @@ def on_bare_cluster(measure: Callable[[Path, Path], Awaitable[dict]]) -> None:
     kubeconfig = Path(up.stdout.strip())
     log = kubeconfig.with_name("operator.log")
     try:
-        print(json.dumps(asyncio.run(measure(kubeconfig, log)), indent=2))
+        return asyncio.run(measure(kubeconfig, log))
     except BaseException:
         sys.stderr.write(log.read_text()[-4000:] if log.exists() else "")
         raise

@@ -26,4 +26,5 @@ for part in charts/heterotp/templates/prometheusrule.yaml charts/heterotp/files/
   same "$made/$part" "$part"
 done
 PYTHONPATH=tools $bin/python -m reference --check docs/reference
+$bin/python tools/audit.py
 echo "check: all clean"

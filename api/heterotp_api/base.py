@@ -1,6 +1,7 @@
 """The base of every model: camelCase on the wire, unknown fields refused, rules written once for Python and CEL."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self
 
@@ -64,31 +65,79 @@ def _scalar_at(value: Any, path: str) -> Any:
     return value if isinstance(value, (str, int, float)) else None
 
 
+DNS_LABEL = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+DNS_NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"  # labels with dots between them
+_LABEL_NAME = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 LabelKey = Annotated[
-    str,
-    StringConstraints(max_length=317, pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-\w.]*[A-Za-z0-9])?$"),
+    str, StringConstraints(max_length=317, pattern=rf"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?{_LABEL_NAME}$")
 ]
-LabelValue = Annotated[str, StringConstraints(max_length=63, pattern=r"^([A-Za-z0-9]([-\w.]*[A-Za-z0-9])?)?$")]
+LabelValue = Annotated[str, StringConstraints(max_length=63, pattern=f"^({_LABEL_NAME})?$")]
+ObjectName = Annotated[str, StringConstraints(min_length=1, max_length=253, pattern=DNS_NAME)]
+# no file name holds NUL; line breaks and other control characters are mistakes
+DirectoryName = Annotated[str, StringConstraints(min_length=1, max_length=1024, pattern=r"^[^\x00-\x1f]+$")]
+MOST_SECONDS = 365 * 24 * 3600  # of a timeout
+MOST_ANNOTATIONS_BYTES = 256 * 1024  # of one object, as the API server
+GENERATED_ROOM = 58  # characters of generateName that the API server keeps
+GENERATED_TAIL = "local"  # as long as the random tail that the API server appends
+
+
+def annotations_bytes(annotations: Mapping[str, str]) -> int:
+    """Return the length of all keys and values, bytes."""
+    return sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
+
+
+def generated_name(start: str) -> str:
+    """Return the name for a generateName: as long as the API server's, the same in every run on a machine."""
+    return start[:GENERATED_ROOM] + GENERATED_TAIL
 
 
 class Metadata(Model):
-    """ObjectMeta: what people write is checked as the API server does, what the server writes is kept as it came."""
+    """ObjectMeta: what people write is checked as the API server does, what the server writes is kept as it came.
 
+    An object with generateName alone gets a name as long as the API server would give it.
+    """
+
+    generate_name: str | None = Field(None, pattern="^[a-z0-9][-a-z0-9.]*$")
     name: str = Field(min_length=1, max_length=253)
-    namespace: str = Field("default", max_length=63, pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+    namespace: str = Field("default", max_length=63, pattern=DNS_LABEL)
     labels: dict[LabelKey, LabelValue] | None = None
     annotations: dict[LabelKey, str] | None = None
-    generate_name: Any = None
-    uid: Any = None
-    resource_version: Any = None
-    generation: Any = None
-    creation_timestamp: Any = None
-    deletion_timestamp: Any = None
-    deletion_grace_period_seconds: Any = None
-    finalizers: Any = None
-    owner_references: Any = None
-    managed_fields: Any = None
-    self_link: Any = None
+    uid: str | None = None
+    resource_version: str | None = None
+    generation: int | None = None
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
+    finalizers: list[str] | None = None
+    owner_references: list[dict[str, Any]] | None = None
+    managed_fields: list[dict[str, Any]] | None = None
+    self_link: str | None = None
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "must be a DNS name: lower-case letters, digits, '-' and '.', a letter or digit at both ends",
+            holds=lambda m: re.fullmatch(DNS_NAME, m.name) is not None,
+            field="name",
+        ),
+        Rule(
+            f"must hold at most {MOST_ANNOTATIONS_BYTES} bytes together",
+            holds=lambda m: annotations_bytes(m.annotations or {}) <= MOST_ANNOTATIONS_BYTES,
+            field="annotations",
+        ),
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _generated(cls, given: Any) -> Any:
+        start = given.get("generateName") if isinstance(given, dict) and not given.get("name") else None
+        if not isinstance(start, str) or not start:
+            return given
+        return {**given, "name": generated_name(start)}
+
+    @property
+    def is_generated(self) -> bool:
+        """Whether the name stands for one that the API server is asked to make."""
+        return self.generate_name is not None and self.name == generated_name(self.generate_name)
 
 
 def without_nulls(value: Any) -> Any:

@@ -31,7 +31,7 @@ class ControlDocument(Model):
 
     schema_version: Literal[1] = 1
     generation: int = Field(ge=0, le=2**53)  # travels as a float64
-    lease_seconds: float | None = Field(None, gt=0)
+    lease_seconds: float | None = Field(None, gt=0, allow_inf_nan=False)  # JSON carries no infinity to other ranks
     balancing: BalancingSettings = LOSSLESS_AUTO
     injections: list[ControlInjection] = Field([], max_length=1000)
 

@@ -28,9 +28,11 @@ def utc_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def one_line(text: str, most: int) -> str:
-    """Return at most `most` characters of a text from elsewhere, with spaces for what does not print."""
-    return "".join(each if each.isprintable() else " " for each in text[:most]).strip()
+def one_line(text: str, most: int | None = None) -> str:
+    """Return a text of unknown origin as one printable line, cut to `most` characters."""
+    if most is not None and len(text) > most:
+        text = text[: most - 3] + "..."
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def stall_text(since: str, where: str) -> str:

@@ -1,15 +1,13 @@
 """StragglerInjection: slows ranks on purpose, to prove that balancing works."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
-from heterotp_api.base import Metadata, Model, Rule
+from heterotp_api.base import MOST_SECONDS, Metadata, Model, ObjectName, Rule
 from heterotp_api.conditions import CONDITIONS, Condition
 from heterotp_api.policy import LabelSelector, Ranks
 from heterotp_api.slowdown import MOST_SLOWDOWN, SlowdownMode
-
-ObjectName = Annotated[str, StringConstraints(min_length=1, max_length=253)]
 
 
 class JobRef(Model):
@@ -94,7 +92,7 @@ class Moment(Model):
     """A point in a run: an iteration, or seconds since the injection took effect."""
 
     iteration: int | None = Field(None, ge=0, description="The run's own iteration.")
-    seconds: float | None = Field(None, ge=0, description="Since the injection took effect.")
+    seconds: float | None = Field(None, ge=0, le=MOST_SECONDS, description="Since the injection took effect.")
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, StringConstraints
 from pydantic.config import JsonDict
 
-from heterotp_api.base import Metadata, Model, Rule
+from heterotp_api.base import DNS_LABEL, MOST_SECONDS, DirectoryName, Metadata, Model, ObjectName, Rule
 from heterotp_api.names import ATTEMPT_DIGITS, MAX_HOSTNAME
 from heterotp_api.policy import BalancingSettings
 from heterotp_api.run_policy import RunPolicy
@@ -15,17 +15,25 @@ from heterotp_api.training import Training
 
 MAP_LIST: JsonDict = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
 COLLECTIVE_TIMEOUT_SECONDS = 300
-Name = Annotated[str, StringConstraints(min_length=1, max_length=40, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=40, pattern=DNS_LABEL)]
 
 
 class Device(Model):
     """What a rank computes on; `emulated` stands for an accelerator of chosen speed."""
 
     type: Literal["auto", "cpu", "cuda", "emulated"] = Field("auto", description="auto: cuda where there is one.")
-    teraflops: float | None = Field(None, gt=0, description="Speed of the emulated device, 1e12 operations a second.")
-    fixed_seconds: float | None = Field(None, ge=0, description="Emulated fixed part of an iteration, seconds.")
-    link_bytes_per_second: float | None = Field(None, gt=0, description="Emulated link bandwidth, bytes/second.")
-    link_latency_seconds: float | None = Field(None, ge=0, description="Emulated latency of a collective, seconds.")
+    teraflops: float | None = Field(
+        None, ge=1e-9, le=1e9, description="Speed of the emulated device, 1e12 operations a second."
+    )
+    fixed_seconds: float | None = Field(
+        None, ge=0, le=3600, description="Emulated fixed part of an iteration, seconds."
+    )
+    link_bytes_per_second: float | None = Field(
+        None, ge=1, le=1e15, description="Emulated link bandwidth, bytes/second."
+    )
+    link_latency_seconds: float | None = Field(
+        None, ge=0, le=3600, description="Emulated latency of a collective, seconds."
+    )
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -54,7 +62,7 @@ class WorkerGroup(Model):
     pods: int = Field(1, ge=1, le=1024, description="Pods of the group.")
     processes_per_pod: int = Field(1, ge=1, le=16, description="Ranks in each pod; on GPUs as many as GPUs in it.")
     relative_speed: float | None = Field(
-        None, gt=0, le=1000, description="Speed beside the other groups'; absent: probed at start."
+        None, ge=0.001, le=1000, description="Speed beside the other groups'; absent: probed at start."
     )
     device: Device = Device()
     template: dict[str, Any] = Field(
@@ -67,7 +75,7 @@ class WorkerGroup(Model):
 class PolicyRef(Model):
     """Names a BalancingPolicy of the same namespace."""
 
-    name: str = Field(min_length=1, max_length=253, description="Name of the policy.")
+    name: ObjectName = Field(description="Name of the policy.")
 
 
 class Balancing(Model):
@@ -85,22 +93,43 @@ class Balancing(Model):
     )
 
 
+SYSTEM = ("bin", "boot", "dev", "etc", "lib", "lib64", "proc", "sbin", "sys", "usr")  # holds no checkpoints
+_OWN_DIRECTORY = "^/+[^/]"
+_PARENT = "(^|/)[.][.]?(/|$)"
+_SYSTEM_DIRECTORY = f"^/+({'|'.join(SYSTEM)})(/|$)"
+
+
+def is_own_directory(path: str) -> bool:
+    """Return whether a path is absolute, without `.` and `..`, and not one of the system's directories."""
+    return bool(re.search(_OWN_DIRECTORY, path)) and not re.search(f"{_PARENT}|{_SYSTEM_DIRECTORY}", path)
+
+
 class Checkpoint(Model):
     """Where and how often rank 0 writes checkpoints."""
 
-    persistent_volume_claim: str | None = Field(
-        None, min_length=1, max_length=253, description="A claim of the namespace; rank 0's pod alone mounts it."
+    persistent_volume_claim: ObjectName | None = Field(
+        None, description="A claim of the namespace; rank 0's pod alone mounts it."
     )
-    path: str | None = Field(None, min_length=1, max_length=1024, description="A directory that rank 0 can write.")
+    path: DirectoryName | None = Field(None, description="A directory that rank 0 can write.")
     every_iterations: int | None = Field(None, ge=1, description="Also after so many iterations.")
-    every_seconds: int = Field(600, ge=1, description="Seconds between two checkpoints.")
+    every_seconds: int = Field(600, ge=1, le=MOST_SECONDS, description="Seconds between two checkpoints.")
     keep: int = Field(2, ge=1, le=1000, description="Checkpoints that are kept, the newest ones.")
+    adopt: bool | None = Field(  # absent, not false: a new field must not change the hash of running jobs
+        None, description="true: continue from checkpoints of another job, which then writes there no more."
+    )
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "give persistentVolumeClaim or path, not both",
             "!(has(self.persistentVolumeClaim) && has(self.path))",
             lambda c: c.persistent_volume_claim is None or c.path is None,
+        ),
+        Rule(
+            "path must be absolute, without '..', and outside of /, " + ", ".join(f"/{name}" for name in SYSTEM),
+            f"!has(self.path) || (self.path.matches('{_OWN_DIRECTORY}')"
+            f" && !self.path.matches('{_PARENT}') && !self.path.matches('{_SYSTEM_DIRECTORY}'))",
+            lambda c: c.path is None or is_own_directory(c.path),
+            "path",
         ),
     )
 

@@ -1,8 +1,7 @@
 """Reads and validates manifests from files as the API server does, without one."""
 
 import math
-import re
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,9 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from heterotp_api.base import without_nulls
+from heterotp_api.bounded_yaml import MOST_BYTES, TooMuch, read_documents
+from heterotp_api.fields import without_null_fields
+from heterotp_api.formatting import one_line
 from heterotp_api.injection import StragglerInjection
 from heterotp_api.job import HeteroTPJob
 from heterotp_api.names import API_VERSION, GROUP
@@ -25,38 +26,18 @@ KINDS: dict[str, type[Kind]] = {
 }
 
 
-class _Loader(yaml.SafeLoader):
-    """Reads YAML as kubectl does: 1e-3 is a number, and a duplicate key is an error."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """Return the map of a node; raises ConstructorError naming a duplicate key."""
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
-                continue
-            if key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} occurs twice", key.start_mark)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
-)
-
-
 class ManifestError(ValueError):
     """A manifest that cannot be used: which file, field and value, and what would be right."""
 
     def __init__(self, file: str, field: str, value: object, message: str) -> None:
         self.file, self.field, self.value, self.message = file, field, value, message
         shown = "" if value is None else f" {_short(value)}"
-        super().__init__(f"{file}: {field + ':' if field else ''}{shown}{' ' if field or shown else ''}{message}")
+        where = one_line(field, 200) + ":" if field else ""
+        super().__init__(one_line(f"{file}: {where}{shown}{' ' if where or shown else ''}{one_line(message, 1000)}"))
 
 
 def _short(value: object) -> str:
-    text = repr(value) if isinstance(value, str) else str(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return one_line(repr(value) if isinstance(value, str) else str(value), 60)
 
 
 def field_path(details: ErrorDetails) -> str:
@@ -99,7 +80,7 @@ def parse_object(body: dict[str, Any], file: str = "manifest") -> Kind:
     for field, value, message in _not_json(body, ""):
         raise ManifestError(file, field, value, message)
     try:
-        return kind.model_validate(without_nulls(body))
+        return kind.model_validate(without_null_fields(body, kind), by_alias=True, by_name=False)
     except ValidationError as error:
         raise ManifestError(file, *first_error(error, kind)) from None
 
@@ -120,7 +101,11 @@ def _not_json(value: Any, path: str) -> Iterator[tuple[str, Any, str]]:
 
 def load_manifest(path: Path) -> list[Kind]:
     """Return our objects of a YAML file; raise ManifestError on the first bad one, or where none is ours."""
-    bodies = load_bodies(path)
+    return parse_objects(load_bodies(path), path)
+
+
+def parse_objects(bodies: Sequence[dict[str, Any]], path: Path) -> list[Kind]:
+    """Return our objects among those of a file; raise ManifestError on the first bad one, or where none is ours."""
     ours = [body for body in bodies if not is_foreign(body)]
     return [parse_object(_whole_numbers(body), str(path)) for body in ours or bodies]
 
@@ -134,10 +119,11 @@ def is_foreign(body: dict[str, Any]) -> bool:
 def load_bodies(path: Path) -> list[dict[str, Any]]:
     """Return all objects of a YAML file as they stand there; raise ManifestError where it holds something else."""
     try:
-        documents = yaml.load_all(path.read_text(encoding="utf-8"), Loader=_Loader)
-        bodies = [body for body in documents if body is not None]
+        bodies = [body for body in read_documents(_read(path)) if body is not None]
     except OSError as error:
         raise ManifestError(str(path), "", None, f"cannot be read: {error.strerror}") from None
+    except TooMuch as error:
+        raise ManifestError(str(path), "", None, str(error)) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ManifestError(str(path), "", None, f"is not YAML: {' '.join(str(error).split())}") from None
     if not bodies:
@@ -146,6 +132,15 @@ def load_bodies(path: Path) -> list[dict[str, Any]]:
         if not isinstance(body, dict):
             raise ManifestError(str(path), "", None, f"must hold objects, not a {type(body).__name__}")
     return bodies
+
+
+def _read(path: Path) -> str:
+    """Return the text of a file; raise TooMuch, OSError or UnicodeDecodeError."""
+    with path.open("rb") as file:
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise TooMuch(f"is larger than {MOST_BYTES} bytes: a manifest is at most 1 MiB")
+    return data.decode("utf-8")
 
 
 def _whole_numbers(value: Any) -> Any:

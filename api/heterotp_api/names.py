@@ -11,23 +11,32 @@ LABEL_INDEX = f"{GROUP}/pod-index"
 LABEL_FIRST_RANK = f"{GROUP}/first-rank"
 LABEL_TEMPLATE_HASH = f"{GROUP}/template-hash"
 ANNOTATION_CONTROL = f"{GROUP}/control-generation"
+ANNOTATION_SECRET = f"{GROUP}/secret-id"  # which operator's key its secret is derived from; absent: it has none
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGED_BY = "heterotp-operator"
+
+NAMESPACE_PRIVILEGED = f"{GROUP}/privileged-pods"  # labels of a namespace, with the value ALLOWED; the chart reads them
+NAMESPACE_INJECTIONS = f"{GROUP}/injections"
+ALLOWED = "allowed"
 
 CONTAINER = "trainer"  # the container of a template that the operator completes
 CONTROL_FILE = "control.json"
 JOURNAL_FILE = "journal.json"  # in a run directory, by rank 0: the journal of its attempt up to now
 RANK_LINE_PREFIX = "[rank {}] "  # the launcher puts it before every line of output of a rank
 LEASE_HEADER = "X-HeteroTP-Lease"  # the operator's poll of /status carries it
+LEASE_PROOF_HEADER = "X-HeteroTP-Lease-Proof"  # of the poll: proof for the challenge of the last answer
+LEASE_CHALLENGE_HEADER = "X-HeteroTP-Lease-Challenge"  # of the answer, by ranks that have a secret
+LEASE_CHALLENGE = "[0-9a-f]{32}"  # a regular expression
 ATTEMPT_DIGITS = 3  # room that the longest generated hostname keeps for the attempt
 MAX_HOSTNAME = 63  # RFC 1123 label
 
 # exit codes of a rank, read by the operator and the launcher
 EXIT_BAD_INPUT = 2
 EXIT_PEER_LOST = 75  # victim of a dead or hung peer: never the root cause
-EXIT_CHECKPOINT_OWNER = 76  # a newer attempt owns the checkpoints
+EXIT_CHECKPOINT_OWNER = 76  # a newer attempt, or another job, owns the checkpoints
 EXIT_NAME_UNRESOLVED = 77  # a victim, too: the name of rank 0's pod is not in the DNS
 EXIT_NON_FINITE = 78  # loss or gradients are not finite: the last checkpoint leads there again
+EXIT_NO_PROGRESS = 79  # of the rank that the others waited for past runPolicy.progressDeadlineSeconds
 EXIT_STOPPED = 143  # stopped by SIGTERM after a last checkpoint
 VICTIM_EXITS = frozenset({EXIT_PEER_LOST, EXIT_NAME_UNRESOLVED})  # explain nothing while another rank's code does
 
@@ -36,6 +45,7 @@ class Env:
     """Environment variables of a pod (set by operator and CLI) and of a rank (added by the launcher)."""
 
     JOB = "HETEROTP_JOB"
+    JOB_UID = "HETEROTP_JOB_UID"  # unlike for every job, also for two of one name; of a run directory the same
     NAMESPACE = "HETEROTP_NAMESPACE"
     ATTEMPT = "HETEROTP_ATTEMPT"
     GROUP = "HETEROTP_GROUP"
@@ -49,6 +59,7 @@ class Env:
     WORKDIR = "HETEROTP_WORKDIR"
     LAST_WORDS = "HETEROTP_LAST_WORDS"  # file for the documents of last_words.py, at most 4096 bytes
     RUN_LOCK = "HETEROTP_RUN_LOCK"  # file descriptor of a local run's lock, which every process of the run inherits
+    RENDEZVOUS_SECRET = "HETEROTP_RENDEZVOUS_SECRET"  # of one job and attempt: ranks without it are turned away
     TP_RANK = "HETEROTP_TP_RANK"
     TP_GROUP = "HETEROTP_TP_GROUP"
     RANK = "RANK"
@@ -66,6 +77,11 @@ def pod_name(job: str, group: str, index: int, attempt: int) -> str:
 
 def service_name(job: str) -> str:
     """Return the name of the gang's headless Service."""
+    return f"{job}-gang"
+
+
+def network_policy_name(job: str) -> str:
+    """Return the name of the NetworkPolicy of the gang's pods."""
     return f"{job}-gang"
 
 

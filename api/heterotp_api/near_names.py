@@ -2,9 +2,10 @@
 
 import difflib
 from collections.abc import Iterator, Sequence
-from typing import Any, get_args
 
 from pydantic import BaseModel
+
+from heterotp_api.fields import alias, below, model_in
 
 LEAST_SIMILARITY = 0.7  # difflib's ratio, 0..1
 
@@ -18,8 +19,8 @@ def near_field(model: type[BaseModel], location: Sequence[int | str]) -> str | N
     *above, name = (str(part) for part in location if not isinstance(part, int))
     beside: type[BaseModel] | None = model
     for part in above:
-        beside = None if beside is None else _below(beside, part)
-    names = [] if beside is None else [_alias(beside, field) for field in beside.model_fields]
+        beside = None if beside is None else below(beside, part)
+    names = [] if beside is None else [alias(beside, field) for field in beside.model_fields]
     if near := difflib.get_close_matches(name, names, 1, LEAST_SIMILARITY):
         return ".".join([*above, *near])
     same = [path for path in _paths(model) if path.rpartition(".")[2] == name]
@@ -27,26 +28,10 @@ def near_field(model: type[BaseModel], location: Sequence[int | str]) -> str | N
     return highest[0] if len(highest) == 1 else None
 
 
-def _alias(model: type[BaseModel], field: str) -> str:
-    return model.model_fields[field].alias or field
-
-
-def _below(model: type[BaseModel], name: str) -> type[BaseModel] | None:
-    """Return the model of a field, also of an optional one or of a list's items; None where it holds no model."""
-    field = next((field for field in model.model_fields if _alias(model, field) == name), None)
-    return None if field is None else _model_in(model.model_fields[field].annotation)
-
-
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((found for part in get_args(annotation) if (found := _model_in(part)) is not None), None)
-
-
 def _paths(model: type[BaseModel], above: str = "") -> Iterator[str]:
     for field in model.model_fields:
-        path = f"{above}{_alias(model, field)}"
+        path = f"{above}{alias(model, field)}"
         yield path
-        below = _model_in(model.model_fields[field].annotation)
-        if below is not None:
-            yield from _paths(below, f"{path}.")
+        inner = model_in(model.model_fields[field].annotation)
+        if inner is not None:
+            yield from _paths(inner, f"{path}.")

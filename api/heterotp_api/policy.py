@@ -11,7 +11,7 @@ from pydantic.alias_generators import to_snake
 from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
-from heterotp_api.base import Metadata, Model, Rule
+from heterotp_api.base import MOST_SECONDS, Metadata, Model, Rule
 from heterotp_api.conditions import CONDITIONS, Condition
 from heterotp_api.strategies import (
     LOSSLESS_BY_DEFAULT,
@@ -223,7 +223,7 @@ class BalancingSettings(Model):
         description=f"Upper bound of deleted work; absent: 0 for {' and '.join(LOSSLESS_BY_DEFAULT)}, else 1.",
     )
     replace_threshold: float = Field(2.0, ge=1, le=1000, description="chi from which a rank should be replaced.")
-    replace_after_seconds: int = Field(600, ge=0, description="How long it must have been so slow.")
+    replace_after_seconds: int = Field(600, ge=0, le=MOST_SECONDS, description="How long it must have been so slow.")
     zero: Zero | None = None
     mig: Mig | None = None
     semi: Semi | None = None

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
-from heterotp_api.base import Model, Rule
+from heterotp_api.base import MOST_SECONDS, Model, ObjectName, Rule
 
 ConditionType = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 
@@ -38,13 +38,9 @@ class Gang(Model):
     """The gang scheduler that admits all pods of the job at once."""
 
     provider: Literal["none", "kueue", "volcano", "coscheduling"] = Field("none", description="The gang scheduler.")
-    queue: str | None = Field(
-        None, min_length=1, max_length=253, description="A LocalQueue (kueue) or a Queue (volcano)."
-    )
-    schedule_timeout_seconds: int | None = Field(None, ge=1, description="Of the PodGroup.")
-    priority_class_name: str | None = Field(
-        None, min_length=1, max_length=253, description="PriorityClass of pods whose template names none."
-    )
+    queue: ObjectName | None = Field(None, description="A LocalQueue (kueue) or a Queue (volcano).")
+    schedule_timeout_seconds: int | None = Field(None, ge=1, le=MOST_SECONDS, description="Of the PodGroup.")
+    priority_class_name: ObjectName | None = Field(None, description="PriorityClass of pods whose template names none.")
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -73,19 +69,27 @@ class RunPolicy(Model):
 
     suspend: bool = Field(False, description="Removes all pods; checkpoint and status stay.")
     backoff_limit: int = Field(3, ge=0, le=900, description="Gang restarts before the job fails.")
-    active_deadline_seconds: int | None = Field(None, ge=1, description="Fails the job so long after startTime.")
+    active_deadline_seconds: int | None = Field(
+        None, ge=1, le=MOST_SECONDS, description="Fails the job so long after startTime."
+    )
     pre_running_deadline_seconds: int | None = Field(
-        None, ge=1, description="Fails the job when an attempt's ranks do not train within so long."
+        None, ge=1, le=MOST_SECONDS, description="Fails the job when an attempt's ranks do not train within so long."
     )
     progress_deadline_seconds: int | None = Field(
         None,
         ge=10,
+        le=MOST_SECONDS,
         description="Ends a gang that ends no iteration for so long; absent: 10 iterations, at least 300 s.",
     )
     collective_timeout_seconds: int | None = Field(
-        None, ge=1, description="How long ranks wait for each other, at the start and in a collective; absent: 300."
+        None,
+        ge=1,
+        le=MOST_SECONDS,
+        description="How long ranks wait for each other, at the start and in a collective; absent: 300.",
     )
-    ttl_seconds_after_finished: int | None = Field(None, ge=0, description="Deletes the job so long after its end.")
+    ttl_seconds_after_finished: int | None = Field(
+        None, ge=0, le=MOST_SECONDS, description="Deletes the job so long after its end."
+    )
     clean_pod_policy: Literal["None", "Running", "All"] = Field(
         "Running", description="Pods that are deleted when the job has ended."
     )

@@ -5,6 +5,7 @@ field is absent), exclusive bounds are booleans beside the bound (OpenAPI 3.0), 
 item type, constants are enums, and titles and `additionalProperties: false` have no place.
 """
 
+import math
 from typing import Any
 
 from heterotp_api.base import Model
@@ -77,6 +78,8 @@ def _scalars(node: Json) -> Json:
         if exclusive in out:
             out[bound] = out.pop(exclusive)
             out[exclusive] = True
+    if out.get("minimum", 0) % 1:  # the API server compares whole numbers with the whole part of a bound
+        out["allOf"] = [{"minimum": math.floor(out["minimum"]), "exclusiveMinimum": True}]
     if "default" in out:
         out["default"] = _without_none(out["default"])
         if out["default"] is None:

@@ -1,11 +1,55 @@
-"""The status document: what rank 0 answers to GET /status."""
+"""The status document: what rank 0 answers to GET /status.
 
-from typing import Literal
+A rank's answer is a stranger's: texts and lists that are too long are cut, numbers that no status can hold are refused.
+A document of at most MOST_BYTES is read.
+"""
 
-from pydantic import AliasChoices, ConfigDict, Field
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field
 
 from heterotp_api.base import Model
+from heterotp_api.status import MAX_RANKS
 
+MOST_BYTES = 256 << 10
+MOST_INJECTIONS = 128  # of one job that the operator publishes, so that each has its state in the document
+MAX_WORD, MAX_TEXT = 128, 1024  # characters
+MOST = 2**53  # of a number that counts something: what JSON carries without loss
+
+
+def _cut_text(length: int) -> BeforeValidator:
+    return BeforeValidator(lambda text: text[:length] if isinstance(text, str) else text)
+
+
+def _cut_list(length: int) -> BeforeValidator:
+    return BeforeValidator(lambda items: tuple(items[:length]) if isinstance(items, list | tuple) else items)
+
+
+def _interest(rank: Any) -> tuple[bool, bool, float]:
+    """Order ranks, as model or as JSON: stragglers first, then those that injections slow, then the slowest."""
+    fields = rank if isinstance(rank, dict) else rank.model_dump(by_alias=True) if isinstance(rank, TrainerRank) else {}
+    speed, asked = fields.get("relativeSpeed"), fields.get("injectedSlowdown")
+    slowed = isinstance(asked, int | float) and asked > 1
+    order = speed if isinstance(speed, int | float) and speed == speed else 1.0  # not NaN
+    return fields.get("straggler") is not True, not slowed, order
+
+
+def _shown_ranks(ranks: Any) -> Any:
+    if not isinstance(ranks, list | tuple):
+        return ranks
+    return tuple(ranks if len(ranks) <= MAX_RANKS else sorted(ranks, key=_interest)[:MAX_RANKS])
+
+
+def _bounded(number: Any) -> Any:
+    return None if isinstance(number, int) and abs(number) > MOST else number
+
+
+Word = Annotated[str, _cut_text(MAX_WORD)]
+Text = Annotated[str, _cut_text(MAX_TEXT)]
+Count = Annotated[int, Field(ge=0, le=MOST)]
+RankNumbers = Annotated[tuple[Count, ...], _cut_list(MAX_RANKS)]
 TrainerState = Literal["starting", "running", "stopping", "succeeded", "failed"]
 InjectionState = Literal["waiting", "active", "paused", "finished", "lapsed"]
 
@@ -28,9 +72,9 @@ class TrainerRank(_Report):
     device cannot follow.
     """
 
-    rank: int
-    tp_rank: int
-    device: str
+    rank: Count
+    tp_rank: Count
+    device: Word
     compute_seconds: float | None = None
     matmul_seconds: float | None = None
     full_matmul_seconds: float | None = None
@@ -42,16 +86,16 @@ class TrainerRank(_Report):
     relative_speed: float | None = None
     slowdown: float | None = None
     share: float | None = None
-    heads: int = 0
-    hidden_units: int = 0
+    heads: Count = 0
+    hidden_units: Count = 0
     pruned_ratio: float = 0.0
     migrated_ratio: float = 0.0
-    columns_out: int = 0
-    columns_in: int = 0
+    columns_out: Count = 0
+    columns_in: Count = 0
     migrated_bytes: float = 0.0
     injected_slowdown: float = 1.0
     measured_slowdown: float | None = None
-    injection_problem: str = ""
+    injection_problem: Annotated[str, _cut_text(256)] = ""
     straggler: bool = False
 
 
@@ -59,12 +103,30 @@ class TrainerInjection(_Report):
     """One injection of the control document: its state and the ranks that it slows now (pattern: the rank in turn).
 
     `lapsed` means that the lease ran out, because no operator renewed it. `seconds` is how long it has been in effect.
+    `ranks` are the first 64.
     """
 
-    uid: str
+    uid: Word
     state: InjectionState
-    ranks: tuple[int, ...] = ()
+    ranks: RankNumbers = ()
     seconds: float = 0.0
+
+
+class Spread(_Report):
+    """The least, the median and the greatest of some ranks' values."""
+
+    least: float
+    median: float
+    most: float
+
+
+class OtherRanks(_Report):
+    """The ranks of a gang of more than 64 that are not shown one by one; None: no rank has such a value."""
+
+    count: Count
+    compute_seconds: Spread | None = None
+    wait_seconds: Spread | None = None
+    relative_speed: Spread | None = None
 
 
 class TrainerStatus(_Report):
@@ -73,8 +135,11 @@ class TrainerStatus(_Report):
     `control_error`: why the newest control document was refused, empty where it was not; `control_error_generation`:
     the generation of the refused document, absent where it names none (then it is not JSON, or not an object).
     While the state is "starting" a checkpoint may still be restored: `iteration` is not valid yet.
+    `ranks`: of more than 64 the stragglers, those that injections slow, and the slowest; `other_ranks` sums up others.
     `stalled_seconds`: time since the last iteration, absent unless it is far longer than one; `stalled_by`: the ranks
-    that the others wait for; `stall`: where the ranks are, for people.
+    that the others wait for; `stall`: where the ranks are, for people. `idle_seconds`: time since rank 0 last ended an
+    iteration or a batch of an evaluation, absent while a reason for none is known (a checkpoint) and in trainers that
+    do not report it.
     `decision_id` counts decisions; `reason` is one sentence about the last one and its numbers, which holds from
     `decision_iteration` on and was made at `decision_at` (unix seconds).
     `untouched_iteration_seconds`: time of an iteration without reduced work (absent where no rank's work is reduced and
@@ -85,44 +150,77 @@ class TrainerStatus(_Report):
     """
 
     schema_version: Literal[1] = 1
-    job: str
-    attempt: int
+    job: Annotated[str, _cut_text(253)]
+    attempt: Count
     state: TrainerState
-    message: str = ""
+    message: Text = ""
     stalled_seconds: float | None = None
-    stalled_by: tuple[int, ...] = ()
-    stall: str = ""
+    stalled_by: RankNumbers = ()
+    stall: Text = ""
+    idle_seconds: float | None = None
     started_at: float
-    epoch: int = 0
-    iteration: int = 0
-    total_iterations: int | None = None
-    resumed_from: int | None = None
+    epoch: Count = 0
+    iteration: Count = 0
+    total_iterations: Count | None = None
+    resumed_from: Count | None = None
     iteration_seconds: float | None = None
     samples_per_second: float | None = None
     loss: float | None = None
     test_loss: float | None = None
     accuracy: float | None = None
     eta_seconds: float | None = None
-    applied_generation: int = 0
-    control_generation: int = 0
-    control_error: str = ""
-    control_error_generation: int | None = None
-    strategy: str = "None"
-    plan_hash: str = ""
+    applied_generation: Count = 0
+    control_generation: Count = 0
+    control_error: Text = ""
+    control_error_generation: Annotated[int | None, BeforeValidator(_bounded)] = None
+    strategy: Word = "None"
+    plan_hash: Word = ""
     # planId: name of the field in trainers before 0.1.0, which may still run; remove the alias after that release
-    decision_id: int = Field(0, validation_alias=AliasChoices("decisionId", "planId"))
-    decision_iteration: int = 0
+    decision_id: int = Field(0, ge=0, le=MOST, validation_alias=AliasChoices("decisionId", "planId"))
+    decision_iteration: Count = 0
     decision_at: float | None = None
-    reason: str = ""
+    reason: Text = ""
     predicted_iteration_seconds: float | None = None
     limit_iteration_seconds: float | None = None
     untouched_iteration_seconds: float | None = None
     saved_seconds: float = 0.0
     deleted_share: float = 0.0
-    skipped_updates: int = 0
-    moves: int = 0
+    skipped_updates: Count = 0
+    moves: Count = 0
     moved_seconds: float = 0.0
     emulated: bool = False
-    ranks: tuple[TrainerRank, ...] = ()
-    injections: tuple[TrainerInjection, ...] = ()
+    ranks: Annotated[tuple[TrainerRank, ...], BeforeValidator(_shown_ranks)] = ()
+    other_ranks: OtherRanks | None = None
+    injections: Annotated[tuple[TrainerInjection, ...], _cut_list(MOST_INJECTIONS)] = ()
     lease_expired: bool = False
+
+
+def for_a_poll(status: TrainerStatus) -> TrainerStatus:
+    """Return the status of a gang of any size as a document that is read: 64 ranks, a summary of the others."""
+    shown = sorted(_shown_ranks(status.ranks), key=lambda rank: rank.rank)
+    numbers = {rank.rank for rank in shown}
+    others = [rank for rank in status.ranks if rank.rank not in numbers]
+    injections = status.injections[:MOST_INJECTIONS]
+    return status.model_copy(
+        update={
+            "ranks": tuple(shown),
+            "other_ranks": _summary(others) if others else status.other_ranks,
+            "stalled_by": status.stalled_by[:MAX_RANKS],
+            "injections": tuple(each.model_copy(update={"ranks": each.ranks[:MAX_RANKS]}) for each in injections),
+            **{name: getattr(status, name)[:MAX_TEXT] for name in ("message", "stall", "control_error", "reason")},
+        }
+    )
+
+
+def _summary(ranks: Sequence[TrainerRank]) -> OtherRanks:
+    return OtherRanks(
+        count=len(ranks),
+        compute_seconds=_spread(rank.compute_seconds for rank in ranks),
+        wait_seconds=_spread(rank.wait_seconds for rank in ranks),
+        relative_speed=_spread(rank.relative_speed for rank in ranks),
+    )
+
+
+def _spread(values: Iterable[float | None]) -> Spread | None:
+    known = [value for value in values if value is not None]
+    return Spread(least=min(known), median=statistics.median(known), most=max(known)) if known else None

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from heterotp_api.base import Model, Rule
+from heterotp_api.base import MOST_SECONDS, DirectoryName, Model, Rule
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class DataSpec(Model):
     """The data set: real digits by default; cifar10 is read from a path."""
 
     name: DatasetName = Field("digits", description="The data set.")
-    path: str | None = Field(None, min_length=1, max_length=1024, description="Where its files are, in the container.")
+    path: DirectoryName | None = Field(None, description="Where its files are, in the container.")
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -139,7 +139,10 @@ class Training(Model):
         None, description="Absent: declared if every group has relativeSpeed, else probe."
     )
     collective_timeout_seconds: int | None = Field(
-        None, ge=1, description="As runPolicy.collectiveTimeoutSeconds, which is for own commands, too."
+        None,
+        ge=1,
+        le=MOST_SECONDS,
+        description="As runPolicy.collectiveTimeoutSeconds, which is for own commands, too.",
     )
 
     rules: ClassVar[tuple[Rule, ...]] = (

@@ -6,7 +6,13 @@ from pathlib import Path
 
 from heterotp_api.formatting import ranks_listed
 from heterotp_api.last_words import RankFailure
-from heterotp_api.names import EXIT_CHECKPOINT_OWNER, EXIT_NAME_UNRESOLVED, EXIT_NON_FINITE, EXIT_PEER_LOST
+from heterotp_api.names import (
+    EXIT_CHECKPOINT_OWNER,
+    EXIT_NAME_UNRESOLVED,
+    EXIT_NO_PROGRESS,
+    EXIT_NON_FINITE,
+    EXIT_PEER_LOST,
+)
 
 from heterotp_cli.follow import tail
 from heterotp_cli.logs import ATTEMPT_LINE, pod_log, rank_log
@@ -15,8 +21,9 @@ LOG_LINES = 12
 REASONS = {
     EXIT_PEER_LOST: "lost a peer, and no other rank reported a cause",
     EXIT_NAME_UNRESOLVED: "did not find the address of rank 0",
-    EXIT_CHECKPOINT_OWNER: "was refused by its checkpoints: a newer attempt owns them",
+    EXIT_CHECKPOINT_OWNER: "was refused by its checkpoints: a newer attempt or another job owns them",
     EXIT_NON_FINITE: "stopped before an update because the loss or a gradient was not finite (NaN or infinite)",
+    EXIT_NO_PROGRESS: "ended no iteration within runPolicy.progressDeadlineSeconds",
 }
 NO_DOCUMENT = "its launcher left no document that names the failed rank"
 

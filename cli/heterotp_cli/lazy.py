@@ -55,7 +55,7 @@ def _code(group: click.Group, prog_name: str) -> int:
     try:
         code = group.main(prog_name=prog_name, standalone_mode=False)
     except (BadInput, Failed) as error:
-        click.echo(str(error), err=True)
+        click.echo(_shown(error), err=True)
         return EXIT_BAD_INPUT if isinstance(error, BadInput) else EXIT_FAILED
     except click.Abort:
         return EXIT_INTERRUPTED
@@ -66,6 +66,15 @@ def _code(group: click.Group, prog_name: str) -> int:
         click.echo(usage_line(error, prog_name), err=True)
         return EXIT_BAD_INPUT
     return code if isinstance(code, int) else EXIT_DONE
+
+
+def _shown(error: BadInput | Failed) -> str:
+    """Return the message; of bad input, which holds what the user gave, one printable line."""
+    if isinstance(error, Failed):
+        return str(error)
+    from heterotp_api.formatting import one_line
+
+    return one_line(str(error))
 
 
 def usage_line(error: click.UsageError, prog_name: str) -> str:

@@ -96,8 +96,12 @@ def pod_commands(
     python: str,
     base: Mapping[str, str],
     gpus: Sequence[str | None],
+    identity: Mapping[str, str] | None = None,
 ) -> list[PodCommand]:
-    """Return one launcher per pod; base: this process's environment; gpus: as `gpus.deal` returns them."""
+    """Return one launcher per pod; base: this process's environment; gpus: as `gpus.deal` returns them.
+
+    identity: variables by which ranks and checkpoints of this run are told from those of other runs.
+    """
     threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // job.spec.process_count))}
     # `python3` of a user's command is the one with the library, also where no environment is activated
     path = {"PATH": os.pathsep.join([str(Path(python).parent), base.get("PATH", os.defpath)])}
@@ -123,6 +127,7 @@ def pod_commands(
             **devices,
             **template_environment,
             **settings,
+            **(identity or {}),
         }
         commands.append(PodCommand(place, arguments, environment))
     return commands

@@ -66,18 +66,24 @@ def summary_lines(report: dict[str, Any], elapsed_seconds: float) -> list[str]:
     emulated = ", emulated devices" if report.get("emulated") else ""
     loss = report.get("trainLoss")
     times = report.get("iterationSeconds") or {}
-    predicted, reason = report.get("predictedIterationSeconds"), report.get("reason")
+    reason = report.get("reason")
     return [
         f"{report['job']} {report['state']} (attempt {report['attempt']}{emulated}) in {elapsed_seconds:.0f} s",
         f"  iterations     {report['iterations']} ({report['epochs']} epochs)",
         f"  train loss     {'-' if loss is None else f'{loss:.4f}'}",
         *_evaluation(report),
-        f"  iteration      median {seconds(times.get('median'))}, 95 % below {seconds(times.get('p95'))}, "
-        f"limit {seconds(report.get('limitIterationSeconds'))}"
-        + (f", predicted {seconds(predicted)}" if predicted is not None else ""),
+        f"  iteration      median {seconds(times.get('median'))}, 95 % below {seconds(times.get('p95'))}"
+        + _at_the_end(report),
         *([f"  balancing      {report['strategy']}, decision {report['decisionId']}: {reason}"] if reason else []),
         *_cost(report, elapsed_seconds),
     ]
+
+
+def _at_the_end(report: dict[str, Any]) -> str:
+    """Return the limit and the prediction, which are of the last iterations, while the median is of all."""
+    parts = (("limit", report.get("limitIterationSeconds")), ("predicted", report.get("predictedIterationSeconds")))
+    known = [f"{word} {seconds(value)}" for word, value in parts if value is not None]
+    return f"; at the end: {', '.join(known)}" if known else ""
 
 
 def _cost(report: dict[str, Any], elapsed_seconds: float) -> list[str]:

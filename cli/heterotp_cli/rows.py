@@ -8,6 +8,7 @@ from heterotp_api.ranks import RankPlace
 from heterotp_api.trainer_status import TrainerRank, TrainerStatus
 
 PLAIN_EVERY_SECONDS = 5.0
+ENDS = ("stopping", "succeeded", "failed")  # states in which the status changes no more
 ABSENT = "-"
 BALANCING_COLUMNS = (
     "pruned",
@@ -197,8 +198,16 @@ class Printed:
 
 
 def plain_due(status: TrainerStatus, printed: Printed, now: float) -> bool:
-    """Whether the state has changed, or the last line is PLAIN_EVERY_SECONDS old."""
-    return status.state != printed.state or now - printed.at >= PLAIN_EVERY_SECONDS
+    """Whether the state has changed, or the last line is PLAIN_EVERY_SECONDS old.
+
+    After the last iteration it may be twice as old, for the line on the end of the run follows; that one comes once.
+    """
+    if status.state in ENDS:
+        return status.state != printed.state
+    age = now - printed.at
+    if status.total_iterations is not None and status.iteration >= status.total_iterations:
+        return age >= 2 * PLAIN_EVERY_SECONDS
+    return status.state != printed.state or age >= PLAIN_EVERY_SECONDS
 
 
 def decision_due(status: TrainerStatus, printed: Printed) -> bool:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import secrets
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -14,6 +15,7 @@ from heterotp_api.job import HeteroTPJob
 from heterotp_api.last_words import RankFailure
 from heterotp_api.load import ManifestError, load_manifest
 from heterotp_api.names import EXIT_BAD_INPUT as TRAINER_BAD_INPUT
+from heterotp_api.names import Env
 from heterotp_api.ranks import rank_table
 from heterotp_api.report import RunState
 from heterotp_api.template import template_error
@@ -103,7 +105,7 @@ def read_manifest(manifest: Path, *, to_run: bool = True) -> Chosen:
         raise BadInput(str(error)) from None
     except ValueError as error:
         raise BadInput(f"{manifest}: {error}") from None
-    problem = local_problem(chosen.job) if to_run else None
+    problem = local_problem(chosen.job) if to_run else template_error(chosen.job.spec)
     if problem is not None:
         raise BadInput(f"{manifest}: {problem}")
     return chosen
@@ -122,13 +124,14 @@ def local_problem(job: HeteroTPJob) -> str | None:
 
 def held_checkpoints(job: HeteroTPJob) -> str | None:
     """Return the problem that the manifest's checkpoint directory holds checkpoints of an earlier run, else None."""
-    path = job.spec.checkpoint.path if job.spec.checkpoint is not None else None
-    if path is None:
+    checkpoint = job.spec.checkpoint
+    path = checkpoint.path if checkpoint is not None else None
+    if checkpoint is None or path is None or checkpoint.adopt:
         return None
     owner = directory.read_json(Path(path) / directory.OWNER) or {}
     if not any(Path(path).glob("step-*")) and owner.get("attempt", 1) == 1:
         return None
-    advice = "remove or name another directory, or continue with --resume"
+    advice = "remove or name another directory, continue with --resume, or set spec.checkpoint.adopt: true"
     return f"spec.checkpoint.path: '{path}' holds checkpoints of an earlier run: {advice}"
 
 
@@ -153,7 +156,8 @@ def run_attempt(
 
     job, places = chosen.job, rank_table(chosen.job.spec)
     ports = free_ports(job)
-    commands = pod_commands(job, attempt, place, ports, sys.executable, os.environ, gpus)
+    identity = {Env.JOB_UID: directory.uid_of(place), Env.RENDEZVOUS_SECRET: secrets.token_hex(32)}
+    commands = pod_commands(job, attempt, place, ports, sys.executable, os.environ, gpus, identity)
     view = open_view(Console(), places)
     try:
         view.note(f"{job.metadata.name}: {len(places)} ranks, run directory {place}")

@@ -3,16 +3,24 @@
 from pathlib import Path
 
 import click
+from heterotp_api.formatting import one_line
 from heterotp_api.job import HeteroTPJob
-from heterotp_api.load import Kind, ManifestError, is_foreign, load_bodies, load_manifest
-from heterotp_api.template import template_error
+from heterotp_api.load import Kind, ManifestError, is_foreign, load_bodies, parse_objects
+from heterotp_api.template import checkpoint_error, template_error
 
 from heterotp_cli.errors import EXIT_BAD_INPUT
 
 
 def ok_line(path: Path, item: Kind) -> str:
     """Return the line for an object that the API server would accept."""
-    return f"ok {path}: {item.kind} {item.metadata.namespace}/{item.metadata.name}"
+    metadata = item.metadata
+    name = f"{metadata.generate_name}*" if metadata.is_generated else metadata.name
+    return one_line(f"ok {path}: {item.kind} {metadata.namespace}/{name}", 1000)
+
+
+def _template_problem(item: Kind) -> str | None:
+    """Return what is wrong in a job's templates as `field: value: what would be right`, which no CRD can look into."""
+    return template_error(item.spec) or checkpoint_error(item.spec) if isinstance(item, HeteroTPJob) else None
 
 
 @click.command("validate")
@@ -26,13 +34,13 @@ def command(manifests: tuple[Path, ...]) -> None:
     bad = False
     for path in manifests:
         try:
-            for item in load_manifest(path):
-                wrong = template_error(item.spec) if isinstance(item, HeteroTPJob) else None
-                if wrong is not None:
+            bodies = load_bodies(path)
+            for item in parse_objects(bodies, path):
+                if (wrong := _template_problem(item)) is not None:
                     raise ManifestError(str(path), "", None, wrong)
                 click.echo(ok_line(path, item))
-            for body in filter(is_foreign, load_bodies(path)):
-                click.echo(f"not judged {path}: {body['kind']} of {body['apiVersion']}")
+            for body in filter(is_foreign, bodies):
+                click.echo(one_line(f"not judged {path}: {body['kind']} of {body['apiVersion']}", 1000))
         except ManifestError as error:
             bad = True
             click.echo(str(error), err=True)

@@ -1,6 +1,6 @@
 """The run directory: its files, and the number of the next attempt.
 
-run.json       job, attempt, worker groups, program      control.json   policy and injections for the run
+run.json       job, uid, attempt, worker groups, program   control.json   policy and injections
 status.json    the live status, written by rank 0         history.jsonl  one line per iteration
 report.json    the result                                 report.png     its picture
 logs/          one file per pod and rank                  checkpoints/   unless the manifest sets another path
@@ -12,6 +12,7 @@ cost_calibration.json   the costs that decisions use           run.lock       se
 import json
 import os
 import shutil
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,7 +67,7 @@ def _kept(workdir: Path) -> bool:
     """Return whether the directory holds iterations, or checkpoints of a user's command."""
     history, checkpoints = workdir / HISTORY, workdir / CHECKPOINTS
     trained = history.exists() and history.stat().st_size > 0
-    return trained or any(entry.name != OWNER for entry in checkpoints.glob("*"))
+    return trained or any(entry.name != OWNER and entry.name[0] != "." for entry in checkpoints.glob("*"))
 
 
 def next_attempt(seen: Seen, workdir: Path, job: str, mode: Mode = "new", goal: Goal | None = None) -> int:
@@ -129,6 +130,7 @@ def prepare(
     program: digest of an own program, see Goal.
     """
     keep_journal(workdir, attempt)
+    uid = (uid_of(workdir) if attempt > 1 else "") or str(uuid.uuid4())
     for stale in (STATUS, REPORT, PICTURE):
         (workdir / stale).unlink(missing_ok=True)
     if attempt == 1:
@@ -142,7 +144,12 @@ def prepare(
     write_json(workdir / CONTROL_FILE, control)
     more = {"workerGroups": list(groups) or None, "program": program}
     known = {key: value for key, value in more.items() if value is not None}
-    write_json(workdir / RUN, {"job": job, "attempt": attempt, **known})
+    write_json(workdir / RUN, {"job": job, "uid": uid, "attempt": attempt, **known})
+
+
+def uid_of(workdir: Path) -> str:
+    """Return the uid of the run in a directory, the same for all its attempts; empty where there is none."""
+    return str((read_json(workdir / RUN) or {}).get("uid") or "")
 
 
 def last_words_file(workdir: Path, pod: str) -> Path:
@@ -161,6 +168,6 @@ def read_json(path: Path) -> dict[str, Any] | None:
     """Return the JSON object of a file; None where there is no file or no object in it."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

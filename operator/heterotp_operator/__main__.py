@@ -22,6 +22,7 @@ from heterotp_operator.informers import Informers
 from heterotp_operator.job_reconciler import JobReconciler
 from heterotp_operator.lease import LeaseGate, LeaseTimes
 from heterotp_operator.metrics import Metrics, QueueMetrics
+from heterotp_operator.own_key import OwnKey, UnusableKeyError
 from heterotp_operator.published import PublishedControls
 from heterotp_operator.queue import Key, WorkQueue
 from heterotp_operator.queue_worker import QueueWorker, Reconcile
@@ -30,11 +31,22 @@ from heterotp_operator.server import Server
 from heterotp_operator.settings import Settings, from_environment
 from heterotp_operator.status_reconciler import StatusDecisions, StatusReconciler
 from heterotp_operator.store import Stores
+from heterotp_operator.supervision import supervise
 from heterotp_operator.trainer_poller import TrainerPoller
 
 KINDS = (JOBS, POLICIES, INJECTIONS)
+# The API server lets objects through that are 10,000 levels deep. json must read them, else one job breaks the watch
+# and the lists of all; a stack of 8 MiB is enough for twice as many. Behind the stores nothing is that deep.
+RECURSION_LIMIT = 15_000
+SMALL_GANG = 256  # pods
+STATUS_WORKERS = 4  # of policies, and of injections
 SETTLE_SECONDS = 1.0  # their status sums up many jobs: changes of one moment are written together
 logger = logging.getLogger("heterotp_operator")
+
+
+def gang_settle_seconds(pods: int) -> float:
+    """Return for how many seconds changes of a gang are gathered: a look at 16,384 pods takes half a second of all."""
+    return 0.0 if pods <= SMALL_GANG else pods / 8192
 
 
 class Operator:
@@ -45,28 +57,39 @@ class Operator:
         self.stores = Stores()
         self.working = asyncio.Event()
         self.watches: dict[str, float] = {}
-        self.queues = {kind: WorkQueue(observer=QueueMetrics(metrics, kind.kind)) for kind in KINDS}
+        self.queues = {
+            kind: WorkQueue(
+                observer=QueueMetrics(metrics, kind.kind), workers=settings.workers if kind is JOBS else STATUS_WORKERS
+            )
+            for kind in KINDS
+        }
+        self.own_key = OwnKey(cluster, settings.lease_namespace, settings.key_secret_name)
         jobs = self.queues[JOBS]
         published = PublishedControls()
         self.poller = TrainerPoller(
-            self.stores, published, jobs.add, settings.poll_seconds, settings.poll_timeout_seconds, settings.identity
+            *(self.stores, published, jobs.add, settings.poll_seconds, settings.poll_timeout_seconds),
+            settings.identity,
+            metrics,
+            settings.poll_workers,
+            key=self.own_key.get,
         )
         self.informers = Informers(self.stores, self._enqueue)
         self.resync = Resync(cluster, self.stores, self.informers, settings)
-        self.server = Server(metrics, self.watches, self._depths, self._oldest_work_seconds)
+        self.server = Server(metrics, self.watches, self._depths, self._oldest_work_seconds, self._unready)
         times = LeaseTimes(settings.lease_seconds, settings.lease_renew_deadline_seconds, settings.lease_retry_seconds)
         self.lease = LeaseGate(cluster, settings.lease_namespace, settings.lease_name, settings.identity, times)
         recorder = Recorder(cluster, settings.identity)
         reconciler = JobReconciler(
-            self.stores, self.informers, cluster, jobs, self.poller, recorder, metrics, settings, published
+            *(self.stores, self.informers, cluster, jobs, self.poller, recorder, metrics, settings, published),
+            key=self.own_key.get,
         )
         decisions = StatusDecisions(self.stores, self.poller, settings, published)
         policies = StatusReconciler(POLICIES, self.informers, decisions.policy, cluster, recorder)
         injections = StatusReconciler(INJECTIONS, self.informers, decisions.injection, cluster, recorder)
         self._workers = [
             *([self._worker(JOBS, reconciler.reconcile)] * settings.workers),
-            self._worker(POLICIES, policies.reconcile),
-            self._worker(INJECTIONS, injections.reconcile),
+            *([self._worker(POLICIES, policies.reconcile)] * STATUS_WORKERS),
+            *([self._worker(INJECTIONS, injections.reconcile)] * STATUS_WORKERS),
         ]
 
     def _worker(self, kind: Resource, reconcile: Reconcile) -> QueueWorker:
@@ -76,7 +99,7 @@ class Operator:
         if kind is not JOBS:
             self.queues[kind].add_after(key, SETTLE_SECONDS)
             return
-        self.queues[JOBS].add(key)
+        self.queues[JOBS].add_after(key, gang_settle_seconds(self.stores.pods.count_of_job(key)))
         self.poller.queue.add(key)
 
     def _depths(self) -> list[tuple[str, int]]:
@@ -85,6 +108,14 @@ class Operator:
     def _oldest_work_seconds(self) -> float:
         return max(queue.oldest_work_seconds() for queue in self.queues.values())
 
+    def _unready(self) -> str:
+        return "" if self.own_key.key is not None else "the operator's own key is not read yet"
+
+    async def prepare(self) -> None:
+        """Return once this process has the operator's key and holds the Lease."""
+        await self.own_key.read()
+        await self.lease.acquire()
+
     async def log_in(self) -> kopf.AiohttpSession:
         """Return a fresh session for kopf: the projected token on disk may be a new one."""
         return login.session(await login.client_configuration(), login.WatchTrace(self.metrics, self.watches))
@@ -92,19 +123,23 @@ class Operator:
     async def work(self) -> None:
         """Fill the stores, then run workers and pollers for ever."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.resync.run())
+            group.create_task(supervise("resync", self.resync.run, self.metrics))
             await self.resync.synced.wait()
             for worker in self._workers:
-                group.create_task(worker.work())
+                group.create_task(supervise("worker", worker.work, self.metrics))
             for _ in range(self.settings.poll_workers):
-                group.create_task(self.poller.work())
+                group.create_task(supervise("poller", self.poller.work, self.metrics))
             self.working.set()
 
     async def watch(self) -> None:
         """Run kopf until a signal stops it."""
         namespaces = self.settings.namespaces
         await kopf.operator(
-            registry=build_registry(self.informers, self.metrics, self.log_in, self.resync.relisted),
+            registry=build_registry(
+                *(self.informers, self.metrics, self.log_in, self.resync.relisted),
+                injections=self.settings.injections,
+                network_policies=self.settings.network_peers is not None,
+            ),
             settings=kopf_settings(self.settings),
             clusterwide=not namespaces,
             namespaces=namespaces,
@@ -137,7 +172,7 @@ async def serve(settings: Settings, tls: ssl.SSLContext | None) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)  # kopf replaces these by its own
     try:
-        await _until_first(operator.lease.acquire(), _wait(stopped))
+        await _until_first(operator.prepare(), _wait(stopped))
         if operator.lease.leading and not stopped.is_set():
             metrics.leader.set(1)
             await _lead(operator, stopped)
@@ -181,6 +216,7 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
 
 def main() -> int:
     """Read the settings and serve; return the exit code."""
+    sys.setrecursionlimit(RECURSION_LIMIT)
     try:
         settings = from_environment()
         tls = tls_context(settings)
@@ -189,8 +225,12 @@ def main() -> int:
         return 2
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("kopf").setLevel(logging.WARNING)
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(serve(settings, tls))
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            asyncio.run(serve(settings, tls))
+    except UnusableKeyError as error:
+        print(f"heterotp-operator: {error}", file=sys.stderr)
+        return 2
     return 0
 
 

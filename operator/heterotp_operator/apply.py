@@ -1,7 +1,13 @@
-"""Executes the actions of a decision in their order, and the one status write after them."""
+"""Executes the actions of a decision in their order, and the one status write after them.
 
-from collections.abc import Awaitable, Callable
+Pods are made and deleted in parallel, by batches that grow while all goes well, as Kubernetes' own controllers do it: a
+quota that is exhausted is asked once, and a large gang does not wait for one call after the other.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, Protocol
 
 from heterotp_api import names
@@ -9,23 +15,29 @@ from heterotp_api import names
 from heterotp_operator.cluster import (
     JOBS,
     MANAGER,
+    NETWORK_POLICIES,
     PODS,
+    ApiError,
     Conflict,
     NameTaken,
     NotFound,
     Refused,
     Resource,
+    of_namesake,
+    resource_of,
     same_controller,
 )
 from heterotp_operator.queue import Key
 from heterotp_operator.reconcile.actions import (
     Action,
     ApplyConfigMap,
+    ApplyNetworkPolicy,
     ApplyPodGroup,
     BumpAttempt,
     CreatePod,
     CreateService,
     DeleteJob,
+    DeleteNetworkPolicy,
     DeletePod,
     DryRunPod,
     TouchPod,
@@ -34,6 +46,7 @@ from heterotp_operator.reconcile.observed import Refusal
 from heterotp_operator.status_writer import write_counters, write_status
 from heterotp_operator.store import Json, Store, Stores, key_of
 
+MOST_AT_ONCE = 16  # calls for one job: more would delay those for others by the limit of calls per second
 Refusals = dict[str, Refusal]
 """Children that the API server does not accept: worker group (of pods) or kind (of others) -> its answer."""
 
@@ -77,6 +90,7 @@ class Applier:
     job: Json
     refusals: Refusals = field(default_factory=dict)
     changed: bool = False  # an answer brought something new, which no watch event will bring again
+    progress: Callable[[], None] = lambda: None  # called after every action
 
     @property
     def key(self) -> Key:
@@ -88,18 +102,25 @@ class Applier:
 
         Raises ApiError for everything else that fails; what was done before stays done.
         """
-        for action in actions:
-            try:
-                await self._act(action)
-            except (Refused, NameTaken, NotFound) as refused:
-                subject = _subject(action)
-                # only a gang scheduler's kind may be unknown here; any other 404 is a namespace on its way out
-                if subject is None or (isinstance(refused, NotFound) and subject != "PodGroup"):
-                    raise
-                self.refusals[subject] = Refusal(refused.code, refused.reason, refused.message)
+        for batch in batches(actions):
+            answers = await asyncio.gather(*map(self._act, batch), return_exceptions=True)
+            failures = [(action, error) for action, error in zip(batch, answers, strict=True) if error is not None]
+            for action, error in failures:
+                self._keep_refusal(action, error)
+            if failures:
                 return False
         self.refusals.clear()
         return True
+
+    def _keep_refusal(self, action: Action, error: BaseException) -> None:
+        """Keep that the API server refused a child; raise every other error."""
+        subject = _subject(action)
+        # only a gang scheduler's kind may be unknown here; any other 404 is a namespace on its way out
+        known = isinstance(error, Refused | NameTaken) or (isinstance(error, NotFound) and subject == "PodGroup")
+        if subject is None or not known:
+            raise error
+        assert isinstance(error, ApiError)
+        self.refusals[subject] = Refusal(error.code, error.reason, error.message)
 
     def _take(self, store: Store, body: Json) -> None:
         self.changed |= store.upsert(body)
@@ -110,6 +131,8 @@ class Applier:
             CreateService: self._create_service,
             ApplyConfigMap: self._apply_configmap,
             ApplyPodGroup: self._apply_podgroup,
+            ApplyNetworkPolicy: self._apply_network_policy,
+            DeleteNetworkPolicy: self._delete_network_policy,
             BumpAttempt: self._bump,
             DryRunPod: self._dry_run,
             DeletePod: self._delete_pod,
@@ -117,6 +140,7 @@ class Applier:
             DeleteJob: self._delete_job,
         }
         await steps[type(action)](action)
+        self.progress()
 
     async def _create_pod(self, action: CreatePod) -> None:
         self._take(self.stores.pods, await self.client.create_owned(action.body))
@@ -130,15 +154,31 @@ class Applier:
     async def _apply_podgroup(self, action: ApplyPodGroup) -> None:
         await self._ensure(self.stores.podgroups, action.body, self._patch)
 
+    async def _apply_network_policy(self, action: ApplyNetworkPolicy) -> None:
+        await self._ensure(self.stores.networkpolicies, action.body, self._replace)
+
+    async def _delete_network_policy(self, action: DeleteNetworkPolicy) -> None:
+        await self.client.delete(NETWORK_POLICIES, self.key[0], action.name, action.uid)
+        gone = {"metadata": {"namespace": self.key[0], "name": action.name, "uid": action.uid}}
+        self.changed |= self.stores.networkpolicies.drop(gone)
+
     async def _ensure(self, store: Store, body: Json, correct: Callable[[Json, Json], Awaitable[Json]]) -> None:
-        """Make or correct a child of the job; an object with the same name and another owner is left alone."""
+        """Make or correct a child of the job; an object with the same name and another owner is left alone.
+
+        A child of an earlier job of the same name is taken over: its owner is gone for sure, and a garbage collector
+        that missed the end of that job would never remove it.
+        """
         known = store.get(key_of(body))
-        if known is None or not same_controller(known, body):
+        if known is None or not (same_controller(known, body) or _is_left_behind(known, body)):
             self._take(store, await self.client.create_owned(body))
         else:
             self._take(store, await correct(known, body))
 
     async def _patch(self, known: Json, body: Json) -> Json:
+        if not same_controller(known, body):  # an apply would leave the earlier owner beside ours
+            seen = {name: known["metadata"][name] for name in ("uid", "resourceVersion")}
+            owners = {"metadata": {**seen, "ownerReferences": body["metadata"]["ownerReferences"]}}
+            await self.client.merge(resource_of(body), self.key[0], body["metadata"]["name"], owners)
         exact = {**body, "metadata": {**body["metadata"], "uid": known["metadata"]["uid"]}}
         return await self.client.apply(exact, MANAGER)
 
@@ -186,12 +226,27 @@ class Applier:
             self._take(self.stores.jobs, answer)
 
 
+def _is_left_behind(known: Json, body: Json) -> bool:
+    """Return whether a child is of an earlier job of the same name and nobody is deleting it."""
+    deleting = known["metadata"].get("deletionTimestamp")
+    return not deleting and not same_controller(known, body) and of_namesake(known, body)
+
+
+def batches(actions: tuple[Action, ...]) -> Iterator[list[Action]]:
+    """Yield the actions in their order: pods to make, and pods to delete, 1, 2, 4 up to 16 at once, others alone."""
+    for kind, group in groupby(actions, type):
+        most, size, alike = MOST_AT_ONCE if kind in (CreatePod, DeletePod) else 1, 1, list(group)
+        while alike:
+            yield alike[:size]
+            alike, size = alike[size:], min(2 * size, most)
+
+
 def _subject(action: Action) -> str | None:
     """Return the worker group whose pod the action makes or the kind of the child it makes, None for other actions."""
     if isinstance(action, DryRunPod):
         return str(action.group)
     if isinstance(action, CreatePod):
         return str(action.body["metadata"]["labels"][names.LABEL_GROUP])
-    if isinstance(action, CreateService | ApplyConfigMap | ApplyPodGroup):
+    if isinstance(action, CreateService | ApplyConfigMap | ApplyPodGroup | ApplyNetworkPolicy):
         return str(action.body["kind"])
     return None

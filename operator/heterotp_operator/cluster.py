@@ -29,6 +29,7 @@ MANAGER = "heterotp-operator"
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 PAGE = 250
+MAX_MESSAGE = 4096  # of an error: the API server repeats what it refuses, which may be a megabyte
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,8 @@ PODS = Resource("v1", "pods", "Pod")
 SERVICES = Resource("v1", "services", "Service")
 CONFIGMAPS = Resource("v1", "configmaps", "ConfigMap")
 EVENTS = Resource("v1", "events", "Event")
+SECRETS = Resource("v1", "secrets", "Secret")  # the operator's own key alone
+NETWORK_POLICIES = Resource("networking.k8s.io/v1", "networkpolicies", "NetworkPolicy")
 LEASES = Resource("coordination.k8s.io/v1", "leases", "Lease")
 PODGROUPS = {  # by gang scheduler
     name: Resource(scheduler.pod_group_api, "podgroups", "PodGroup")
@@ -65,8 +68,10 @@ OWNED = f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}"
 
 def resource_of(body: Json) -> Resource:
     """Return the resource of a body by its apiVersion and kind."""
-    known = (JOBS, POLICIES, INJECTIONS, PODS, SERVICES, CONFIGMAPS, EVENTS, LEASES, *PODGROUPS.values())
-    return next(r for r in known if (r.api_version, r.kind) == (body["apiVersion"], body["kind"]))
+    known = (JOBS, POLICIES, INJECTIONS, PODS, SERVICES, CONFIGMAPS, NETWORK_POLICIES, EVENTS, LEASES, SECRETS)
+    return next(
+        r for r in (*known, *PODGROUPS.values()) if (r.api_version, r.kind) == (body["apiVersion"], body["kind"])
+    )
 
 
 class ApiError(Exception):
@@ -104,8 +109,8 @@ def error_of(code: int, text: bytes) -> ApiError:
         status = {}
     if not isinstance(status, dict):
         status = {}
-    message = status.get("message") or text[:500].decode(errors="replace").strip()
-    return ERRORS.get(code, ApiError)(code, status.get("reason", ""), message)
+    message = str(status.get("message") or text[:500].decode(errors="replace").strip())
+    return ERRORS.get(code, ApiError)(code, str(status.get("reason") or ""), message[:MAX_MESSAGE])
 
 
 class RateLimit:
@@ -202,7 +207,7 @@ class Cluster:
             found = await self.get(resource_of(body), metadata["namespace"], metadata["name"])
             if same_controller(found, body):
                 return found
-            if _of_namesake(found, body):  # an earlier job's, on its way out
+            if of_namesake(found, body):  # an earlier job's: the store will know it in a moment
                 raise
             raise NameTaken(409, "AlreadyExists", f"{conflict.message} and is not owned by this job") from conflict
 
@@ -254,7 +259,8 @@ def same_controller(found: Json, wanted: Json) -> bool:
     return ours is not None and theirs is not None and bool(ours["uid"] == theirs["uid"])
 
 
-def _of_namesake(found: Json, wanted: Json) -> bool:
+def of_namesake(found: Json, wanted: Json) -> bool:
+    """Return whether the controllers of both objects have the same kind and name, whatever their uids are."""
     ours, theirs = controller_of(wanted), controller_of(found)
     return ours is not None and theirs is not None and (ours["kind"], ours["name"]) == (theirs["kind"], theirs["name"])
 

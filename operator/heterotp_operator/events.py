@@ -71,7 +71,7 @@ class Recorder:
         uid = job["metadata"]["uid"]
         if not self._allowed(uid):
             return
-        key = uid, event.reason, event.message
+        key = uid, event.reason, event.message[:MAX_MESSAGE]  # kept for thousands of events
         name, count = self._counts.get(key, ("", 0))
         try:
             name = await self._write(job, event, name, count + 1)

@@ -6,7 +6,7 @@ from typing import Any
 import kopf
 
 from heterotp_operator.cluster import OWNED, Resource
-from heterotp_operator.informers import CHILDREN, WATCHED, Informers
+from heterotp_operator.informers import Informers, child_kinds, own_kinds
 from heterotp_operator.metrics import Metrics
 from heterotp_operator.settings import Settings
 
@@ -14,11 +14,17 @@ Login = Callable[[], Awaitable[kopf.AiohttpSession]]
 
 
 def build_registry(
-    informers: Informers, metrics: Metrics, login: Login, relisted: Callable[[], None]
+    informers: Informers,
+    metrics: Metrics,
+    login: Login,
+    relisted: Callable[[], None],
+    injections: str = "on",
+    network_policies: bool = False,
 ) -> kopf.OperatorRegistry:
     """Return kopf's registry with on.event handlers for our kinds and the children of jobs, and the login.
 
-    `relisted` is called for each object that comes from a list instead of a watch.
+    `relisted` is called for each object that comes from a list instead of a watch; injections: `Settings.injections`;
+    network_policies: whether `Settings.network_peers` are given.
     """
     registry = kopf.OperatorRegistry()
 
@@ -26,7 +32,7 @@ def build_registry(
     async def log_in(**_: Any) -> kopf.AiohttpSession:
         return await login()
 
-    for resource in WATCHED:
+    for resource in (*own_kinds(injections), *child_kinds(network_policies)):
         _watch(registry, resource, informers, metrics, relisted)
     return registry
 
@@ -98,8 +104,9 @@ def kopf_settings(settings: Settings) -> kopf.OperatorSettings:
     result.watching.server_timeout = 300
     result.watching.client_timeout = 310
     result.watching.connect_timeout = 10
-    for resource in CHILDREN:
-        result.watching.label_selectors["", "v1", resource.plural] = OWNED
+    for resource in child_kinds(network_policies=True):
+        group, _, version = resource.api_version.rpartition("/")
+        result.watching.label_selectors[group, version, resource.plural] = OWNED
     result.networking.request_timeout = settings.api_timeout_seconds
     result.networking.connect_timeout = 10
     result.networking.enforce_retry_after = True

@@ -6,14 +6,31 @@ policies and injections likewise. Nothing here can fail.
 
 from collections.abc import Callable, Sequence
 
-from heterotp_operator.cluster import CONFIGMAPS, INJECTIONS, JOBS, PODS, POLICIES, SERVICES, Resource
+from heterotp_operator.cluster import (
+    CONFIGMAPS,
+    INJECTIONS,
+    JOBS,
+    NETWORK_POLICIES,
+    PODS,
+    POLICIES,
+    SERVICES,
+    Resource,
+)
 from heterotp_operator.queue import Key
 from heterotp_operator.reconcile.objects import injection_selects, policy_selects
 from heterotp_operator.store import Json, Store, Stores, job_key, key_of
 
 Enqueue = Callable[[Resource, Key], None]
-CHILDREN = (PODS, SERVICES, CONFIGMAPS)
-WATCHED = (JOBS, POLICIES, INJECTIONS, *CHILDREN)
+
+
+def own_kinds(injections: str) -> tuple[Resource, ...]:
+    """Return the kinds of ours that are listed and watched, jobs last; injections: `Settings.injections`."""
+    return (POLICIES, INJECTIONS, JOBS) if injections == "on" else (POLICIES, JOBS)
+
+
+def child_kinds(network_policies: bool) -> tuple[Resource, ...]:
+    """Return the kinds of jobs' children that are listed and watched; NetworkPolicies need a right of their own."""
+    return (PODS, SERVICES, CONFIGMAPS, *([NETWORK_POLICIES] if network_policies else ()))
 
 
 class Informers:
@@ -31,6 +48,7 @@ class Informers:
             PODS: self._stores.pods,
             SERVICES: self._stores.services,
             CONFIGMAPS: self._stores.configmaps,
+            NETWORK_POLICIES: self._stores.networkpolicies,
         }[resource]
 
     def upsert(self, resource: Resource, body: Json) -> None:
@@ -38,7 +56,7 @@ class Informers:
         store = self.store_of(resource)
         before = store.get(key_of(body))
         if store.upsert(body):
-            self._enqueue_concerned(resource, before, body)
+            self._enqueue_concerned(resource, before, store.get(key_of(body)))
 
     def drop(self, resource: Resource, body: Json) -> None:
         """Remove a deleted object; enqueue the keys that depended on it."""

@@ -3,19 +3,22 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from heterotp_operator.apply import Applier, Refusals
 from heterotp_operator.cluster import PODGROUPS, Cluster, NotFound, Refused
 from heterotp_operator.events import Recorder
 from heterotp_operator.informers import Informers
 from heterotp_operator.metrics import Metrics
-from heterotp_operator.observe import observe
+from heterotp_operator.observe import PodWatch, observe
 from heterotp_operator.published import PublishedControls
 from heterotp_operator.queue import Key, WorkQueue
 from heterotp_operator.reconcile.actions import ApplyConfigMap, Decision, TouchPod
 from heterotp_operator.reconcile.job_control import decide_control
+from heterotp_operator.reconcile.objects import at
 from heterotp_operator.reconcile.observed import Observed
 from heterotp_operator.reconcile.plan import plan
+from heterotp_operator.renewals import KeyReader
 from heterotp_operator.settings import Settings
 from heterotp_operator.status_throttle import awaits_ranks, due, due_later
 from heterotp_operator.store import Json, Stores
@@ -27,12 +30,13 @@ ANSWER_SECONDS = 3.0  # in which running ranks apply a control document
 
 @dataclass
 class _Memory:
-    """What is kept between reconciles of one job; losing it costs one more call and nothing else."""
+    """What is kept between reconciles of one job; losing it costs one more call, or a later deletion by force."""
 
     uid: str
     attempt: int = -1
     refusals: Refusals = field(default_factory=dict)
     written_at: float = float("-inf")
+    pods: PodWatch = field(default_factory=PodWatch)
     waiting_since: float | None = None  # for the ranks to apply a control document, before the status is written
 
 
@@ -51,12 +55,16 @@ class JobReconciler:
         settings: Settings,
         published: PublishedControls,
         now: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        key: KeyReader = lambda: None,
     ) -> None:
+        """key: the operator's own, once it is read."""
         self._stores, self._informers, self._cluster, self._queue = stores, informers, cluster, queue
+        self._monotonic = monotonic
         self._poller = poller
         self._recorder, self._metrics, self._settings, self._now = recorder, metrics, settings, now
         self._memories: dict[Key, _Memory] = {}
-        self._published = published
+        self._published, self._key = published, key
 
     async def reconcile(self, key: Key) -> float | None:
         """Observe, plan and apply one job; return the seconds after which to look again. Raises ApiError."""
@@ -70,6 +78,7 @@ class JobReconciler:
             observed = replace(seen, control=decide_control(seen))
             decision = plan(observed)
             applier = Applier(self._cluster, self._stores, job, memory.refusals)
+            applier.progress = partial(self._queue.progressed, key)
             try:
                 accepted = await applier.run(decision.actions)
             finally:
@@ -85,9 +94,13 @@ class JobReconciler:
 
     async def _observe(self, key: Key, job: Json, memory: _Memory) -> Observed:
         podgroup = await self._podgroup(key, job)
-        stores, poller, settings, now = self._stores, self._poller, self._settings, self._now()
         return observe(
-            stores, poller, settings, key, job, now, control=None, podgroup=podgroup, refusals=memory.refusals
+            *(self._stores, self._poller, self._settings, key, job, self._now()),
+            control=None,
+            podgroup=podgroup,
+            refusals=memory.refusals,
+            ages=memory.pods.look(self._stores.pods.of_job(key), self._monotonic()),
+            operator_key=self._key(),
         )
 
     def _publish(self, key: Key, observed: Observed, decision: Decision) -> None:
@@ -106,7 +119,7 @@ class JobReconciler:
         if decision.status is not None and self._is_due(key, job["status"], decision.status, memory):
             await applier.write_status(decision.status)
             self._metrics.observe_transition(applier.job, {**job["status"], **decision.status}, self._now())
-            memory.written_at, memory.waiting_since = self._now(), None
+            memory.written_at, memory.waiting_since = self._monotonic(), None
             if applier.changed:
                 self._queue.add(key)
         self._metrics.observe_job(key, job["spec"], decision.status or job["status"])
@@ -115,7 +128,7 @@ class JobReconciler:
 
     def _is_due(self, key: Key, written: Json, wanted: Json, memory: _Memory) -> bool:
         """Return whether to write the status now; a new control document waits seconds until the ranks apply it."""
-        now = self._now()
+        now = self._monotonic()
         age = now - memory.written_at
         if not due(written, wanted, age):
             if (later := due_later(written, wanted, age)) is not None:
@@ -141,8 +154,8 @@ class JobReconciler:
         return memory
 
     async def _podgroup(self, key: Key, job: Json) -> Json | None:
-        provider = ((job["spec"].get("runPolicy") or {}).get("gang") or {}).get("provider")
-        if provider not in PODGROUPS:
+        provider = at(job, "spec", "runPolicy", "gang", "provider")
+        if not isinstance(provider, str) or provider not in PODGROUPS:
             return None
         known = self._stores.podgroups.get(key)
         if known is not None:

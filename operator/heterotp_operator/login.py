@@ -1,6 +1,7 @@
 """Credentials: one source (kubeconfig or the pod's service account) for our client and for kopf's watches."""
 
 import os
+import time
 import urllib.request
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -43,7 +44,7 @@ def connection(configuration: client.Configuration) -> kopf.ConnectionInfo:
 
 @dataclass
 class WatchTrace:
-    """Counts the watches that kopf opens and remembers when: kopf itself has no hook for it."""
+    """Counts the watches that kopf opens and remembers when, by a clock that never jumps: kopf has no hook for it."""
 
     metrics: Metrics
     opened: dict[str, float]
@@ -59,7 +60,7 @@ class WatchTrace:
             return
         resource = params.url.path.rpartition("/")[2]
         self.metrics.watch_reconnects.labels(resource).inc(resource in self.opened)
-        self.opened[resource] = datetime.now(UTC).timestamp()
+        self.opened[resource] = time.monotonic()
 
 
 def session(configuration: client.Configuration, trace: WatchTrace) -> kopf.AiohttpSession:

@@ -31,7 +31,12 @@ USUAL_RESULTS = (
     reasons.FAILURE_RULE,
     reasons.NON_FINITE_LOSS,
 )
-USUAL_CAUSES = (reasons.CONTAINER_ERROR, reasons.CONTAINER_OOM_KILLED, reasons.POD_DELETED)  # of a restart
+USUAL_CAUSES = (
+    reasons.CONTAINER_ERROR,
+    reasons.CONTAINER_OOM_KILLED,
+    reasons.POD_DELETED,
+    reasons.NO_PROGRESS,
+)  # of a restart
 RECONCILE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 disable_created_metrics()  # type: ignore[no-untyped-call]
 STARTUP_BUCKETS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
@@ -98,6 +103,10 @@ class Metrics:
         self.inflight = Gauge(p + "reconciles_inflight", "Reconciles running now", ("kind",), registry=r)
         self.watch_events = Counter(p + "watch_events", "Watch events received", ("resource", "type"), registry=r)
         self.watch_reconnects = Counter(p + "watch_reconnects", "Watches opened again", ("resource",), registry=r)
+        self.polls = Counter(p + "polls", "Polls of a job's rank 0", ("result",), registry=r)
+        self.task_restarts = Counter(
+            p + "task_restarts", "Own tasks that ended by an error and were started again", ("task",), registry=r
+        )
         self.api_requests = Counter(
             p + "api_requests", "Calls to the API server (code 0: no answer)", ("verb", "resource", "code"), registry=r
         )

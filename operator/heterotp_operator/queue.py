@@ -1,13 +1,17 @@
-"""The work queue, with the semantics of client-go: de-duplicated keys, one worker per key, delays, back-off."""
+"""The work queue, with the semantics of client-go: de-duplicated keys, one worker per key, delays, back-off.
+
+Ready keys are taken in rotation by namespace (fair_turns.py).
+"""
 
 import asyncio
 import heapq
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-Key = tuple[str, str]  # (namespace, name)
+from heterotp_operator.fair_turns import FairTurns, Key
+
+__all__ = ["Key", "QueueObserver", "WorkQueue"]
 
 BASE_DELAY_SECONDS = 0.005
 MAX_DELAY_SECONDS = 1000.0
@@ -37,12 +41,18 @@ class _Silent:
 class WorkQueue:
     """Keys to work on: a key is ready at most once, and a key in work is ready again only after `done`."""
 
-    def __init__(self, now: Callable[[], float] = time.monotonic, observer: QueueObserver | None = None) -> None:
+    def __init__(
+        self,
+        now: Callable[[], float] = time.monotonic,
+        observer: QueueObserver | None = None,
+        workers: int | None = None,
+    ) -> None:
+        """workers: how many take keys, of which no namespace gets all; None: there is no bound."""
         self._now = now
         self._observer = observer or _Silent()
-        self._order: deque[Key] = deque()
+        self._turns = FairTurns(workers)
         self._dirty: dict[Key, float] = {}  # key -> when it became ready
-        self._working: dict[Key, float] = {}  # key -> when it was taken
+        self._working: dict[Key, float] = {}  # key -> when it was taken, or the work on it last went on
         self._failures: dict[Key, int] = {}
         self._due: dict[Key, float] = {}
         self._timers: list[tuple[float, Key]] = []
@@ -50,7 +60,7 @@ class WorkQueue:
 
     def __len__(self) -> int:
         """Return how many keys are ready and not in work."""
-        return len(self._order)
+        return len(self._turns)
 
     @property
     def working(self) -> int:
@@ -58,8 +68,13 @@ class WorkQueue:
         return len(self._working)
 
     def oldest_work_seconds(self) -> float:
-        """Return for how long the longest-running worker has held its key."""
+        """Return for how long the worker that is stuck for longest has not gone on."""
         return self._now() - min(self._working.values(), default=self._now())
+
+    def progressed(self, key: Key) -> None:
+        """Note that the work on a key goes on: a worker that makes thousands of pods is busy, not stuck."""
+        if key in self._working:
+            self._working[key] = self._now()
 
     def add(self, key: Key) -> None:
         """Make the key ready; while it is in work, make it ready again after that."""
@@ -68,7 +83,7 @@ class WorkQueue:
         self._dirty[key] = self._now()
         self._observer.added()
         if key not in self._working:
-            self._order.append(key)
+            self._turns.add(key)
             self._wake.set()
 
     def add_after(self, key: Key, delay: float) -> None:
@@ -117,11 +132,11 @@ class WorkQueue:
         return None
 
     def take(self) -> Key | None:
-        """Take the next ready key into work, or return None."""
+        """Take the next ready key into work; None: there is none, or its namespace holds its share of the workers."""
         self.promote()
-        if not self._order:
+        key = self._turns.take()
+        if key is None:
             return None
-        key = self._order.popleft()
         self._observer.waited(self._now() - self._dirty.pop(key))
         self._working[key] = self._now()
         return key
@@ -142,6 +157,8 @@ class WorkQueue:
     def done(self, key: Key) -> None:
         """End the work on a key; if it was added meanwhile it is ready again."""
         del self._working[key]
+        self._turns.done(key)
         if key in self._dirty:
-            self._order.append(key)
+            self._turns.add(key)
+        if len(self._turns):
             self._wake.set()

@@ -5,21 +5,10 @@ import logging
 import random
 from collections.abc import Callable
 
-from heterotp_operator.cluster import (
-    CONFIGMAPS,
-    INJECTIONS,
-    JOBS,
-    OWNED,
-    PODS,
-    POLICIES,
-    SERVICES,
-    ApiError,
-    Cluster,
-    Resource,
-)
-from heterotp_operator.informers import Informers
+from heterotp_operator.cluster import OWNED, ApiError, Cluster, Resource
+from heterotp_operator.informers import Informers, child_kinds, own_kinds
 from heterotp_operator.settings import Settings
-from heterotp_operator.store import Stores
+from heterotp_operator.store import Json, Stores, key_of
 
 logger = logging.getLogger(__name__)
 RETRY_SECONDS = 2.0
@@ -74,9 +63,9 @@ class Resync:
         """List every kind, take what changed, drop what vanished."""
         for namespace in self._settings.namespaces or (None,):
             # jobs last: when a job is seen for the first time, what it depends on is known already
-            for resource in (PODS, SERVICES, CONFIGMAPS):
+            for resource in child_kinds(self._settings.network_peers is not None):
                 await self._list(resource, namespace, OWNED)
-            for resource in (POLICIES, INJECTIONS, JOBS):
+            for resource in own_kinds(self._settings.injections):
                 await self._list(resource, namespace, "")
         self._stores.podgroups.clear()  # not watched: read again by the next reconcile that needs one
 
@@ -95,7 +84,16 @@ class Resync:
             version = page_version
             for body in page:
                 seen.add(body["metadata"]["uid"])
-                self._informers.upsert(resource, body)
+                self._take(resource, body)
             await asyncio.sleep(0)
+        self._drop_vanished(resource, seen, version, namespace)
+
+    def _take(self, resource: Resource, body: Json) -> None:
+        try:
+            self._informers.upsert(resource, body)
+        except Exception:  # whatever one object holds: the others are listed all the same
+            logger.exception("%s %s is left out", resource.kind, key_of(body))
+
+    def _drop_vanished(self, resource: Resource, seen: set[str], version: int, namespace: str | None) -> None:
         for record in self._informers.store_of(resource).vanished(seen, version, namespace):
             self._informers.drop(resource, record)

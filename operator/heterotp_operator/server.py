@@ -16,7 +16,7 @@ STUCK_WORK_SECONDS = 300.0  # every API call ends after 30 s
 def unhealthy(watches: dict[str, float], oldest_work_seconds: float, now: float) -> str:
     """Return why the process should be restarted, "" if it should not.
 
-    `watches` holds when each resource's watch was opened last (unix seconds); a standby has none.
+    `watches` holds when each resource's watch was opened last (seconds of the monotonic clock); a standby has none.
     """
     for resource, opened in sorted(watches.items()):
         if now - opened > STALE_WATCH_SECONDS:
@@ -35,9 +35,11 @@ class Server:
         watches: dict[str, float],
         depths: Callable[[], list[tuple[str, int]]],
         oldest_work_seconds: Callable[[], float],
+        unready: Callable[[], str] = lambda: "",
     ) -> None:
+        """unready: why this process cannot take over yet, "" if it can."""
         self._metrics, self._watches = metrics, watches
-        self._depths, self._oldest = depths, oldest_work_seconds
+        self._depths, self._oldest, self._unready = depths, oldest_work_seconds, unready
         self._runner: web.AppRunner | None = None
 
     async def start(self, host: str, port: int, context: ssl.SSLContext | None = None) -> None:
@@ -64,9 +66,10 @@ class Server:
         return web.Response(body=generate_latest(self._metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def _serve_health(self, _: web.Request) -> web.Response:
-        reason = unhealthy(self._watches, self._oldest(), time.time())
+        reason = unhealthy(self._watches, self._oldest(), time.monotonic())
         return web.Response(status=503 if reason else 200, text=reason or "ok")
 
     async def _serve_ready(self, _: web.Request) -> web.Response:
         # a standby is ready too: a rollout must not wait for a Lease that the old pod holds
-        return web.Response(text="ok")
+        reason = self._unready()
+        return web.Response(status=503 if reason else 200, text=reason or "ok")

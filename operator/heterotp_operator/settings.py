@@ -7,7 +7,13 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from uuid import uuid4
 
+from heterotp_api.load import first_error
+from pydantic import ValidationError
+
+from heterotp_operator.reconcile.network_peers import NetworkPeers
+
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+SWITCH = ("on", "off")
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -18,6 +24,9 @@ class Settings:
     namespaces: watch these only (comma-separated); none means the whole cluster.
     lease_namespace: where the Lease is; the pod's own namespace unless given.
     api_requests_per_second: bound of the operator's own calls, a burst of twice as many is let through.
+    key_secret_name: the Secret in lease_namespace that holds the operator's own key; it is made where there is none.
+    network_peers: who may connect to ranks, as JSON; none: the operator neither makes nor reads NetworkPolicies.
+    injections: "off": StragglerInjections are neither listed nor watched, and act nowhere.
     injection_lease_seconds: injections are dropped when no poll has reached rank 0 for so long.
     identity: the name of this process in the Lease; unique per process unless given. A pod that is restarted under the
       same name takes its own Lease over at once.
@@ -33,6 +42,7 @@ class Settings:
     metrics_tls_directory: str = ""
     lease_name: str = "heterotp-operator"
     lease_namespace: str = "default"
+    key_secret_name: str = "heterotp-operator-key"
     lease_seconds: float = 15.0
     lease_renew_deadline_seconds: float = 10.0
     lease_retry_seconds: float = 2.0
@@ -41,6 +51,8 @@ class Settings:
     poll_seconds: float = 5.0
     poll_timeout_seconds: float = 3.0
     poll_workers: int = 32
+    network_peers: NetworkPeers | None = None
+    injections: str = "on"
     injection_lease_seconds: float = 60.0
     api_requests_per_second: float = 200.0
     api_timeout_seconds: float = 30.0
@@ -53,6 +65,8 @@ class Settings:
                 raise ValueError(f"{_variable(name)}: {getattr(self, name)} is not greater than 0")
         if self.log_level not in LEVELS:
             raise ValueError(f"HETEROTP_LOG_LEVEL: {self.log_level!r} is none of {', '.join(LEVELS)}")
+        if self.injections not in SWITCH:
+            raise ValueError(f"HETEROTP_INJECTIONS: {self.injections!r} is none of {', '.join(SWITCH)}")
         if self.injection_lease_seconds < 3 * self.poll_seconds:
             raise ValueError(
                 f"HETEROTP_INJECTION_LEASE_SECONDS: {self.injection_lease_seconds} is less than three polls "
@@ -72,11 +86,22 @@ def _variable(name: str) -> str:
 def _parse(name: str, default: object, text: str) -> object:
     if name == "namespaces":
         return tuple(part.strip() for part in text.split(",") if part.strip())
+    if name == "network_peers":
+        return _peers(text)
     try:
         return type(default)(text) if isinstance(default, int | float) else text
     except ValueError:
         wanted = "a whole number" if isinstance(default, int) else "a number"
         raise ValueError(f"{_variable(name)}: {text!r} is not {wanted}") from None
+
+
+def _peers(text: str) -> NetworkPeers:
+    try:
+        return NetworkPeers.model_validate_json(text)
+    except ValidationError as error:
+        field, value, message = first_error(error, NetworkPeers)
+        where = f"{_variable('network_peers')}:" + (f" {field}:" if field else "")
+        raise ValueError(f"{where} {'' if value is None else f'{value!r:.80} '}{message}") from None
 
 
 def own_namespace() -> str:

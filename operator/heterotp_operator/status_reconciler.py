@@ -64,10 +64,11 @@ class StatusReconciler:
         cluster: Cluster,
         recorder: Recorder,
         now: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._resource, self._informers, self._decide = resource, informers, decide
         self._store = informers.store_of(resource)
-        self._cluster, self._recorder, self._now = cluster, recorder, now
+        self._cluster, self._recorder, self._now, self._monotonic = cluster, recorder, now, monotonic
         self._memories: dict[Key, _Memory] = {}
 
     async def reconcile(self, key: Key) -> float | None:
@@ -77,8 +78,8 @@ class StatusReconciler:
             self._memories.pop(key, None)
             return None
         memory = self._memory(key, body["metadata"]["uid"])
-        now = self._now()
-        status, events = self._decide(key, body, now)
+        status, events = self._decide(key, body, self._now())
+        now = self._monotonic()
         age = now - memory.written_at
         if write := due(body["status"], status, age):
             if (answer := await write_status(self._cluster, body, status)) is not None:

@@ -1,10 +1,11 @@
-"""When a status is written: facts at once, numbers when one moved by 5 %, all that is left after 30 s.
+"""When a status is written: facts at once, measured numbers when one jumps, all that is left after 30 s.
 
 Facts are fields that programs read: phases, reasons, counts, generations. A text for people is no fact: that there is
-one is a fact, its wording is not.
+one is a fact, its wording is not. A number jumps when it moves by half: noise of 5 % on every number of every poll must
+cost no write, and what matters of a smaller change is a fact (a straggler is flagged).
 """
 
-from typing import Any
+from typing import Any, TypeGuard
 
 from heterotp_api.conditions import RUNNING
 
@@ -13,13 +14,19 @@ from heterotp_operator.store import Json
 
 NUMBERS = ("ranks", "training", "slowest", "savedSeconds", "measured")  # fields that move with every poll
 TEXTS = ("message", "problem", "injectionProblem", "slowest")  # for people, wherever they stand
-MOVED_RATIO = 0.05
+ROW_FACTS = ("straggler", "injectionProblem", "asked", "since", "reason", "message")  # of a rank
+MEASURED = (
+    *("iterationSeconds", "predictedIterationSeconds", "limitIterationSeconds", "untouchedIterationSeconds"),
+    *("slowdown", "share", "injectedSlowdown", "measuredSlowdown", "measured"),
+)  # numbers that a jump of is worth a write; not those near 0 (waiting), and not those that only grow (iterations)
+JUMP_RATIO = 0.5
+TINY = 1e-9
 EVERY_SECONDS = 30.0
 
 
 def due(written: Json, wanted: Json, seconds_since_write: float) -> bool:
     """Return whether `wanted` is worth a write over the live status `written`."""
-    if _facts(written) != _facts(wanted) or moved(_numbers(written), _numbers(wanted)):
+    if _facts(written) != _facts(wanted) or jumped(_measured(written), _measured(wanted)):
         return True
     return seconds_since_write >= EVERY_SECONDS and _differ(written, wanted)
 
@@ -34,12 +41,6 @@ def _differ(written: Json, wanted: Json) -> bool:
     return bool(_filled(old) != _filled(new))
 
 
-def _numbers(status: Json) -> Json:
-    balancing = status.get("balancing") or {}
-    seconds = {name: value for name, value in balancing.items() if name.endswith("Seconds")}
-    return {"balancing": seconds} | {name: status.get(name) for name in NUMBERS}
-
-
 def awaits_ranks(written: Json, wanted: Json) -> bool:
     """Return whether only a control document is new that the ranks have not taken yet: one write can show both."""
     balancing = wanted.get("balancing") or {}
@@ -49,7 +50,8 @@ def awaits_ranks(written: Json, wanted: Json) -> bool:
 
 
 def _facts(status: Json) -> Json:
-    kept = {name: value for name, value in status.items() if name not in (*NUMBERS, *COUNTERS)}
+    ranks = {"ranks": _rank_facts(status), "reported": bool(status.get("ranks"))}
+    kept = {name: value for name, value in status.items() if name not in (*NUMBERS, *COUNTERS)} | ranks
     balancing = kept.get("balancing")
     if isinstance(balancing, dict):  # its reason is a sentence: decisionId counts what it describes
         facts = {k: v for k, v in balancing.items() if not k.endswith("Seconds")}
@@ -75,20 +77,33 @@ def _filled(value: Any) -> Any:
     return [_filled(each) for each in value] if isinstance(value, list) else value
 
 
-def moved(old: Any, new: Any) -> bool:
-    """Return whether a number moved by 5 % or more, or anything else but the wording of a text differs."""
-    return _moved(_without_texts(old), _without_texts(new))
+def _rank_facts(status: Json) -> list[Json]:
+    """Return the ranks of which there is a fact; which others a status of many ranks shows changes with noise."""
+    rows = ({name: row[name] for name in ROW_FACTS if row.get(name)} | _place(row) for row in status.get("ranks") or ())
+    return [row for row in rows if len(row) > len(_place(row))]
 
 
-def _moved(old: Any, new: Any) -> bool:
-    if isinstance(old, dict) and isinstance(new, dict):
-        return any(_moved(old.get(name), new.get(name)) for name in old.keys() | new.keys())
-    if isinstance(old, list) and isinstance(new, list):
-        return len(old) != len(new) or any(_moved(a, b) for a, b in zip(old, new, strict=True))
-    if _is_number(old) and _is_number(new):
-        return abs(new - old) >= MOVED_RATIO * max(abs(old), abs(new)) if old != new else False
-    return bool(_filled(old) != _filled(new))
+def _place(row: Json) -> Json:
+    return {name: row[name] for name in ("job", "rank") if name in row}
 
 
-def _is_number(value: Any) -> bool:
+def _measured(status: Json) -> dict[tuple[str, ...], float]:
+    """Return the numbers whose jumps are worth a write, by where they stand."""
+    blocks: dict[tuple[str, ...], Json] = {(name,): status.get(name) or {} for name in ("training", "balancing")}
+    blocks |= {("ranks", *map(str, _place(row).values())): row for row in status.get("ranks") or ()}
+    found = {(*where, name): block.get(name) for where, block in {**blocks, (): status}.items() for name in MEASURED}
+    return {where: value for where, value in found.items() if _is_number(value)}
+
+
+def jumped(old: dict[tuple[str, ...], float], new: dict[tuple[str, ...], float]) -> bool:
+    """Return whether a number moved by half or more, or is new outside of the table of ranks."""
+    return any(
+        abs(value - old[where]) >= JUMP_RATIO * max(abs(old[where]), abs(value), TINY)
+        if where in old
+        else where[0] != "ranks"
+        for where, value in new.items()
+    )
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -8,7 +8,9 @@ from typing import Any
 
 from heterotp_api import names
 
+from heterotp_operator.excess import excess_of
 from heterotp_operator.queue import Key
+from heterotp_operator.reconcile.objects import REFUSED
 
 Json = dict[str, Any]
 Trim = Callable[[Json], Json]
@@ -71,9 +73,17 @@ def _metadata(body: Json) -> Json:
 
 
 def trim_custom(body: Json) -> Json:
-    """Return an object of our kinds: spec and status whole, metadata without managedFields."""
+    """Return an object of our kinds: spec and status whole, metadata without managedFields.
+
+    A spec beyond what any job needs is not kept, only that it was beyond: the code behind may recurse into what it is
+    given, and copies it.
+    """
     head = {"apiVersion": body.get("apiVersion", names.API_VERSION), "kind": body.get("kind", "HeteroTPJob")}
-    return {**head, "metadata": _metadata(body), "spec": body.get("spec", {}), "status": body.get("status") or {}}
+    spec = body.get("spec") or {}
+    kept: Json = {"spec": spec}
+    if (excess := excess_of(spec)) is not None:
+        kept = {"spec": {}, REFUSED: excess}
+    return {**head, "metadata": _metadata(body), **kept, "status": body.get("status") or {}}
 
 
 def trim_pod(body: Json) -> Json:
@@ -89,7 +99,7 @@ def trim_pod(body: Json) -> Json:
 
 
 def trim_child(body: Json) -> Json:
-    """Return a Service, ConfigMap or PodGroup without managedFields and status."""
+    """Return a Service, ConfigMap, PodGroup or NetworkPolicy without managedFields and status."""
     kept: Json = {field: body[field] for field in ("apiVersion", "kind", "spec", "data") if field in body}
     return {**kept, "metadata": _metadata(body)}
 
@@ -102,6 +112,7 @@ class Store:
         self._records: dict[Key, Json] = {}
         self._gone: OrderedDict[str, float] = OrderedDict()  # uid -> last version it can have had
         self._by_job: dict[Key, set[Key]] = {}
+        self._by_namespace: dict[str, dict[Key, Json]] = {}
 
     def __len__(self) -> int:
         return len(self._records)
@@ -117,9 +128,13 @@ class Store:
         """Return the records whose label names the job, in order of their names."""
         return [self._records[key] for key in sorted(self._by_job.get(job, ()))]
 
+    def count_of_job(self, job: Key) -> int:
+        """Return the number of records whose label names the job."""
+        return len(self._by_job.get(job, ()))
+
     def in_namespace(self, namespace: str) -> tuple[Json, ...]:
         """Return the records of a namespace."""
-        return tuple(record for key, record in self._records.items() if key[0] == namespace)
+        return tuple(self._by_namespace.get(namespace, {}).values())
 
     def upsert(self, body: Json) -> bool:
         """Store the trimmed object; return whether anything but its version changed."""
@@ -131,6 +146,7 @@ class Store:
             return False
         new = self._trim(body)
         self._records[key] = new
+        self._by_namespace.setdefault(key[0], {})[key] = new
         self._index(key, old, new)
         return old is None or _content(old) != _content(new)
 
@@ -148,6 +164,10 @@ class Store:
         if old is None or (uid and old["metadata"].get("uid") != uid):
             return False
         del self._records[key]
+        neighbours = self._by_namespace[key[0]]
+        del neighbours[key]
+        if not neighbours:
+            del self._by_namespace[key[0]]
         self._index(key, old, None)
         return True
 
@@ -155,6 +175,7 @@ class Store:
         """Forget all records, not that some are gone for good."""
         self._records.clear()
         self._by_job.clear()
+        self._by_namespace.clear()
 
     def vanished(self, listed: set[str], version: int, namespace: str | None) -> list[Json]:
         """Return the records that a complete list taken at `version` would hold if they still existed."""
@@ -201,3 +222,4 @@ class Stores:
         self.services = Store(trim_child)
         self.configmaps = Store(trim_child)
         self.podgroups = Store(trim_child)
+        self.networkpolicies = Store(trim_child)

@@ -10,7 +10,11 @@ from support.patience import PATIENCE_SECONDS
 METRICS_PORT = 9400
 SMALL = {"hiddenSize": 32, "depth": 1, "heads": 4, "patchSize": 4, "ffnRatio": 4}  # the pace is the device's
 PLURALS = {"BalancingPolicy": "balancingpolicies", "StragglerInjection": "stragglerinjections"}
-LABELS = {"pod-security.kubernetes.io/enforce": "restricted", "heterotp.io/e2e": "true"}
+LABELS = {
+    "pod-security.kubernetes.io/enforce": "restricted",
+    "heterotp.io/e2e": "true",
+    names.NAMESPACE_INJECTIONS: names.ALLOWED,
+}
 
 
 def two_ranks(name, iterations, seconds=0.1, checkpoint=None, model=SMALL, **more):

@@ -1,10 +1,9 @@
 """Simulates the kubelet and the ranks of a job: tests patch pod status through the API, as a node does."""
 
-from datetime import UTC, datetime
-
 from heterotp_api import names
 from support.kube import until
 from support.patience import PATIENCE_SECONDS
+from support.simulated_kubelet import SimulatedKubelet
 
 
 def groups_of(pods, **container):
@@ -24,15 +23,12 @@ def job(name, pods=(("a", 2),), training=True, metadata=None, spec=None, **run_p
     return {"apiVersion": names.API_VERSION, "kind": "HeteroTPJob", "metadata": metadata, "spec": spec}
 
 
-def now():
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-class Gang:
+class Gang(SimulatedKubelet):
     """One job on the API server and its pods."""
 
     def __init__(self, kube, namespace, body):
-        self.kube, self.namespace, self.name = kube, namespace, body["metadata"]["name"]
+        super().__init__(kube, namespace)
+        self.name = body["metadata"]["name"]
         self.body = kube.create("heterotpjobs", namespace, body)
         self.degree = body["spec"]["tensorParallelDegree"]
 
@@ -94,51 +90,7 @@ class Gang:
         self.phase("Suspended")
         until(lambda: f"no pods: {self.names()}", lambda: not self.pods())
 
-    # acting as the kubelet
-    def _play(self, pod, phase, state, ready, **more):
-        container = {
-            "name": names.CONTAINER,
-            "ready": ready,
-            "restartCount": 0,
-            "image": "i",
-            "imageID": "",
-            "state": state,
-        }
-        conditions = [
-            {"type": kind, "status": "True" if ready or kind != "Ready" else "False", "lastTransitionTime": now()}
-            for kind in ("PodScheduled", "Initialized", "Ready")
-        ]
-        status = {
-            "phase": phase,
-            "containerStatuses": [container],
-            "conditions": conditions,
-            "startTime": now(),
-            **more,
-        }
-        self.kube.patch("pods", self.namespace, pod["metadata"]["name"], {"status": status}, "status")
-
-    def bind(self, pod, node):
-        """Bind the pod to a node: from now on only a kubelet or a forced deletion removes it."""
-        name, target = pod["metadata"]["name"], {"apiVersion": "v1", "kind": "Node", "name": node}
-        binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
-        self.kube.request("POST", self.kube.path("pods", self.namespace, name, "binding"), binding)
-
-    def run(self, pod, **status):
-        self._play(pod, "Running", {"running": {"startedAt": now()}}, True, **status)
-
-    def end(self, pod, code, reason=""):
-        terminated = {"exitCode": code, "reason": reason or ("Completed" if code == 0 else "Error")}
-        terminated |= {"startedAt": now(), "finishedAt": now()}
-        self._play(pod, "Failed" if code else "Succeeded", {"terminated": terminated}, False)
-
-    def wait_state(self, pod, reason, message):
-        self._play(pod, "Pending", {"waiting": {"reason": reason, "message": message}}, False)
-
-    def unschedulable(self, pod, message):
-        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-        status = {"phase": "Pending", "conditions": [condition | {"lastTransitionTime": now()}]}
-        self.kube.patch("pods", self.namespace, pod["metadata"]["name"], {"status": status}, "status")
-
+    # all pods
     def run_all(self, attempt, **status):
         for pod in self.attempt(attempt):
             self.run(pod, **status)

@@ -87,8 +87,8 @@ class Kube:
                 answer = self._connection.getresponse()
                 text = answer.read()
                 break
-            except (http.client.HTTPException, ConnectionError):  # the server closed an idle connection
-                self.close()
+            except (http.client.HTTPException, ConnectionError, ssl.SSLEOFError):
+                self.close()  # the server closed an idle connection
                 if last:
                     raise
         if answer.status >= 400:
@@ -108,6 +108,9 @@ class Kube:
             "stragglerinjections": GROUP,
             "customresourcedefinitions": "/apis/apiextensions.k8s.io/v1",
             "leases": "/apis/coordination.k8s.io/v1",
+            "networkpolicies": "/apis/networking.k8s.io/v1",
+            "roles": "/apis/rbac.authorization.k8s.io/v1",
+            "rolebindings": "/apis/rbac.authorization.k8s.io/v1",
         }.get(plural, "/api/v1")
         parts = [prefix, *(["namespaces", namespace] if namespace else []), plural]
         return "/".join([*parts, *([quote(name)] if name else []), *([sub] if sub else [])])

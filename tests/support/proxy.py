@@ -5,6 +5,9 @@ import json
 import socket
 import threading
 from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
 
 import aiohttp
 import yaml
@@ -12,6 +15,18 @@ from aiohttp import web
 
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
 PASSED_ON = ("Authorization", "Content-Type", "Accept")
+
+
+@dataclass(frozen=True)
+class Strike:
+    """Something that happens in the middle of a request.
+
+    moment: before the request reaches the API server, after the server answered and before the operator has the
+    answer, or after that. In the first two cases the connection ends without an answer.
+    """
+
+    moment: Literal["before", "during", "after"]
+    call: Callable[[], None] = lambda: None
 
 
 class Proxy:
@@ -24,7 +39,8 @@ class Proxy:
         self.fatal = None  # after the write of this number (from 1) ...
         self.strike = None  # ... this is called, before the writer gets its answer
         self.mute = set()  # plurals whose watch events get lost
-        self.fault = None  # (method, path) -> None, or the HTTP code to answer with instead of asking the server
+        # (method, path) -> None, the HTTP code to answer with instead of asking the server, or a Strike
+        self.fault = None
         self.delay = 0.0  # seconds that every write of a status takes longer
         self._watches = defaultdict(set)  # plural -> a future per open watch: what ends it
         self._sockets = []  # to the API server, all there ever were
@@ -46,6 +62,10 @@ class Proxy:
         struck = self.fatal is not None and len(self.writes) >= self.fatal
         self.fatal = None
         return struck
+
+    def watched(self, plural):
+        """Return whether anybody watches a resource now."""
+        return bool(self._watches.get(plural))
 
     def end_watches(self, plural, code=None):
         """End all watches of a resource: by an ERROR event of this code, or by cutting the connection."""
@@ -104,10 +124,23 @@ class Proxy:
         return made
 
     async def _pass_on(self, request):
-        code = self.fault(request.method, request.raw_path) if self.fault else None
-        if code is not None:
-            status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": "a fault"}
-            return web.json_response(status, status=code)
+        fault = self.fault(request.method, request.raw_path) if self.fault else None
+        strike = fault if isinstance(fault, Strike) else None
+        if isinstance(fault, int):
+            status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": fault, "message": "a fault"}
+            return web.json_response(status, status=fault)
+        if strike and strike.moment == "before":
+            return _struck(request, strike)
+        try:
+            response = await self._asked(request, strike)
+        except aiohttp.ClientError:  # the API server is gone
+            return _cut(request)
+        if strike and strike.moment == "after":
+            await response.write_eof()
+            strike.call()
+        return response
+
+    async def _asked(self, request, strike):
         headers = {name: request.headers[name] for name in PASSED_ON if name in request.headers}
         data = await request.read() or None
         if request.method in WRITES and request.path.endswith("/status"):
@@ -115,6 +148,8 @@ class Proxy:
         url = self._kube.server + request.raw_path
         async with self._http.request(request.method, url, data=data, headers=headers) as answer:
             self._count(request)
+            if strike and strike.moment == "during":
+                return _struck(request, strike)
             response = web.StreamResponse(status=answer.status, headers={"Content-Type": answer.content_type})
             try:
                 await response.prepare(request)
@@ -126,8 +161,9 @@ class Proxy:
             except ConnectionError:  # the operator is gone
                 return response
             finally:
-                if answer.connection is not None:  # unfinished, and closing politely takes its time
-                    answer.connection.transport.abort()
+                connection = answer.connection
+                if connection is not None and connection.transport is not None:
+                    connection.transport.abort()  # unfinished, and closing politely takes its time
         return response
 
     async def _watch(self, request, answer, response):
@@ -160,3 +196,15 @@ class Proxy:
         self.writes.append(f"{request.method} {request.path}")
         if len(self.writes) == self.fatal:
             self.strike()
+
+
+def _struck(request, strike):
+    strike.call()
+    return _cut(request)
+
+
+def _cut(request):
+    """End the connection without an answer."""
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response(status=502)

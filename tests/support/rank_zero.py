@@ -19,6 +19,7 @@ class RankZero:
         self.document, self.obeys, self.polls = {}, True, []
         self.slow = {}  # rank -> chi that is not asked for
         self.overrides = {}  # fields of the status document that a test sets itself
+        self.attack = None  # (stream) -> None: writes what it likes instead of an answer
         self._kube, self._where = None, None
         handler = type("Handler", (_Handler,), {"rank_zero": self})
         self._server = HTTPServer(("127.0.0.1", 0), handler)  # one request at a time, as for one connection
@@ -93,6 +94,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         self.rank_zero.polls.append(self.headers.get(names.LEASE_HEADER))
+        with suppress(ConnectionError):  # the operator hung up
+            self._answer() if self.rank_zero.attack is None else self.rank_zero.attack(self.wfile)
+
+    def _answer(self):
         body = json.dumps(self.rank_zero.status()).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")

@@ -5,19 +5,24 @@ import json
 from dataclasses import dataclass, field, replace
 
 from heterotp_api import names
+from heterotp_operator.observe import PodWatch
 from heterotp_operator.reconcile.actions import (
     ApplyConfigMap,
+    ApplyNetworkPolicy,
     ApplyPodGroup,
     BumpAttempt,
     CreatePod,
     CreateService,
     DeleteJob,
+    DeleteNetworkPolicy,
     DeletePod,
     DryRunPod,
     TouchPod,
 )
+from heterotp_operator.reconcile.gang_secret import OperatorKey
 from heterotp_operator.reconcile.job_control import decide_control
-from heterotp_operator.reconcile.observed import Observed, stamp
+from heterotp_operator.reconcile.network_peers import NetworkPeers
+from heterotp_operator.reconcile.observed import Observed, Progress, stamp
 from heterotp_operator.reconcile.plan import plan
 
 EPOCH = 1_700_000_000.0
@@ -35,6 +40,7 @@ class Stale(Exception):
 class Settings:
     trainer_image: str = "heterotp/trainer:test"
     injection_lease_seconds: float = 60.0
+    network_peers: NetworkPeers | None = None
 
 
 def manifest(name="job", groups=(("a", 1, 1), ("b", 2, 1)), training=True, template=None, **spec):
@@ -74,21 +80,31 @@ class World:
     settings: Settings = Settings()
     policies: dict[str, dict] = field(default_factory=dict)
     injections: dict[str, dict] = field(default_factory=dict)
+    watch: PodWatch = field(default_factory=PodWatch)  # what the operator saw of pods by its own clock
+    progress: Progress | None = None
+    key: OperatorKey | None = None  # the operator's own
+    clock_ahead: float = 0.0  # the operator's wall clock before its own monotonic one, seconds
 
     # -- the operator ----------------------------------------------------------------------------------------
     def observe(self):
+        ages = self.watch.look(self.pods.values(), self.now)
         seen = Observed(
             job=copy.deepcopy(self.job),
             pods=tuple(copy.deepcopy(self.pods[name]) for name in sorted(self.pods)),
             service=copy.deepcopy(self.objects.get("Service")),
             configmap=copy.deepcopy(self.objects.get("ConfigMap")),
             podgroup=copy.deepcopy(self.objects.get("PodGroup")),
+            networkpolicy=copy.deepcopy(self.objects.get("NetworkPolicy")),
             trainer=self.trainer,
-            now=self.now,
+            now=self.now + self.clock_ahead,
             settings=self.settings,
             policies=tuple(copy.deepcopy(list(self.policies.values()))),
             injections=tuple(copy.deepcopy(list(self.injections.values()))),
             refusals=dict(self.refusals),
+            terminating_for=ages.terminating,
+            ended_for=ages.ended,
+            progress=self.progress,
+            key=self.key,
             control=None,
         )
         return replace(seen, control=decide_control(seen))
@@ -151,11 +167,21 @@ class World:
                 self._bump(action)
             case DeletePod():
                 self._delete(action)
-            case CreateService(body=body) | ApplyConfigMap(body=body) | ApplyPodGroup(body=body):
+            case (
+                CreateService(body=body)
+                | ApplyConfigMap(body=body)
+                | ApplyPodGroup(body=body)
+                | ApplyNetworkPolicy(body=body)
+            ):
                 if not self._admit(body["kind"]):
                     return False
                 self.objects[body["kind"]] = copy.deepcopy(body)
+                self.objects[body["kind"]]["metadata"]["uid"] = f"uid-of-{body['kind']}"
                 self._write(f"apply {body['kind']}")
+            case DeleteNetworkPolicy(uid=uid):
+                assert self.objects["NetworkPolicy"]["metadata"]["uid"] == uid
+                del self.objects["NetworkPolicy"]
+                self._write("delete NetworkPolicy")
             case DeleteJob(uid=uid, resource_version=version):
                 self._remove_job(uid, version)
             case TouchPod(name=name, generation=generation):
@@ -241,7 +267,10 @@ class World:
 
     def take(self, name, grace=60):
         """Delete a pod from outside: it terminates."""
-        self.pods[name]["metadata"]["deletionTimestamp"] = stamp(self.now + grace)
+        self.pods[name]["metadata"] |= {
+            "deletionTimestamp": stamp(self.now + grace),
+            "deletionGracePeriodSeconds": grace,
+        }
 
     def play(self, name, phase, ready=False, container=None, **status):
         pod = self.pods[name]

@@ -9,6 +9,7 @@ from support.places import BIN, ROOT
 CHART = ROOT / "charts" / "heterotp"
 FIRST_CHART = ROOT / "tests" / "data" / "heterotp-0.1.0.tgz"  # the first installed version
 CASES = yaml.safe_load((ROOT / "tests" / "data" / "chart_values.yaml").read_text())
+ADMISSION = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
 MONITORS = ("ServiceMonitor", "PodMonitor", "PrometheusRule")
 
 

@@ -12,6 +12,7 @@ OUTER = {  # in the repository -> in the site
     "charts/heterotp/README.md": "chart.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
 }
 SOURCES = {page: source for source, page in OUTER.items()}
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")  # the path of a relative link

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from heterotp_trainer.boundary.exchange import MismatchError as MismatchError
     from heterotp_trainer.boundary.finite_guard import NonFiniteError as NonFiniteError
-    from heterotp_trainer.checkpoint.files import CheckpointError as CheckpointError
+    from heterotp_trainer.checkpoint.errors import CheckpointError as CheckpointError
     from heterotp_trainer.devices.phase_clock import phase as phase
     from heterotp_trainer.errors import InputError as InputError
     from heterotp_trainer.run_rank import run_rank as run_rank
@@ -46,7 +46,7 @@ SECTIONS = {
         "InputError": "heterotp_trainer.errors",
         "MismatchError": "heterotp_trainer.boundary.exchange",
         "NonFiniteError": "heterotp_trainer.boundary.finite_guard",
-        "CheckpointError": "heterotp_trainer.checkpoint.files",
+        "CheckpointError": "heterotp_trainer.checkpoint.errors",
     },
 }
 _MODULES = {name: module for section in SECTIONS.values() for name, module in section.items()}

@@ -1,10 +1,10 @@
 """One rank from its start to its exit code, which the launcher, `heterotp run` and failureRules act on.
 
-0    trained to the end        76   a newer attempt owns the checkpoints
+0    trained to the end        76   a newer attempt, or another job, owns the checkpoints
 1    failed                    77   a victim: the name of rank 0's pod does not resolve
 2    bad input                 78   loss or gradients are not finite
-75   a victim: a peer died     143  stopped, after a last checkpoint
-     or hangs
+75   a victim: a peer died     79   no iteration within runPolicy.progressDeadlineSeconds
+     or hangs                  143  stopped, after a last checkpoint
 """
 
 import os
@@ -24,7 +24,7 @@ from heterotp_api.names import (
 
 from heterotp_trainer.boundary.exchange import MismatchError
 from heterotp_trainer.boundary.finite_guard import NonFiniteError
-from heterotp_trainer.checkpoint.files import CheckpointError, OwnerError, WriteError
+from heterotp_trainer.checkpoint.errors import CheckpointError, NotFiniteError, OwnerError, WriteError
 from heterotp_trainer.errors import InputError, place_of, with_place
 from heterotp_trainer.launch.rendezvous import NameUnresolvedError, lost_peer
 from heterotp_trainer.session import Precision, Session
@@ -69,7 +69,7 @@ def explain(error: Exception) -> tuple[str, int] | None:
     """Return the message and exit code of an error that needs no traceback, else None."""
     if isinstance(error, OwnerError):
         return str(error), EXIT_CHECKPOINT_OWNER
-    if isinstance(error, NonFiniteError):
+    if isinstance(error, (NonFiniteError, NotFiniteError)):
         return str(error), EXIT_NON_FINITE
     if isinstance(error, (MismatchError, WriteError)):
         return str(error), 1

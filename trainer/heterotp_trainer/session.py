@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
+from heterotp_api.names import EXIT_STOPPED
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -46,12 +47,13 @@ from heterotp_trainer.boundary.injector import Injector
 from heterotp_trainer.boundary.iteration_context import IterationContext
 from heterotp_trainer.boundary.iteration_report import IterationStatistics, iteration_report
 from heterotp_trainer.boundary.stall import Stall
-from heterotp_trainer.checkpoint.files import WriteError
+from heterotp_trainer.checkpoint.errors import NotFiniteError, WriteError
 from heterotp_trainer.checkpoint.keeper import CheckpointKeeper
 from heterotp_trainer.checkpoint.kept import Kept, Stateful
 from heterotp_trainer.devices.device import clock_of, open_device, settled
 from heterotp_trainer.devices.whereabouts import Whereabouts
 from heterotp_trainer.errors import InputError
+from heterotp_trainer.launch.door import key_of
 from heterotp_trainer.launch.environment import RankEnvironment, read_environment
 from heterotp_trainer.launch.rendezvous import Gang, agree, leave, meet
 from heterotp_trainer.plans.unit_plan import UnitPlan
@@ -116,9 +118,11 @@ class Session:
             self._show_stall,
             deadline,
         )
-        self.control = ControlChannel(directory, environment.ranks, self.gang.control_group, self._refused)
+        self.control = ControlChannel(
+            directory, environment.ranks, self.gang.control_group, self._refused, key_of(environment)
+        )
         self._exchange = BoundaryExchange(self.gang.exchange_group, environment.ranks)
-        self._checkpoints = CheckpointKeeper(environment, self.gang.control_group)
+        self._checkpoints = CheckpointKeeper(environment, self.gang.control_group, show=self._show_storage)
         self._kept = Kept()
         self._injector = Injector(self.device, rank, environment.ranks)
         self._statistics = IterationStatistics()
@@ -211,11 +215,16 @@ class Session:
         status, metrics = self._status.text, None
         if self._telemetry:
             self.reporter = reporter = Reporter(
-                environment, self.gang, watched.saved_time, self.balancer.policy, iterations
+                environment,
+                self.gang,
+                watched.saved_time,
+                self.balancer.policy,
+                iterations,
+                self._heartbeat.idle_seconds,
             )
             status, metrics = reporter.status, reporter.metrics.text
         if environment.status_port is not None:
-            self._server = StatusServer(environment.status_port, status, metrics, self.control.lease.renew)
+            self._server = StatusServer(environment.status_port, status, metrics, self.control.lease.polled)
             self._server.start()
         self.reporter.start()
         self.control.start(self.watched.balancer.assigner.problem)
@@ -346,8 +355,10 @@ class Session:
         """Write a checkpoint; where it cannot be written, say so and go on."""
         try:
             self.save()
-        except WriteError as error:  # rank 0 alone; the last checkpoint, in `finish`, must succeed
-            log(self._iteration, f"{error}; training goes on")
+        except WriteError as error:  # on all ranks; the last checkpoint, in `finish`, must succeed
+            said = isinstance(error, NotFiniteError) and error.again
+            if self.environment.rank == 0 and not said:
+                log(self._iteration, f"{error}; training goes on")
             self._statistics.leave_out()
             self.reporter.not_saved(str(error))
 
@@ -377,7 +388,7 @@ class Session:
     def save(self) -> None:
         """Write a checkpoint of the iteration that just ended (all ranks); only rank 0 writes.
 
-        Raises CheckpointError on rank 0 when it cannot be written.
+        Raises CheckpointError when it cannot be written.
         """
         watched = self.watched
         facts = {"injections": self._injector.state(), **watched.state()}
@@ -386,6 +397,10 @@ class Session:
         if seconds is not None:
             self._statistics.leave_out()
             self.reporter.saved(self._iteration, seconds)
+
+    def _show_storage(self, text: str) -> None:
+        self.where.reason = text
+        self.reporter.storing(text)
 
     def keep(self, name: str, thing: Stateful | torch.Generator | DataLoader[Any]) -> None:
         """Save and restore an object with every checkpoint: a scheduler, a sampler, a DataLoader.
@@ -431,7 +446,7 @@ class Session:
         """End this process from another thread: its training loop hangs."""
         print(f"error: {message}", file=sys.stderr, flush=True)
         try:
-            self.fail(message)
+            self.fail(message, stopped=code == EXIT_STOPPED)
             sys.stdout.flush()
         finally:
             os._exit(code)
@@ -452,9 +467,10 @@ class Session:
             leave(self.gang)
         self.ended = state
 
-    def fail(self, message: str) -> None:
-        """Show a failure; nothing is exchanged, because peers may be gone."""
-        self.reporter.failed(message)
+    def fail(self, message: str, *, stopped: bool = False) -> None:
+        """Show a failure, or a stop by force; nothing is exchanged, because peers may be gone."""
+        self._heartbeat.give_way()  # a peer that ends by force looks lost to the training loop
+        self.reporter.failed(message, stopped=stopped)
         self._stop_threads()
 
     def _stop_threads(self) -> None:

@@ -33,6 +33,19 @@ app.kubernetes.io/component: test
 app.kubernetes.io/managed-by: heterotp-operator
 {{- end -}}
 
+{{/* The Secret with the operator's own key: the operator makes it, so it is in no manifest and no release. */}}
+{{- define "heterotp.keySecret" -}}
+{{ include "heterotp.name" . }}-operator-key
+{{- end -}}
+
+{{/* Who may connect to ranks, beside their gang: a setting of the operator (reconcile/network_peers.py). */}}
+{{- define "heterotp.networkPeers" -}}
+{{- $namespace := dict "matchLabels" (dict "kubernetes.io/metadata.name" .Release.Namespace) -}}
+{{- $operator := dict "namespaceSelector" $namespace "podSelector" (dict "matchLabels" (include "heterotp.selector" . | fromYaml)) -}}
+{{- $scrapers := .Values.networkPolicy.scrapers | default list -}}
+{{- dict "policies" .Values.networkPolicy.jobs "operator" (list $operator) "scrapers" $scrapers | toJson -}}
+{{- end -}}
+
 {{/* labels and annotations of metadata: ours and those of `values`; ours take precedence. */}}
 {{- define "heterotp.labelled" -}}
 labels: {{- merge (include "heterotp.labels" .root | fromYaml) (.values.labels | default dict) | toYaml | nindent 2 }}
@@ -115,34 +128,67 @@ labelLimit: {{ . }}
 {{- end -}}
 {{- end -}}
 
-{{/* Rights of the operator in the namespaces that it serves; README.md has the reasons. */}}
+{{/* Not empty where the release makes ValidatingAdmissionPolicies: kinds of the whole cluster, of Kubernetes 1.30. */}}
+{{- define "heterotp.admissionPolicies" -}}
+{{- $served := .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy" -}}
+{{- if not (.Capabilities.APIVersions.Has "v1/Pod") }}{{/* helm template has no list of kinds */}}
+{{- $served = semverCompare ">=1.30-0" .Capabilities.KubeVersion.Version -}}
+{{- end -}}
+{{- if and $served (not .Values.namespaces) -}}
+true
+{{- end -}}
+{{- end -}}
+
+{{/* Rights of the operator in the namespaces that it serves; README.md has the same reasons. */}}
 {{- define "heterotp.rules" -}}
+# the desired state, by lists and watches alone; a spec is never edited
 - apiGroups: [heterotp.io]
-  resources: [heterotpjobs, balancingpolicies, stragglerinjections]
-  verbs: [get, list, watch]
+  resources: [heterotpjobs, balancingpolicies{{ if .Values.injections.enabled }}, stragglerinjections{{ end }}]
+  verbs: [list, watch]
+# server-side apply of the status
 - apiGroups: [heterotp.io]
-  resources: [heterotpjobs/status, balancingpolicies/status, stragglerinjections/status]
+  resources: [heterotpjobs/status, balancingpolicies/status{{ if .Values.injections.enabled }}, stragglerinjections/status{{ end }}]
   verbs: [patch]
+# ttlSecondsAfterFinished
 - apiGroups: [heterotp.io]
   resources: [heterotpjobs]
-  verbs: [delete] # ttlSecondsAfterFinished
+  verbs: [delete]
+# owner references with blockOwnerDeletion, where OwnerReferencesPermissionEnforcement is on
 - apiGroups: [heterotp.io]
   resources: [heterotpjobs/finalizers]
-  verbs: [update] # owner references with blockOwnerDeletion
+  verbs: [update]
+# the ranks; get: whose pod it is when a name is taken; patch: an annotation, so that the kubelet refreshes ConfigMaps
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, create, patch, delete]
+# the headless Service of a gang; update: it is corrected as a whole; the garbage collector deletes it
 - apiGroups: [""]
   resources: [services]
   verbs: [get, list, watch, create, update]
+# the control document; the garbage collector deletes it
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, list, watch, create, patch]
+{{- if .Values.networkPolicy.enabled }}
+{{- if .Values.networkPolicy.jobs }}
+# who may connect to the pods of a gang; get: whose it is when a name is taken; update: it is corrected as a whole
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [get, list, watch, create, update]
+{{- else }}
+# those of jobs are removed: jobs have none any more
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [list, watch, delete]
+{{- end }}
+{{- end }}
+# events of jobs, policies and injections; patch: the count of a repeated one
 - apiGroups: [""]
   resources: [events]
   verbs: [create, patch]
 {{- $groups := dict "volcano" "scheduling.volcano.sh" "coscheduling" "scheduling.x-k8s.io" }}
 {{- range .Values.gangProviders }}
+# the PodGroup of a gang, for runPolicy.gang.provider {{ . }}
 - apiGroups: [{{ get $groups . }}]
   resources: [podgroups]
   verbs: [get, create, patch]

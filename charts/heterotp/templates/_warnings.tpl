@@ -41,9 +41,9 @@
 - >-
   networkPolicy.enabled with no networkPolicy.scrapers: Prometheus cannot reach the targets of the monitors.
 {{- end }}
-{{- if and .Values.networkPolicy.enabled (not .Values.namespaces) (not .Values.networkPolicy.rankNamespaces) }}
+{{- if and .Values.networkPolicy.enabled (not .Values.networkPolicy.jobs) }}
 - >-
-  networkPolicy.enabled covers the operator alone: name the namespaces of your jobs in networkPolicy.rankNamespaces.
+  networkPolicy.jobs is off: the operator removes the NetworkPolicies of jobs, and every pod may connect to ranks.
 {{- end }}
 {{- if not .Values.crds.keep }}
 - "crds.keep is off: `helm uninstall` deletes the CRDs, and with them every job, policy and injection of the cluster."

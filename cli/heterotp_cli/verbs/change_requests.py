@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, get_args
 
 import yaml
-from heterotp_api.formatting import listed, ranks_listed
+from heterotp_api.bounded_yaml import TooMuch, read_documents
+from heterotp_api.formatting import listed, one_line, ranks_listed
 from heterotp_api.injection import StragglerInjection, Targets
 from heterotp_api.load import ManifestError, first_error, parse_object
 from heterotp_api.names import API_VERSION
@@ -232,11 +233,10 @@ def _set(given: dict[str, Any], assignment: str) -> None:
 def _value(path: str, text: str) -> Any:
     """Return the YAML value of a text; 1e-3 is a number, as for kubectl."""
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise BadInput(f"--set {path}: '{text}' is not YAML") from None
-    if isinstance(value, str) and re.fullmatch(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+", value):
-        value = float(value)
+        documents = read_documents(text)
+    except (yaml.YAMLError, TooMuch):
+        raise BadInput(f"--set {path}: {one_line(repr(text), 60)} is not YAML") from None
+    value = documents[0] if len(documents) == 1 else None
     if isinstance(value, float) and not math.isfinite(value):
         raise BadInput(f"--set {path}: {text} must be a finite number")
     return value

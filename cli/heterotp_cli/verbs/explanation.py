@@ -11,7 +11,7 @@ from heterotp_api.formatting import listed, ranks_listed
 from heterotp_api.strategies import Strategy
 
 from heterotp_cli.rows import percent, seconds
-from heterotp_cli.verbs.formatting import duration, ratio, seconds_since, times
+from heterotp_cli.verbs.formatting import duration, ratio, saved, seconds_since, times
 from heterotp_cli.verbs.view import JobView, RankView
 
 WAITS = {
@@ -39,6 +39,7 @@ STATES = {
     "stopped": "was stopped{at}, and continues from its checkpoint with `heterotp run --resume`",
     "unfinished": "was killed{at}, and continues from its last checkpoint with `heterotp run --resume`",
 }
+NO_STRAGGLER = "No rank of {} is a straggler"
 ACTING = tuple(name for name in get_args(Strategy) if name != "None")  # strategies that balance
 SLOW = 1.1  # chi from which a rank whose units have moved away is mentioned
 MOST_LISTED = 3  # ranks whose numbers are shown
@@ -73,7 +74,7 @@ def _stalled(view: JobView) -> str:
 
 
 def _saved(view: JobView) -> str:
-    return f"Balancing saved {duration(view.saved_seconds)} in this run" if view.saved_seconds else ""
+    return f"Balancing {saved(view.saved_seconds)} in this run" if view.saved_seconds else ""
 
 
 def _waits(view: JobView) -> str:
@@ -91,7 +92,7 @@ def _running(view: JobView, now: float, change: str) -> list[str]:
     on_purpose = _on_purpose(view, slow)
     if not slow and not reduced:
         moved = _moved(view)
-        return [first, _nothing_slow(view), *on_purpose, *(moved or [_saved(view)])]
+        return [first, _no_straggler(view), *on_purpose, *(moved or [_saved(view)])]
     done = _balancing(view, reduced) if reduced else _left_alone(view, slow, change)
     return [first, _stragglers(view, slow, now), *on_purpose, *done]
 
@@ -99,7 +100,7 @@ def _running(view: JobView, now: float, change: str) -> list[str]:
 # -- stragglers -----------------------------------------------------------------------------------------------
 
 
-def _nothing_slow(view: JobView) -> str:
+def _no_straggler(view: JobView) -> str:
     """State that no rank is a straggler, and how far the iteration time is from the fluid limit."""
     took = seconds(view.iteration_seconds)
     ranks = f"none of its {view.rank_count} ranks" if view.rank_count else "no rank"
@@ -107,12 +108,14 @@ def _nothing_slow(view: JobView) -> str:
         above = (view.iteration_seconds or 0.0) / view.limit_iteration_seconds
         limit = f"the fluid limit is {seconds(view.limit_iteration_seconds)}"
         took += f", {above:.2f} times as long as it would if the work could be split without remainder ({limit})"
-    return f"Nothing slows {view.name}: {ranks} is a straggler. An iteration takes {took}"
+    slowed = any(rank.injected for rank in view.by_slowdown)  # the next sentence names it
+    first = NO_STRAGGLER.format(view.name) if slowed else f"Nothing slows {view.name}: {ranks} is a straggler"
+    return f"{first}. An iteration takes {took}"
 
 
 def _stragglers(view: JobView, slow: Sequence[RankView], now: float) -> str:
     if not slow:
-        return f"No rank of {view.name} is a straggler"
+        return NO_STRAGGLER.format(view.name)
     most = slow[0].slowdown
     several = len(slow) > 1
     longer = f"{'up to ' if several else ''}{times(most)} as long as" if most is not None else "longer than"
@@ -219,14 +222,14 @@ def _effect_on_time(view: JobView) -> str:
 
 def _without_it(view: JobView) -> str:
     took, untouched = view.iteration_seconds, view.untouched_iteration_seconds
-    saved = f"{duration(view.saved_seconds)} saved so far" if view.saved_seconds else ""
+    so_far = f"{saved(view.saved_seconds)} so far" if view.saved_seconds else ""
     if not took or not untouched:
-        return saved
+        return f"Balancing {so_far}" if so_far else ""
     if untouched <= took:
         return f"Without it an iteration would take {seconds(untouched)}: it costs more than it saves now"
     text = f"Without it an iteration would take {seconds(untouched)}, {times(untouched / took)} as long"
     text += _until_the_end(view, untouched - took, ", and doing nothing would cost")
-    return text + (f"; {saved}" if saved else "")
+    return text + (f"; balancing {so_far}" if so_far else "")
 
 
 # -- changes and advice ---------------------------------------------------------------------------------------

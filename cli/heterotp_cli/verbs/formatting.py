@@ -40,6 +40,11 @@ def duration(value: float | None) -> str:
     return _two(*divmod(round(value / 3600), 24), "d", "h")
 
 
+def saved(seconds: float) -> str:
+    """Return what balancing saved, or cost where it is negative: saved 12 min, lost 0.1 s."""
+    return f"{'saved' if seconds > 0 else 'lost'} {duration(abs(seconds))}"
+
+
 def _two(large: int, small: int, unit: str, smaller_unit: str) -> str:
     return f"{large} {unit} {small} {smaller_unit}" if small else f"{large} {unit}"
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from heterotp_cli.colours import BAD, BUSY, GOOD, STRAGGLER, WAIT
 from heterotp_cli.rows import clock, percent, seconds
-from heterotp_cli.verbs.formatting import ABSENT, duration, ratio
+from heterotp_cli.verbs.formatting import ABSENT, duration, ratio, saved
 from heterotp_cli.verbs.view import JobView, RankView
 
 ROOMY = 110  # columns of the terminal from which on the table has wide gaps
@@ -117,7 +117,7 @@ def _times(view: JobView) -> list[Text]:
         if value is not None:
             parts.append(f"{word} {seconds(value)}")
     if view.saved_seconds:
-        parts.append(f"saved {duration(view.saved_seconds)}")
+        parts.append(saved(view.saved_seconds))
     return [Text(part) for part in parts]
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Body = dict[str, Any]
+MOST_PODS = 256  # made or deleted in one look: a large gang must not keep its worker, and sees what happens meanwhile
 COUNTERS = ("attempt", "restarts")  # of a job's status: BumpAttempt writes them, a Decision's status leaves them out
 
 
@@ -53,6 +54,21 @@ class ApplyPodGroup:
 
 
 @dataclass(frozen=True)
+class ApplyNetworkPolicy:
+    """Make or correct the NetworkPolicy of the gang's pods."""
+
+    body: Body
+
+
+@dataclass(frozen=True)
+class DeleteNetworkPolicy:
+    """Delete exactly this NetworkPolicy."""
+
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True)
 class DeletePod:
     """Delete exactly this pod; grace 0 forces where a node is lost."""
 
@@ -85,6 +101,8 @@ Action = (
     | CreateService
     | ApplyConfigMap
     | ApplyPodGroup
+    | ApplyNetworkPolicy
+    | DeleteNetworkPolicy
     | DeletePod
     | TouchPod
     | DeleteJob

@@ -1,4 +1,4 @@
-"""Service, control document and PodGroup: made when they are missing, corrected when they were changed."""
+"""NetworkPolicy, Service, control document and PodGroup: made when missing, corrected when they were changed."""
 
 import json
 from typing import Any
@@ -7,6 +7,7 @@ from heterotp_api import names
 
 from heterotp_operator.reconcile.actions import Action, ApplyConfigMap, ApplyPodGroup, CreateService, TouchPod
 from heterotp_operator.reconcile.gang_schedulers.registry import pod_group
+from heterotp_operator.reconcile.network_policy import ensure_network_policy
 from heterotp_operator.reconcile.observed import Body, Observed, ended, first_rank_of, terminating
 from heterotp_operator.reconcile.pods import child_metadata
 
@@ -44,7 +45,7 @@ def configmap_body(observed: Observed) -> Body:
 
 def ensure_children(observed: Observed, attempt: int) -> tuple[Action, ...]:
     """Return the actions that bring the children of an attempt to their wanted form."""
-    actions: list[Action] = []
+    actions: list[Action] = [*ensure_network_policy(observed)]  # first: no pod is made without it
     service, configmap = service_body(observed, attempt), configmap_body(observed)
     same_selector = ((observed.service or {}).get("spec") or {}).get("selector") == service["spec"]["selector"]
     if not (_contains(observed.service, service, "spec") and same_selector):

@@ -4,17 +4,17 @@ The status shows the end before the first pod is deleted: an operator that was k
 take the pods that it deleted itself for pods that failed.
 """
 
-from typing import Any
-
 from heterotp_api import reasons
 from heterotp_api.conditions import FAILED, RESTARTING, SPEC_CHANGE_PENDING, SUCCEEDED
 
-from heterotp_operator.reconcile.actions import COUNTERS, Action, Decision, DeleteJob, DeletePod, Event
-from heterotp_operator.reconcile.conditions import AT_WORK, Conditions
+from heterotp_operator.reconcile.actions import COUNTERS, MOST_PODS, Action, Decision, DeleteJob, DeletePod, Event
+from heterotp_operator.reconcile.conditions import AT_WORK, MAX_MESSAGE, Conditions
 from heterotp_operator.reconcile.deadlines import soonest
-from heterotp_operator.reconcile.observed import Body, Observed, ended, seconds, stamp, terminating
+from heterotp_operator.reconcile.network_policy import remove_network_policy
+from heterotp_operator.reconcile.observed import Body, Observed, SpecError, ended, seconds, stamp, terminating
 from heterotp_operator.reconcile.status import status_of
 
+DEFAULT_GRACE_SECONDS = 30.0  # of a pod that names none
 FORCE_AFTER_SECONDS = 30.0  # past a pod's own grace: its node is gone
 
 
@@ -39,7 +39,7 @@ def _at_rest(conditions: Conditions, reason: str) -> None:
         conditions.clear(kind, reason)
 
 
-def invalid(observed: Observed, error: tuple[str, Any, str]) -> Decision:
+def invalid(observed: Observed, error: SpecError) -> Decision:
     """Fail a job that the schema accepts and the models do not, naming field path, value and what would be right."""
     field, value, message = error
     if observed.holds(SUCCEEDED):
@@ -47,7 +47,8 @@ def invalid(observed: Observed, error: tuple[str, Any, str]) -> Decision:
     if observed.holds(FAILED):
         running = [pod for pod in observed.own if not ended(pod)]
         return Decision(delete(observed, running), requeue_after=force_later(observed))
-    text = f"spec.{field}: " + ("" if value is None else f"{value!r} ") + message
+    where = f"spec.{field}:" if field else "spec"
+    text = f"{where} {'' if value is None else f'{value!r:.80} '}{message}"[:MAX_MESSAGE]
     conditions = Conditions(observed)
     conditions.set(FAILED, True, reasons.INVALID_SPEC, text)
     _at_rest(conditions, reasons.INVALID_SPEC)
@@ -64,7 +65,7 @@ def invalid(observed: Observed, error: tuple[str, Any, str]) -> Decision:
 
 def finished(observed: Observed) -> Decision:
     """Clean up by cleanPodPolicy, and remove the job when its time after the end is over."""
-    actions = _clean(observed)
+    actions = (*_clean(observed), *remove_network_policy(observed))
     ttl = observed.spec.run_policy.ttl_seconds_after_finished
     since = seconds(observed.status.get("completionTime"))
     left = None if ttl is None or since is None else since + ttl - observed.now
@@ -84,23 +85,32 @@ def _clean(observed: Observed) -> tuple[Action, ...]:
 
 
 def delete(observed: Observed, pods: list[Body]) -> tuple[Action, ...]:
-    """Delete pods; a pod that terminates for longer than its grace has lost its node: its deletion is forced."""
+    """Delete pods; a pod that terminates for longer than its grace has lost its node: its deletion is forced.
+
+    The time counts from when this process first saw the pod terminate: the clocks of other machines may be wrong, and
+    two pods of one gang would write the same checkpoint.
+    """
     actions: list[Action] = []
     for pod in pods:
+        if len(actions) == MOST_PODS:
+            break
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
         if not terminating(pod):
             actions.append(DeletePod(name, uid))
-        elif observed.now > _force_at(pod):
+        elif _force_left(observed, pod) < 0:
             actions.append(DeletePod(name, uid, grace_seconds=0))
     return tuple(actions)
 
 
-def _force_at(pod: Body) -> float:
-    # deletionTimestamp is when the grace ends, not when the deletion was asked for
-    return (seconds(pod["metadata"].get("deletionTimestamp")) or 0.0) + FORCE_AFTER_SECONDS
+def _force_left(observed: Observed, pod: Body) -> float:
+    """Return the seconds until a terminating pod is forced."""
+    grace = pod["metadata"].get("deletionGracePeriodSeconds")
+    if grace is None:
+        grace = pod.get("spec", {}).get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
+    return float(grace) + FORCE_AFTER_SECONDS - observed.terminating_for.get(pod["metadata"]["uid"], 0.0)
 
 
 def force_later(observed: Observed) -> float | None:
     """Return the seconds until the first terminating pod is forced; None when none terminates."""
-    times = [_force_at(pod) - observed.now for pod in observed.own if terminating(pod)]
+    times = [_force_left(observed, pod) for pod in observed.own if terminating(pod)]
     return max(1.0, min(times) + 0.1) if times else None

@@ -5,7 +5,7 @@ from typing import Literal
 
 from heterotp_api import reasons
 from heterotp_api.last_words import RankFailure, rank_failure, trainer_status
-from heterotp_api.names import CONTAINER, EXIT_BAD_INPUT, EXIT_NON_FINITE, EXIT_STOPPED, VICTIM_EXITS
+from heterotp_api.names import CONTAINER, EXIT_BAD_INPUT, EXIT_NO_PROGRESS, EXIT_NON_FINITE, EXIT_STOPPED, VICTIM_EXITS
 from heterotp_api.run_policy import FailureRule
 
 from heterotp_operator.reconcile.observed import (
@@ -48,6 +48,7 @@ class Cause:
     taken: bool = False  # the pod was deleted or disrupted
     at: float = 0.0  # unix seconds of its end
     trainer: bool = False  # the exit code is the trainer's, not a sidecar's
+    uid: str = ""  # of the pod; empty: it is gone
 
 
 def find_cause(observed: Observed, created: bool) -> tuple[Cause | None, float | None]:
@@ -64,7 +65,8 @@ def find_cause(observed: Observed, created: bool) -> tuple[Cause | None, float |
     likeliest = _likeliest(suspects)
     if likeliest.exit_code not in VICTIM_EXITS or likeliest.taken:
         return likeliest, None
-    left = likeliest.at + ROOT_CAUSE_GRACE_SECONDS - observed.now
+    # since this process first saw the end: the clock of the pod's node may be wrong by minutes
+    left = ROOT_CAUSE_GRACE_SECONDS - observed.ended_for.get(likeliest.uid, 0.0)
     if left > 0 and not all(ended(pod) for pod in observed.current):
         return None, left
     return likeliest, None
@@ -102,7 +104,7 @@ def _cause(pod: Body, now: float) -> Cause | None:
     """Return why a pod ended badly; None when it did not."""
     if phase(pod) == "Succeeded":  # whatever its sidecars ended with
         return None
-    name, first, status = pod["metadata"]["name"], first_rank_of(pod), pod.get("status", {})
+    name, uid, first, status = *_identity(pod), first_rank_of(pod), pod.get("status", {})
     where = f"(pod {name} on node {pod.get('spec', {}).get('nodeName', 'none')})"
     holding = {c["type"]: c for c in status.get("conditions", ()) if c.get("status") == "True"}
     disruption = holding.get("DisruptionTarget", {})
@@ -110,6 +112,8 @@ def _cause(pod: Body, now: float) -> Cause | None:
     if found := _terminated(pod):
         container, state = found
         code, reason = int(state["exitCode"]), state.get("reason") or reasons.CONTAINER_ERROR
+        if container == CONTAINER and code == EXIT_NO_PROGRESS:
+            reason = reasons.NO_PROGRESS
         failure = rank_failure(state.get("message") or "") if container == CONTAINER else None
         detail = _detail(container, state, failure)
         words = f"rank {first if failure is None else failure.rank} {where} ended: " + (
@@ -118,7 +122,7 @@ def _cause(pod: Body, now: float) -> Cause | None:
         words += f"{reason}, exit code {code}"
         words += f": {detail}" if detail else ""
         words += f"; it was taken away: {disruption.get('message') or 'deleted'}" if taken else ""
-        return Cause(name, reason, words[:1000], code, kinds, taken, at, container == CONTAINER)
+        return Cause(name, reason, words[:1000], code, kinds, taken, at, container == CONTAINER, uid)
     if phase(pod) == "Failed":
         reason = status.get("reason") or reasons.POD_FAILED
         words = f"rank {first} {where} failed: {reason}: {status.get('message', '')}"
@@ -130,6 +134,10 @@ def _cause(pod: Body, now: float) -> Cause | None:
         )
         return Cause(name, reason, words[:1000], None, kinds, True, at)
     return None
+
+
+def _identity(pod: Body) -> tuple[str, str]:
+    return str(pod["metadata"]["name"]), str(pod["metadata"]["uid"])
 
 
 def _detail(container: str, state: Body, failure: RankFailure | None) -> str:
@@ -154,6 +162,11 @@ def _terminated(pod: Body) -> tuple[str, Body] | None:
     if CONTAINER in bad:
         return CONTAINER, bad[CONTAINER]
     return next(iter(bad.items())) if bad and phase(pod) == "Failed" else None
+
+
+def ended_badly(pod: Body) -> bool:
+    """Return whether a pod, or a container that counts, failed."""
+    return phase(pod) == "Failed" or _terminated(pod) is not None
 
 
 def _ended_at(pod: Body, now: float) -> float:

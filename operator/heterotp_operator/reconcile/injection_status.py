@@ -25,6 +25,7 @@ NOTHING_LEFT = 0.99  # of a rank's columns: with so many taken it has no matrix 
 FAITHFUL = 0.15  # measured this close to asked is as asked
 KEPT = {"Paused": "paused", "Finished": "finished"}  # phases that stay while rank 0 does not answer
 Why = tuple[str, str]  # a reason and a message
+SILENT: Why = (reasons.UNREACHABLE, "rank 0 gives no answer that can be used")  # not which: that would scan ports
 NOT_IN_FORCE: Why = (reasons.NOT_IN_FORCE, "not yet in force")
 NOT_NOW: dict[str, Why] = {
     "waiting": (reasons.NOT_STARTED, "its start has not come yet"),
@@ -167,9 +168,7 @@ def _silent(seen: ObservedInjection, spec: StragglerInjectionSpec, job: Observed
     before = {row["rank"]: row for row in seen.status.get("ranks") or () if row["job"] == job.name}
     report = job.trainer
     lost = report is not None and report.status is None and seen.now - report.since > SILENCE_SECONDS
-    silent = (
-        _why((reasons.UNREACHABLE, f"rank 0 does not answer: {report.error}")) if lost and report is not None else {}
-    )
+    silent = _why(SILENT) if lost else {}
     unheard = _why(NOT_IN_FORCE)
     kept = [{"job": job.name, "rank": rank, **before.get(rank, unheard), **silent} for rank in ranks]
     rows = tuple(row | {"asked": spec.slowdown} for row in kept)

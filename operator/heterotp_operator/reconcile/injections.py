@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from heterotp_api.control import ControlInjection, control_injection
 from heterotp_api.ranks import RankPlace
 from heterotp_api.targets import resolve
+from heterotp_api.trainer_status import MOST_INJECTIONS
 
 from heterotp_operator.reconcile.objects import Body, injections_of, name_of
 
-MOST_INJECTIONS = 1000  # of one control document
 MOST_BYTES = 900_000  # of all its injections: a ConfigMap holds 1 MiB
 
 

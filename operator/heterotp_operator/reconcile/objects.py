@@ -14,6 +14,7 @@ from heterotp_api.selector import matches
 from pydantic import ValidationError
 
 CONTROLLER = "heterotp.io/operator"
+REFUSED = "refused"  # key of a stored object whose spec was not kept: why, e.g. "is nested deeper than 64 levels"
 Body = dict[str, Any]
 SpecModel = TypeVar("SpecModel", bound=Model)
 REMEMBERED = 4096  # specs: a namespace's policies are read again for each of its jobs
@@ -45,12 +46,19 @@ def injection_spec(body: Body) -> StragglerInjectionSpec | str:
 
 def balancing_of(job: Body) -> Balancing | str:
     """Return spec.balancing of a job, or what is wrong with it."""
-    return _parsed(Balancing, json.dumps(job["spec"].get("balancing") or {}, sort_keys=True))  # type: ignore[return-value]
+    return _parsed(Balancing, json.dumps(at(job, "spec", "balancing") or {}, sort_keys=True))  # type: ignore[return-value]
+
+
+def at(body: Any, *path: str) -> Any:
+    """Return what stands at a path of an object, None where there is none: an invalid one may hold anything."""
+    for name in path:
+        body = body.get(name) if isinstance(body, dict) else None
+    return body
 
 
 def is_ours(job: Body) -> bool:
     """Return whether no other controller manages a job."""
-    return (job["spec"].get("runPolicy") or {}).get("managedBy") in (None, CONTROLLER)
+    return at(job, "spec", "runPolicy", "managedBy") in (None, CONTROLLER)
 
 
 def name_of(body: Body) -> str:

@@ -8,14 +8,20 @@ from typing import Any, Literal, Protocol
 
 from heterotp_api.job import HeteroTPJobSpec
 from heterotp_api.last_words import trainer_status
-from heterotp_api.names import CONTAINER, LABEL_ATTEMPT, LABEL_FIRST_RANK
+from heterotp_api.load import first_error
+from heterotp_api.names import ANNOTATION_SECRET, CONTAINER, LABEL_ATTEMPT, LABEL_FIRST_RANK
 from heterotp_api.ranks import PodPlace, pods
 from heterotp_api.trainer_status import TrainerStatus
 from pydantic import ValidationError
 
 from heterotp_operator.reconcile.control import Effective
+from heterotp_operator.reconcile.gang_hash import gang_hashes
+from heterotp_operator.reconcile.gang_secret import OperatorKey
+from heterotp_operator.reconcile.network_peers import NetworkPeers
+from heterotp_operator.reconcile.objects import REFUSED
 
 Body = dict[str, Any]
+SpecError = tuple[str, Any, str]  # field path below spec (empty: the spec itself), value, and what would be right
 
 
 class PlanSettings(Protocol):
@@ -29,22 +35,37 @@ class PlanSettings(Protocol):
     def injection_lease_seconds(self) -> float:
         """Seconds for which injections hold without a poll by the operator."""
 
+    @property
+    def network_peers(self) -> NetworkPeers | None:
+        """Who may connect to ranks; None: the operator has nothing to do with NetworkPolicies."""
 
-# why a poll of rank 0 failed
-PollFailure = Literal["", "NoConnection", "HttpError", "TooLong", "Malformed"]
+
+# why a poll of rank 0 failed: nothing came within its time, or what came cannot be used
+PollFailure = Literal["", "NoAnswer", "BadAnswer"]
 
 
 @dataclass(frozen=True)
 class TrainerReport:
-    """Rank 0's last answer; where the last poll failed, status is None, and error is the reason for people.
+    """Rank 0's last answer; where the last poll failed, status is None, and failure its kind.
 
-    `since`: unix seconds of the change between answers and failures; `failure`: the kind of failure, empty: none.
+    `since`: unix seconds of the change between answers and failures.
     """
 
     status: TrainerStatus | None
-    error: str
+    failure: PollFailure
     since: float
-    failure: PollFailure = ""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What this process saw of rank 0's pod, in seconds of its own clock.
+
+    idle: since another iteration was reported; silent: since the last answer. cut_off: no other job answers either.
+    """
+
+    idle: float
+    silent: float
+    cut_off: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,6 +93,12 @@ class Observed:
     policies: tuple[Body, ...] = ()  # of the job's namespace, as are injections
     injections: tuple[Body, ...] = ()
     refusals: Mapping[str, Refusal] = field(default_factory=dict)
+    # pod uid -> seconds since this process first saw it terminate, by its own clock that never goes back
+    terminating_for: Mapping[str, float] = field(default_factory=dict)
+    ended_for: Mapping[str, float] = field(default_factory=dict)  # the same of containers and pods that ended badly
+    networkpolicy: Body | None = None
+    key: OperatorKey | None = None  # the operator's own; None: ranks get no secret
+    progress: Progress | None = None  # None: rank 0's pod has not answered yet
 
     @property
     def name(self) -> str:
@@ -99,22 +126,47 @@ class Observed:
         return int(self.status.get("restarts") or 0)
 
     @cached_property
+    def _parsed(self) -> HeteroTPJobSpec | SpecError:
+        if REFUSED in self.job:
+            return "", None, str(self.job[REFUSED])
+        try:
+            return HeteroTPJobSpec.model_validate(self.job["spec"])
+        except ValidationError as error:
+            return first_error(error)
+        except Exception as error:  # whatever a job holds: it is the job's fault, and shown as that
+            return "", None, f"cannot be read: {type(error).__name__}"
+
+    @property
     def spec(self) -> HeteroTPJobSpec:
-        """The validated spec; raises pydantic.ValidationError."""
-        return HeteroTPJobSpec.model_validate(self.job["spec"])
+        """The validated spec; only of a job whose spec is valid."""
+        assert isinstance(self._parsed, HeteroTPJobSpec)
+        return self._parsed
+
+    @property
+    def spec_error(self) -> SpecError | None:
+        """What is wrong with the spec; None: it is valid."""
+        return None if isinstance(self._parsed, HeteroTPJobSpec) else self._parsed
 
     @property
     def is_valid(self) -> bool:
         """Whether the spec is valid."""
-        try:
-            return bool(self.spec)
-        except ValidationError:
-            return False
+        return self.spec_error is None
 
     @cached_property
     def places(self) -> tuple[PodPlace, ...]:
         """The pods that the gang consists of."""
         return pods(self.spec)
+
+    @cached_property
+    def hashes(self) -> tuple[str, str]:
+        """What only a suspended job may change, and all that an attempt freezes, as hashes."""
+        return gang_hashes(self.spec, self.settings.trainer_image)
+
+    @cached_property
+    def secret_id(self) -> str:
+        """Which key the secret of the current attempt is of; empty: a gang that began without one goes on so."""
+        ids = {secret_id_of(pod) for pod in self.current}
+        return "" if self.key is None or ids == {""} else self.key.id
 
     @cached_property
     def own(self) -> tuple[Body, ...]:
@@ -123,8 +175,14 @@ class Observed:
 
     @cached_property
     def foreign(self) -> tuple[Body, ...]:
-        """Pods of an earlier job of the same name, which are being deleted."""
+        """Pods of another owner, most likely of an earlier job of the same name, which are being deleted."""
         return tuple(pod for pod in self.pods if owner_uid(pod) != self.uid)
+
+    @cached_property
+    def left_behind(self) -> tuple[Body, ...]:
+        """Foreign pods of an earlier job of the same name: a garbage collector may have missed the end of that job."""
+        kind, name = self.job.get("kind"), self.name
+        return tuple(pod for pod in self.foreign if (kind, name) == (_owner(pod).get("kind"), _owner(pod).get("name")))
 
     @cached_property
     def current(self) -> tuple[Body, ...]:
@@ -178,19 +236,33 @@ class Observed:
 
 def owner_uid(pod: Body) -> str:
     """Return the uid of a pod's controller."""
+    return str(_owner(pod).get("uid", ""))
+
+
+def _owner(pod: Body) -> Body:
     references = pod["metadata"].get("ownerReferences") or ()
-    return next((str(reference["uid"]) for reference in references if reference.get("controller")), "")
+    return next((reference for reference in references if reference.get("controller")), {})
 
 
 def attempt_of(pod: Body) -> int:
     """Return the attempt that a pod belongs to."""
-    text = pod["metadata"].get("labels", {}).get(LABEL_ATTEMPT, "")
-    return int(text) if text.isdigit() else -1
+    return _number_of(pod, LABEL_ATTEMPT)
 
 
 def first_rank_of(pod: Body) -> int:
-    """Return the first rank that starts in a pod."""
-    return int(pod["metadata"]["labels"].get(LABEL_FIRST_RANK, "-1"))
+    """Return the first rank that starts in a pod; -1 where its label is none."""
+    return _number_of(pod, LABEL_FIRST_RANK)
+
+
+def _number_of(pod: Body, label: str) -> int:
+    """Return the number that a label holds, -1 for another text: anybody can write labels."""
+    text = str((pod["metadata"].get("labels") or {}).get(label, ""))
+    return int(text) if text.isascii() and text.isdecimal() else -1
+
+
+def secret_id_of(pod: Body) -> str:
+    """Return which key a pod's secret is of; empty: it has none."""
+    return str((pod["metadata"].get("annotations") or {}).get(ANNOTATION_SECRET, ""))
 
 
 def terminating(pod: Body) -> bool:

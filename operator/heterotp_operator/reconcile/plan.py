@@ -16,19 +16,19 @@ from heterotp_api.conditions import (
     SUCCEEDED,
     SUSPENDED,
 )
-from heterotp_api.load import first_error
 from heterotp_api.template import template_error
-from pydantic import ValidationError
 
-from heterotp_operator.reconcile.actions import Action, CreatePod, Decision, DryRunPod, Event
+from heterotp_operator.reconcile.actions import MOST_PODS, Action, CreatePod, Decision, DryRunPod, Event
 from heterotp_operator.reconcile.children import ensure_children
 from heterotp_operator.reconcile.completion import delete, fail, finished, force_later, invalid, succeed
 from heterotp_operator.reconcile.conditions import AT_WORK, Conditions, was_complete
 from heterotp_operator.reconcile.deadlines import expired, next_deadline, ran, soonest
 from heterotp_operator.reconcile.failure import earlier_cause, find_cause
+from heterotp_operator.reconcile.network_policy import remove_network_policy
 from heterotp_operator.reconcile.objects import is_ours
-from heterotp_operator.reconcile.observed import Observed, first_rank_of, phase
-from heterotp_operator.reconcile.pods import gang_hashes, pod_body
+from heterotp_operator.reconcile.observed import Observed, first_rank_of, phase, secret_id_of
+from heterotp_operator.reconcile.pods import pod_body
+from heterotp_operator.reconcile.progress import hung
 from heterotp_operator.reconcile.restart_backoff import bump, next_attempt, restart, restarted_event
 from heterotp_operator.reconcile.stall import show_stall
 from heterotp_operator.reconcile.status import is_ready, status_of
@@ -56,13 +56,11 @@ def plan(observed: Observed) -> Decision:
         return Decision()  # the garbage collector takes the children
     if not is_ours(observed.job):
         return Decision()
-    try:
-        suspended = observed.spec.run_policy.suspend
-    except ValidationError as error:
-        return invalid(observed, first_error(error))
+    if observed.spec_error is not None:
+        return invalid(observed, observed.spec_error)
     if observed.holds(SUCCEEDED) or observed.holds(FAILED):
         return finished(observed)
-    if suspended:
+    if observed.spec.run_policy.suspend:
         return _suspend(observed)
     return _expired(observed) or _refused(observed) or _advance(observed)
 
@@ -90,7 +88,7 @@ def _suspend(observed: Observed) -> Decision:
     actions: list[Action] = []
     if observed.current:
         actions.append(bump(observed, observed.restarts))
-    actions += delete(observed, list(observed.own))
+    actions += [*delete(observed, list(observed.own)), *remove_network_policy(observed)]
     conditions, gone = Conditions(observed), not observed.own
     conditions.set(
         SUSPENDED, gone, reasons.SUSPENDED if gone else reasons.PODS_TERMINATING, "runPolicy.suspend is true"
@@ -108,6 +106,7 @@ def _suspend(observed: Observed) -> Decision:
 
 def _advance(observed: Observed) -> Decision:
     """Start the job, restart its gang, or watch it run."""
+    wait = None
     if observed.current or was_complete(observed):
         if _trained(observed):
             return succeed(observed)
@@ -116,10 +115,13 @@ def _advance(observed: Observed) -> Decision:
             return restart(observed, cause)
         if wait is not None:
             return _watch(observed, (), wait)
+        cause, wait = hung(observed)
+        if cause is not None:
+            return restart(observed, cause)
     if observed.old or observed.foreign:
-        actions = delete(observed, list(observed.old))
+        actions = delete(observed, [*observed.old, *observed.left_behind])
         return _watch(observed, actions, soonest(force_later(observed), RETRY_SECONDS))
-    return _make(observed)
+    return _make(observed, wait)
 
 
 def _trained(observed: Observed) -> bool:
@@ -130,8 +132,8 @@ def _trained(observed: Observed) -> bool:
     return reported or len(observed.current) == len(observed.places)
 
 
-def _make(observed: Observed) -> Decision:
-    """Make the missing pods and children of the current attempt."""
+def _make(observed: Observed, later: float | None) -> Decision:
+    """Make the missing pods and children of the current attempt; later: seconds after which to look in any case."""
     here = {first_rank_of(pod) for pod in observed.current}
     missing = [place for place in observed.places if place.first_rank not in here]
     if missing and (wrong := template_error(observed.spec)) is not None:
@@ -141,6 +143,9 @@ def _make(observed: Observed) -> Decision:
         return next_attempt(observed, reasons.SPEC_CHANGED, "the job was suspended, changed and resumed unseen", False)
     if missing and stale:  # a gang is never made of two templates
         return next_attempt(observed, reasons.TEMPLATE_CHANGED, "the template changed before all pods were made", False)
+    if missing and any(secret_id_of(pod) != observed.secret_id for pod in observed.current):
+        words = "the operator's key changed before all pods were made"
+        return next_attempt(observed, reasons.SECRET_CHANGED, words, False)
     attempt = max(1, observed.attempt)
     actions: list[Action] = []
     if missing and not observed.current:
@@ -149,14 +154,14 @@ def _make(observed: Observed) -> Decision:
     if observed.attempt == 0:
         actions.append(bump(observed, 0))
     actions += ensure_children(observed, attempt)
-    actions += [CreatePod(pod_body(observed, place, attempt)) for place in missing]
+    actions += [CreatePod(pod_body(observed, place, attempt)) for place in missing[:MOST_PODS]]
     wait = RETRY_SECONDS if observed.refusals else None
-    return _watch(observed, tuple(actions), wait)
+    return _watch(observed, tuple(actions), soonest(wait, later))
 
 
 def _changed(observed: Observed) -> tuple[bool, bool]:
     """Return whether the gang's shape differs from the job's, and whether anything that an attempt freezes does."""
-    wanted = list(gang_hashes(observed))
+    wanted = list(observed.hashes)
     made = [pod["metadata"]["labels"].get(names.LABEL_TEMPLATE_HASH, "").split(".") for pod in observed.current]
     return any(hashes[0] != wanted[0] for hashes in made), any(hashes != wanted for hashes in made)
 

@@ -1,11 +1,10 @@
 """The pods of an attempt: the user's template, completed."""
 
-import hashlib
 import json
 from typing import Any
 
 from heterotp_api import names
-from heterotp_api.base import Model, without_nulls
+from heterotp_api.base import without_nulls
 from heterotp_api.names import Env
 from heterotp_api.ranks import PodPlace
 
@@ -55,52 +54,20 @@ def pod_body(observed: Observed, place: PodPlace, attempt: int) -> Body:
         names.LABEL_INDEX: str(place.index),
         names.LABEL_FIRST_RANK: str(place.first_rank),
         names.LABEL_ATTEMPT: str(attempt),
-        names.LABEL_TEMPLATE_HASH: ".".join(gang_hashes(observed)),
+        names.LABEL_TEMPLATE_HASH: ".".join(observed.hashes),
     }
     name = names.pod_name(observed.name, place.group, place.index, attempt)
     metadata = child_metadata(observed, name, labels)
-    if annotations := (template.get("metadata") or {}).get("annotations"):
+    annotations = {**((template.get("metadata") or {}).get("annotations") or {})}
+    annotations.pop(names.ANNOTATION_SECRET, None)
+    if observed.secret_id:
+        annotations[names.ANNOTATION_SECRET] = observed.secret_id
+    if annotations:
         metadata["annotations"] = annotations
     body: Body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.get("spec") or {}}
     _complete_spec(observed, place, attempt, body["spec"], name)
     join_gang(observed.spec.run_policy.gang, GangMember(observed.name, attempt, len(observed.places), body))
     return body
-
-
-def gang_hashes(observed: Observed) -> tuple[str, str]:
-    """Return two hashes of 10 hex digits: what only a suspended job may change, and all that an attempt freezes.
-
-    Fields at their defaults do not count: a field that a newer operator adds must not restart gangs.
-    """
-    spec, training = observed.spec, observed.spec.training
-    checkpoint = {} if spec.checkpoint is None else spec.checkpoint.dump()
-    shape: list[Any] = [[group.name, group.pods, group.processes_per_pod] for group in spec.worker_groups]
-    shape += [spec.rendezvous.port, spec.metrics.port]
-    if training is None:
-        shape += [None, None]
-    else:  # the name always counts, as it did in the first version
-        shape += [_given(training.model), {"name": training.data.name, **_given(training.data)}]
-    shape += [checkpoint.get(key) for key in ("persistentVolumeClaim", "path")]
-    given = _given(spec)
-    groups = given["workerGroups"]
-    frozen = [given.get(key) for key in ("workerGroups", "training", "checkpoint", "rendezvous", "metrics")]
-    if any(_names_no_image(group.get("template") or {}) for group in groups):
-        frozen.append(observed.settings.trainer_image)
-    return _hash(shape), _hash(frozen)
-
-
-def _given(model: Model) -> Body:
-    """Return what differs from the defaults."""
-    return model.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
-
-
-def _names_no_image(template: Body) -> bool:
-    containers = (template.get("spec") or {}).get("containers") or ()
-    return not any(c.get("name") == names.CONTAINER and c.get("image") for c in containers)
-
-
-def _hash(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:10]
 
 
 def _complete_spec(observed: Observed, place: PodPlace, attempt: int, spec: Body, name: str) -> None:
@@ -163,6 +130,7 @@ def environment(observed: Observed, place: PodPlace, attempt: int) -> dict[str, 
         group.pop("template", None)
     out = {
         Env.JOB: observed.name,
+        Env.JOB_UID: observed.uid,
         Env.NAMESPACE: str(observed.job["metadata"].get("namespace", "default")),
         Env.ATTEMPT: str(attempt),
         Env.GROUP: place.group,
@@ -175,6 +143,8 @@ def environment(observed: Observed, place: PodPlace, attempt: int) -> dict[str, 
         Env.MASTER_ADDR: f"{master}.{names.service_name(observed.name)}",
         Env.MASTER_PORT: str(spec.rendezvous.port),
     }
+    if observed.key is not None and observed.secret_id:
+        out[Env.RENDEZVOUS_SECRET] = observed.key.secret(observed.uid, attempt)
     if place.first_rank == 0:
         out[Env.CONTROL_DIR] = CONTROL_MOUNT
         if spec.checkpoint is not None:

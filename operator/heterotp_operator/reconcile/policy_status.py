@@ -12,7 +12,7 @@ from heterotp_api.status import ENDED_PHASES
 
 from heterotp_operator.reconcile.actions import Event
 from heterotp_operator.reconcile.conditions import Conditions
-from heterotp_operator.reconcile.objects import Body, balancing_of, name_of, policy_selects, policy_spec
+from heterotp_operator.reconcile.objects import Body, at, balancing_of, name_of, policy_selects, policy_spec
 from heterotp_operator.reconcile.policies import claimant
 
 MAX_LAGGARDS = 64
@@ -109,7 +109,10 @@ def _seen(job: Body, seen: ObservedPolicy) -> SelectedJob:
         return SelectedJob(job, rival=f"BalancingPolicy {name_of(winner)}")
     settings = policy_spec(seen.policy)
     assert not isinstance(settings, str)
-    wrong = policy_problem(settings.settings, int(job["spec"]["tensorParallelDegree"]))
+    ranks = at(job, "spec", "tensorParallelDegree")
+    if not isinstance(ranks, int):
+        return SelectedJob(job, misfit="its own spec is invalid")
+    wrong = policy_problem(settings.settings, ranks)
     return SelectedJob(job, misfit=f"spec.{wrong}" if wrong is not None else "")
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 from heterotp_api import reasons
 from heterotp_api.conditions import FAILED, SUCCEEDED
-from heterotp_api.status import MAX_RANKS
 from heterotp_api.trainer_status import TrainerRank, TrainerStatus
 
 from heterotp_operator.reconcile.observed import Body, Observed, stamp
@@ -33,6 +32,7 @@ REPORTED_BALANCING = (
     "reason",
 )
 MAX_TEXT = 1024
+MAX_SLOWEST = 64
 STAYING = 0.95  # of replaceThreshold: above it a rank stays replaceable that was before
 
 
@@ -78,10 +78,9 @@ def _training(trainer: TrainerStatus) -> Body:
 
 
 def rank_rows(observed: Observed, trainer: TrainerStatus) -> list[Body]:
-    """Return the ranks with pod and node; of more than a status can hold the stragglers and the slowest."""
+    """Return the ranks that rank 0 shows, at most MAX_RANKS, with pod and node."""
     before = {row["rank"]: row for row in observed.status.get("ranks") or ()}
-    chosen = sorted(trainer.ranks, key=lambda rank: (not rank.straggler, rank.relative_speed or 0.0))[:MAX_RANKS]
-    rows = [_rank(rank, observed.pod_of.get(rank.rank)) for rank in sorted(chosen, key=lambda rank: rank.rank)]
+    rows = [_rank(rank, observed.pod_of.get(rank.rank)) for rank in sorted(trainer.ranks, key=lambda rank: rank.rank)]
     return [row | _since(observed, row, before.get(row["rank"], {})) for row in rows]
 
 
@@ -124,12 +123,11 @@ def _since(observed: Observed, row: Body, before: Body) -> Body:
 
 def _slowest(ranks: tuple[TrainerRank, ...]) -> str:
     """Return e.g. 'rank 3 (2.1x)': the slowest rank and how many times slower than the fastest it is."""
-    known = [rank for rank in ranks if rank.relative_speed]
+    known = [(rank.relative_speed, rank.rank) for rank in ranks if rank.relative_speed and rank.relative_speed > 0.0]
     if len(known) < 2:
         return ""
-    slowest = min(known, key=lambda rank: rank.relative_speed or 0.0)
-    assert slowest.relative_speed is not None
-    return f"rank {slowest.rank} ({1 / slowest.relative_speed:.1f}x)"
+    speed, rank = min(known)
+    return f"rank {rank} ({1 / speed:.1f}x)"[:MAX_SLOWEST]
 
 
 def _balancing(observed: Observed) -> Body:

@@ -141,7 +141,7 @@ def test_a_corrupt_checkpoint_is_passed_over(launch):
     assert launch(body).wait() == 0
     steps = sorted((launch.workdir / "checkpoints").glob("step-*"))
     assert len(steps) >= 2
-    with (steps[-1] / "tensors.bin").open("r+b") as file:
+    with (steps[-1] / "model-00001.safetensors").open("r+b") as file:
         file.seek(100)
         file.write(b"\xff\xfe\xfd")
     longer = launch(spec(2, iterations=12, checkpoint={"everyIterations": 4, "keep": 5}), attempt=2)

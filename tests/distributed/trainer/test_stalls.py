@@ -6,7 +6,7 @@ import sys
 import time
 
 import pytest
-from heterotp_api.names import EXIT_STOPPED
+from heterotp_api.names import EXIT_NO_PROGRESS, EXIT_STOPPED
 from support.launched import spec
 from support.patience import COMPUTING_SECONDS
 from support.places import RANK_SCRIPTS
@@ -44,6 +44,9 @@ def test_a_stall_is_shown_while_it_lasts_and_a_stop_ends_it(hanging):
     os.kill(run.process.pid, signal.SIGTERM)
     assert run.wait() == EXIT_STOPPED, run.text()
     assert "stopped without a last checkpoint: no iteration for " in run.text()
+    last = run.read("status.json")
+    assert last["state"] == "stopping"
+    assert "no iteration for " in last["message"] and not last.get("stall")  # the sentence is there once
 
 
 def test_a_rank_that_hangs_after_its_backward_pass_is_named(hanging):
@@ -69,8 +72,8 @@ def test_a_silent_rank_is_named(hanging):
 
 def test_past_the_deadline_all_stacks_are_written_and_the_rank_that_did_not_arrive_is_to_blame(hanging):
     run = hanging(runPolicy={"progressDeadlineSeconds": 10})
-    assert run.wait() == 1, run.text()
-    assert "heterotp launcher: rank 1 ended with exit code 1: error: no iteration for 1" in run.text()
+    assert run.wait() == EXIT_NO_PROGRESS, run.text()
+    assert "heterotp launcher: rank 1 ended with exit code 79: error: no iteration for 1" in run.text()
     assert "rank 1 is still computing (fixed, since " in run.text()
     hung = [line for line in run.text().splitlines() if line.startswith("[rank 1]") and "own_loop.py" in line]
     assert any("in main" in line for line in hung)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 import torch
 from heterotp import ParallelMLP, run_rank
-from heterotp_trainer.checkpoint.files import OwnerError
+from heterotp_trainer.checkpoint.errors import OwnerError
 
 def main(session):
     model = ParallelMLP(session.shard(), 4, 8, name="mlp", seed=1)

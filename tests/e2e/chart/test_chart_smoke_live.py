@@ -1,4 +1,6 @@
-"""`helm test` on the installed chart: green, and its rights are gone afterwards.
+"""`helm test` on the chart, installed where restricted pods alone are accepted: green, its rights are gone afterwards.
+
+Jobs of all e2e tests run in such namespaces, too (tests/support/cluster_job.py).
 
 What it finds wrong is tested without a cluster (tests/unit/chart/test_chart_smoke.py): it takes two minutes to give up.
 """
@@ -12,6 +14,8 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 def test_helm_test_is_green_and_leaves_no_rights(release, kube):
     system = next(iter(release.pods().values()))["metadata"]["namespace"]
+    labels = kube.get("namespaces", None, system)["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
     output = release.helm("test", "heterotp", "--logs", "--timeout", "240s")
     assert "Phase:          Succeeded" in output
     assert "ok: the API server takes a HeteroTPJob and refuses a wrong one" in output

@@ -25,7 +25,8 @@ def test_a_job_trains_on_both_workers_and_succeeds(space, measured):
         assert rank["computeSeconds"] > 0.05
         assert 0 < rank["matmulSeconds"] < rank["computeSeconds"]
         assert rank["waitSeconds"] >= 0
-    assert status["ranks"][0]["share"] > status["ranks"][1]["share"]
+    # how much each owns in the end follows from how busy this machine is: see test_unlike_nodes_share_by_their_speed
+    assert sum(rank["share"] for rank in status["ranks"]) == pytest.approx(1, abs=0.01)
     assert status["restarts"] == 0
     assert run.condition("Succeeded")["status"] == "True"
 

@@ -1,6 +1,8 @@
 """The operator process on a real API server; the test plays scheduler, kubelet and ranks."""
 
 import json
+import os
+import signal
 
 import pytest
 from heterotp_api import names
@@ -240,7 +242,7 @@ def test_ranks_that_never_meet_are_shown_and_their_deadline_acts(gang):
     ("container", "words"),
     [
         ({"imagePullPolicy": "Sometimes"}, ["imagePullPolicy", '"Sometimes"']),
-        ({"env": [{"name": "X", "value": 1}]}, ["env", "number"]),  # 400: it does not even parse
+        ({"tty": "yes"}, ["tty", "string"]),  # 400: it does not even parse
     ],
     ids=["422", "400"],
 )
@@ -331,6 +333,28 @@ def test_the_same_name_again_is_a_new_job(gang, kube):
     # once the garbage collector has taken the old ones
     until(lambda: f"pods of the new job alone: {owners()} {second.status}", lambda: owners() == wanted, 120)
     second.run_all(1)
+    assert (second.status["attempt"], second.status["restarts"]) == (1, 0)
+
+
+@pytest.fixture
+def no_garbage_collector(kubeconfig):
+    """The controller manager stands still during the test."""
+    pid = int((kubeconfig.parent / "pid" / "kcm").read_text())
+    os.kill(pid, signal.SIGSTOP)
+    yield
+    os.kill(pid, signal.SIGCONT)
+
+
+def test_the_same_name_again_needs_no_garbage_collector(gang, kube, no_garbage_collector):
+    """It misses the end of a job when it loses its watch, and another job of the name is there when it lists again."""
+    first = gang("lazarus")
+    first.run_all(1)
+    first.delete()
+    until("it is gone", lambda: first.live() is None)
+    second = gang("lazarus")
+    second.run_all(1)
+    owners = {child["metadata"]["ownerReferences"][0]["uid"] for child in second.children()}
+    assert owners == {second.body["metadata"]["uid"]}
     assert (second.status["attempt"], second.status["restarts"]) == (1, 0)
 
 

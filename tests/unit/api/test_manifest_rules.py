@@ -28,7 +28,7 @@ def test_bad_manifests_name_field_and_reason(case):
         ("", "holds no object"),
         ("- a\n", "must hold objects, not a list"),
         ("a: [", "is not YAML"),
-        ("name: {{ .Values.name }}", "is not YAML: while constructing a mapping"),
+        ("name: {{ .Values.name }}", "is not YAML: a key must be a string"),
         ("a: {b: 1, c: 2, b: 3}", "is not YAML: key 'b' occurs twice"),  # kubectl takes the last one in silence
         ("kind: HeteroTPJob\n", "apiVersion: must be heterotp.io/v1alpha1"),
         ("apiVersion: heterotp.io/v1alpha1\nkind: Pod\n", "kind: 'Pod' must be one of HeteroTPJob"),

@@ -4,11 +4,11 @@ import re
 
 import pytest
 import yaml
-from support.rendered_chart import CHART, installed, of_kind, one, pod_of, render
+from support.rendered_chart import ADMISSION, CHART, installed, of_kind, one, pod_of, render
 
 KINDS = ["heterotpjobs", "balancingpolicies", "stragglerinjections"]
 RULES = [
-    (["heterotp.io"], KINDS, ["get", "list", "watch"]),
+    (["heterotp.io"], KINDS, ["list", "watch"]),
     (["heterotp.io"], [f"{kind}/status" for kind in KINDS], ["patch"]),
     (["heterotp.io"], ["heterotpjobs"], ["delete"]),
     (["heterotp.io"], ["heterotpjobs/finalizers"], ["update"]),
@@ -19,6 +19,10 @@ RULES = [
     (["scheduling.volcano.sh"], ["podgroups"], ["get", "create", "patch"]),
     (["scheduling.x-k8s.io"], ["podgroups"], ["get", "create", "patch"]),
 ]
+POLICY_RULES = {  # with NetworkPolicies, and where they are removed
+    "true": (["networking.k8s.io"], ["networkpolicies"], ["get", "list", "watch", "create", "update"]),
+    "false": (["networking.k8s.io"], ["networkpolicies"], ["list", "watch", "delete"]),
+}
 
 
 def rules_of(role):
@@ -48,15 +52,44 @@ def test_crds_can_be_left_out_and_need_not_be_kept():
 
 def test_the_whole_cluster_is_served_by_one_cluster_role(default):
     assert rules_of(one(default, "ClusterRole", "r-operator")) == RULES
-    lease = one(default, "Role")
-    assert rules_of(lease) == [(["coordination.k8s.io"], ["leases"], ["get", "create", "update"])]
+    lease = one(default, "Role", "r-leader")
+    own = (["coordination.k8s.io"], ["leases"])
+    assert rules_of(lease) == [(*own, ["create"]), (*own, ["get", "update"])]
+    assert [rule.get("resourceNames") for rule in lease["rules"]] == [None, ["r-operator"]]
+    assert environment(default)["HETEROTP_LEASE_NAME"] == "r-operator"
     assert lease["metadata"]["namespace"] == "system"
     assert environment(default)["HETEROTP_NAMESPACES"] == ""
 
 
+@pytest.mark.parametrize("values", [(), ("namespaces={team-a}",)], ids=["cluster", "namespaced"])
+def test_the_operators_key_is_the_only_secret_that_it_may_read(values):
+    objects = installed(render(*values))
+    role = one(objects, "Role", "r-key")
+    own = ([""], ["secrets"])
+    assert rules_of(role) == [(*own, ["create"]), (*own, ["get"])]
+    assert [rule.get("resourceNames") for rule in role["rules"]] == [None, ["r-operator-key"]]
+    assert role["metadata"]["namespace"] == "system"
+    assert environment(objects)["HETEROTP_KEY_SECRET_NAME"] == "r-operator-key"
+    elsewhere = [each for each in of_kind(objects, "Role", "ClusterRole") if each["metadata"]["name"] != "r-key"]
+    assert not any("secrets" in rule["resources"] for each in elsewhere for rule in each["rules"])
+    assert of_kind(objects, "Secret") == []  # it is made once by the operator, and is no release's
+
+
+@pytest.mark.parametrize("jobs", POLICY_RULES)
+@pytest.mark.parametrize("values", [(), ("namespaces={team-a}",)], ids=["cluster", "namespaced"])
+def test_rights_on_network_policies_only_where_they_are_enabled(values, jobs):
+    found = []
+    for enabled in ("true", "false"):
+        objects = installed(render(*values, f"networkPolicy.enabled={enabled}", f"networkPolicy.jobs={jobs}"))
+        roles = [each for each in of_kind(objects, "Role", "ClusterRole") if each["metadata"]["name"] == "r-operator"]
+        found.append([rules for rules in rules_of(roles[0]) if rules[1] == ["networkpolicies"]])
+        assert ("HETEROTP_NETWORK_PEERS" in environment(objects)) == (enabled == "true")
+    assert found == [[POLICY_RULES[jobs]], []]
+
+
 def test_listed_namespaces_are_served_by_roles_alone():
     objects = installed(render("namespaces={team-a,team-b}"))
-    assert of_kind(objects, "ClusterRole", "ClusterRoleBinding") == []
+    assert of_kind(objects, "ClusterRole", "ClusterRoleBinding", *ADMISSION) == []
     roles = {role["metadata"]["namespace"]: rules_of(role) for role in of_kind(objects, "Role")}
     assert roles["team-a"] == roles["team-b"] == RULES
     assert set(roles) == {"system", "team-a", "team-b"}
@@ -79,6 +112,7 @@ def test_every_binding_binds_the_operators_account_to_a_role_that_is_there(value
     }
     account = pod_of(objects)["spec"]["serviceAccountName"]
     bindings = of_kind(objects, "RoleBinding", "ClusterRoleBinding")
+    roles -= {("ClusterRole", None, "r-injector")}  # whom it is bound to is up to the platform team
     assert len(bindings) == len(roles)
     for binding in bindings:
         ref = binding["roleRef"]
@@ -97,11 +131,30 @@ def aggregated_to(role):
     return {label.removeprefix(prefix) for label in role["metadata"]["labels"] if label.startswith(prefix)}
 
 
+CHANGES = ["create", "update", "patch", "delete", "deletecollection"]
+
+
 def test_people_get_rights_on_our_kinds_with_the_clusters_own_roles(default):
     view, edit = (one(default, "ClusterRole", f"r-{role}") for role in ("view", "edit"))
     assert rules_of(view) == [(["heterotp.io"], KINDS, ["get", "list", "watch"])]
-    assert rules_of(edit) == [(["heterotp.io"], KINDS, ["create", "update", "patch", "delete", "deletecollection"])]
+    assert rules_of(edit) == [(["heterotp.io"], KINDS[:2], CHANGES)]
     assert (aggregated_to(view), aggregated_to(edit)) == ({"view", "edit", "admin"}, {"edit", "admin"})
+
+
+def test_injections_are_a_right_of_their_own(default):
+    injector = one(default, "ClusterRole", "r-injector")
+    assert rules_of(injector) == [(["heterotp.io"], ["stragglerinjections"], ["get", "list", "watch", *CHANGES])]
+    assert aggregated_to(injector) == set()
+    for value in ("injections.enabled=false", "rbac.create=false", "namespaces={team-a}"):
+        assert "r-injector" not in {role["metadata"]["name"] for role in of_kind(render(value), "ClusterRole")}
+
+
+def test_an_operator_without_injections_has_no_rights_on_them(default):
+    objects = render("injections.enabled=false")
+    resources = [each for _, listed, _ in rules_of(one(objects, "ClusterRole", "r-operator")) for each in listed]
+    assert not any("injection" in each for each in resources)
+    assert environment(objects)["HETEROTP_INJECTIONS"] == "off"
+    assert "HETEROTP_INJECTIONS" not in environment(default)
 
 
 @pytest.mark.parametrize("value", ["rbac.aggregate=false", "rbac.create=false"])
@@ -143,12 +196,21 @@ def promised():
         yield ["" if group == "core" else group for group in groups], resources, verbs, row[3]
 
 
-def test_the_readme_gives_a_reason_for_every_right(default):
+def test_the_readme_gives_a_reason_for_every_right():
+    objects = render("networkPolicy.enabled=true")
     rows = list(promised())
     listed = [([group], resources, verbs) for groups, resources, verbs, _ in rows for group in groups]
-    lease = rules_of(one(default, "Role"))
-    assert listed == RULES + lease
+    own = [rules for name in ("r-leader", "r-key") for rules in rules_of(one(objects, "Role", name))]
+    assert listed == rules_of(one(objects, "ClusterRole", "r-operator")) + own
     assert all(len(reason.split()) > 1 or reason.startswith("`") for *_, reason in rows)
+
+
+def test_every_right_has_its_reason_in_a_comment():
+    text = (CHART / "templates" / "_helpers.tpl").read_text().partition('define "heterotp.rules"')[2]
+    lines = text.splitlines()
+    starts = [number for number, line in enumerate(lines) if line.startswith("- apiGroups")]
+    assert len(starts) == len(RULES) - 1 + len(POLICY_RULES)  # both kinds of PodGroup are one
+    assert all(lines[number - 1].startswith("# ") for number in starts)
 
 
 def test_extra_objects_are_templates_as_maps_and_as_texts():

@@ -10,7 +10,7 @@ import yaml
 from jsonschema import Draft202012Validator
 from support.places import BIN
 from support.published_crds import closed_schemas
-from support.rendered_chart import CASES, CHART, MONITORS, case, identity, of_kind, one, render
+from support.rendered_chart import ADMISSION, CASES, CHART, MONITORS, case, identity, of_kind, one, render
 
 VERSIONS = [
     "1.29",
@@ -19,7 +19,7 @@ VERSIONS = [
     kubernetes_validate.latest_version(),
 ]  # from Chart.yaml's oldest to the newest known
 MONITOR_SCHEMAS = closed_schemas("monitor_kinds")
-CLUSTER_WIDE = {"CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding"}
+CLUSTER_WIDE = {"CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", *ADMISSION}
 each_case = pytest.mark.parametrize("name", CASES)
 
 

@@ -1,14 +1,14 @@
-"""Connections that the chart's NetworkPolicies permit, evaluated as a network plugin does."""
+"""Connections that the NetworkPolicies of chart and operator permit, evaluated as a network plugin does."""
 
 from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
 
 import pytest
-from heterotp_api import names
-from support.reconcile_world import World, manifest
+from heterotp_operator.settings import from_environment
+from support.reconcile_world import Settings, World, manifest
 from support.rendered_chart import of_kind, one, pod_of, render, selects
 
-ON = ("networkPolicy.enabled=true", "networkPolicy.rankNamespaces={team}")
+ON = ("networkPolicy.enabled=true",)
 
 
 @dataclass(frozen=True)
@@ -68,22 +68,35 @@ def allowed(policies, source, target, port, protocol="TCP"):
     return True
 
 
-def ranks(namespace="team"):
-    world = World(manifest(groups=(("a", 1, 2), ("b", 1, 1))))
+def gang(objects, name="job", namespace="team", **spec):
+    """Return the pods and the NetworkPolicies that the operator of a rendered chart makes for a job."""
+    env = {each["name"]: each.get("value") for each in pod_of(objects)["spec"]["containers"][0]["env"]}
+    peers = from_environment({"HETEROTP_NETWORK_PEERS": env["HETEROTP_NETWORK_PEERS"]}).network_peers
+    job = manifest(name, (("a", 1, 2), ("b", 1, 1)), **spec)
+    job["metadata"]["namespace"] = namespace
+    world = World(job, settings=Settings(network_peers=peers))
     world.settle()
-    return [place(pod, namespace) for pod in world.pods.values()]
+    policy = world.objects.get("NetworkPolicy")
+    return [place(pod) for pod in world.pods.values()], [] if policy is None else [policy]
+
+
+def policies_of(*sets, **how):
+    """Return the NetworkPolicies of the chart and of one job."""
+    objects = render(*ON, *sets, **how)
+    return of_kind(objects, "NetworkPolicy") + gang(objects)[1]
 
 
 @pytest.fixture(scope="module")
 def places():
     objects = render(*ON)
-    rank, peer = ranks()
+    rank, peer = gang(objects)[0]
     return {
         "operator": place(pod_of(objects)),
         "test": place(one(objects, "Pod")),
         "rank": rank,
         "peer": peer,
-        "stranger's rank": ranks("other")[0],
+        "stranger's rank": gang(objects, namespace="other")[0][0],
+        "another job's rank": gang(objects, "other")[0][0],
         "prometheus": Place("monitoring", {"app": "prometheus"}),
         "neighbour": Place("team", {"app": "web"}),
         "impostor": Place("team", pod_of(objects)["metadata"]["labels"]),
@@ -94,7 +107,7 @@ def places():
 
 @pytest.fixture(scope="module")
 def policies():
-    return of_kind(render(*ON), "NetworkPolicy")
+    return policies_of()
 
 
 @pytest.mark.parametrize(
@@ -129,6 +142,9 @@ def test_the_operator_asks_for_names(policies, places, protocol):
         ("neighbour", "rank", 29500),
         ("neighbour", "rank", 9400),
         ("stranger's rank", "rank", 29500),
+        ("another job's rank", "rank", 29500),
+        ("another job's rank", "rank", 9400),
+        ("prometheus", "rank", 9402),
         ("impostor", "rank", 9400),  # labelled as the operator, but elsewhere
         ("operator", "rank", 29500),
         ("prometheus", "rank", 29500),
@@ -142,14 +158,16 @@ def test_what_must_not_pass(policies, places, source, target, port):
     assert allowed([], places[source], places[target], port)
 
 
-def test_every_port_that_a_rank_can_have_may_be_scraped(policies):
-    policy = one(policies, "NetworkPolicy", "r-ranks")
-    most = {f"metrics-{local}" for local in range(16)}
-    assert {port["port"] for port in policy["spec"]["ingress"][-1]["ports"]} == most
+def test_ports_are_the_jobs(places):
+    objects = render(*ON)
+    (rank, _), policies = gang(objects, metrics={"port": 9500})
+    policies += of_kind(objects, "NetworkPolicy")
+    for source, ports in (("prometheus", {9500, 9501}), ("operator", {9500})):
+        assert {port for port in range(9390, 9510) if allowed(policies, places[source], rank, port)} == ports
 
 
 def test_nobody_scrapes_where_nobody_is_listed(places):
-    policies = of_kind(render(*ON, values={"networkPolicy": {"scrapers": []}}), "NetworkPolicy")
+    policies = policies_of(values={"networkPolicy": {"scrapers": []}})
     assert not allowed(policies, places["prometheus"], places["rank"], 9400)
     assert not allowed(policies, places["prometheus"], places["operator"], 8080)
     assert allowed(policies, places["test"], places["operator"], 8080)
@@ -160,29 +178,22 @@ def test_nobody_scrapes_where_nobody_is_listed(places):
     ("ranges", "reached"), [((), []), (("10.9.0.0/16",), ["10.9.0.7"]), (("fd00::/64", "10.8.0.0/16"), ["10.8.0.7"])]
 )
 def test_the_operator_reaches_ranks_on_the_hosts_network_where_it_is_told_so(places, ranges, reached):
-    policies = of_kind(render(*ON, values={"networkPolicy": {"hostNetworkRanks": list(ranges)}}), "NetworkPolicy")
+    policies = policies_of(values={"networkPolicy": {"hostNetworkRanks": list(ranges)}})
     nodes = [Place("", {}, address=address) for address in ("10.9.0.7", "10.8.0.7")]
     assert [node.address for node in nodes if allowed(policies, places["operator"], node, 9400)] == reached
     assert allowed(policies, places["operator"], places["rank"], 9400)
     assert not allowed(policies, nodes[0], places["operator"], 8080)
 
 
-@pytest.mark.parametrize(
-    ("values", "namespaces"),
-    [
-        ((), set()),
-        (("networkPolicy.rankNamespaces={a,b}",), {"a", "b"}),
-        (("namespaces={a,b}", "networkPolicy.rankNamespaces={b}"), {"a", "b"}),
-    ],
-    ids=["none", "listed", "served"],
-)
-def test_ranks_are_shielded_in_the_namespaces_that_are_known(values, namespaces):
-    found = of_kind(render("networkPolicy.enabled=true", *values), "NetworkPolicy")
-    shields = [each for each in found if each["metadata"]["name"] == "r-ranks"]
-    assert sorted(each["metadata"]["namespace"] for each in shields) == sorted(namespaces)
-    assert all(
-        each["spec"]["podSelector"]["matchLabels"] == {names.LABEL_MANAGED_BY: names.MANAGED_BY} for each in shields
-    )
+@pytest.mark.parametrize("values", [(), ("namespaces={team,other}",)], ids=["cluster", "namespaced"])
+def test_every_job_is_shielded_and_the_chart_makes_no_policy_for_ranks(values):
+    objects = render(*ON, *values)
+    (policy,) = of_kind(objects, "NetworkPolicy")
+    assert policy["metadata"]["name"] == "r-operator"
+    for namespace in ("team", "other"):
+        (policy,) = gang(objects, namespace=namespace)[1]
+        assert (policy["metadata"]["namespace"], policy["metadata"]["name"]) == (namespace, "job-gang")
+    assert gang(render(*ON, *values, "networkPolicy.jobs=false"))[1] == []
 
 
 def test_policies_are_off_by_default():

@@ -24,7 +24,7 @@ POD, SERVICE, RULES_ALONE, BOARDS = (
     f"monitoring.{name}.enabled=true" for name in ("podMonitor", "serviceMonitor", "rules", "dashboards")
 )
 RULES = f"{RULES_ALONE},monitoring.rules.runbookUrl=https://docs.test/runbooks/{{alert}}/"
-POLICY = "networkPolicy.enabled=true,networkPolicy.rankNamespaces={a}"
+POLICY = "networkPolicy.enabled=true"
 NO_SCRAPERS = "networkPolicy.scrapers=null"
 
 
@@ -54,9 +54,9 @@ def times(monitor, interval, timeout):
         ((POLICY, NO_SCRAPERS), []),
         ((POD, POLICY), []),
         ((BOARDS,), ["monitoring.dashboards.enabled without monitoring.rules.enabled"]),
-        (("networkPolicy.enabled=true",), ["networkPolicy.enabled covers the operator alone"]),
-        (("networkPolicy.enabled=true", "namespaces={a}"), []),
-        (("networkPolicy.enabled=true", "networkPolicy.rankNamespaces={a}"), []),
+        ((POLICY,), []),
+        ((POLICY, "networkPolicy.jobs=false"), ["networkPolicy.jobs is off"]),
+        (("networkPolicy.jobs=false",), []),
         (("crds.keep=false",), ["crds.keep is off"]),
         (("rbac.create=false",), ["`helm test` has nothing to run"]),
         (("rbac.create=false", "test.serviceAccountName=tester"), []),

@@ -220,7 +220,14 @@ def test_refusal_is_exit_code_2_of_a_rank(state, failure, refused):
 
 @pytest.mark.parametrize(
     ("code", "text"),
-    [(1, "exit code 1"), (75, "lost a peer"), (76, "newer attempt"), (78, "not finite"), (None, "did not end")],
+    [
+        (1, "exit code 1"),
+        (75, "lost a peer"),
+        (76, "newer attempt"),
+        (78, "not finite"),
+        (79, "no iteration"),
+        (None, "did not end"),
+    ],
 )
 def test_reasons(code, text):
     assert text in reason(code)

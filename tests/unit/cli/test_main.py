@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner
+from heterotp_api.load import parse_object
 from heterotp_cli.errors import BadInput
 from heterotp_cli.main import group
 from heterotp_cli.registry import VERBS
-from heterotp_cli.run_command import local_problem, read_manifest
+from heterotp_cli.run_command import held_checkpoints, local_problem, read_manifest
 from heterotp_cli.workdir import prepare, write_json
 from support.cli_process import run_cli
 from support.manifest_table import TABLE, manifest
@@ -115,6 +116,58 @@ def test_a_template_of_the_wrong_shape_is_one_line(tmp_path, template, verb):
     assert f"{job}: spec.workerGroups[0].template.spec.containers" in done.stderr
 
 
+def attacked(tmp_path, **spec):
+    return write(tmp_path / "job.yaml", manifest({"patch": {"spec": spec}}))
+
+
+@pytest.mark.timeout(60)  # the anchor bomb took all memory
+@pytest.mark.parametrize("verb", ["run", "validate", "simulate"])
+def test_an_anchor_bomb_is_one_line(tmp_path, verb):
+    bomb = tmp_path / "bomb.yaml"
+    lines = [f"a{number}: &a{number} [*a{number - 1}, *a{number - 1}]" for number in range(1, 60)]
+    bomb.write_text("\n".join(["a0: &a0 x", *lines]))
+    done = run_cli(verb, bomb)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith(f"{bomb}: holds more than 20000 values")
+
+
+@pytest.mark.parametrize("verb", ["run", "validate", "simulate"])
+def test_a_job_that_would_fail_later_is_one_line(tmp_path, verb):
+    groups = [{"name": "a", "pods": 4, "template": {"spec": {"containers": [{"name": "trainer"}] * 2}}}]
+    job = attacked(tmp_path, workerGroups=groups)
+    done = run_cli(verb, job)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith(f"{job}: spec.workerGroups[0].template.spec.containers[1].name: 'trainer' must")
+
+
+def test_validate_asks_for_a_volume_at_the_checkpoint_path_and_run_does_not(tmp_path):
+    job = attacked(tmp_path, checkpoint={"path": str(tmp_path / "kept")})
+    result = CliRunner().invoke(group, ["validate", str(job)])
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"{job}: spec.checkpoint.path: '{tmp_path}/kept' lies in no volume of rank 0's pod")
+    assert read_manifest(job).job.spec.checkpoint.path == f"{tmp_path}/kept"
+
+
+def test_a_generated_name_is_validated_and_run_under_a_name_of_the_same_length(tmp_path):
+    job = write(tmp_path / "job.yaml", manifest({"patch": {"metadata": {"name": None, "generateName": "demo-"}}}))
+    result = CliRunner().invoke(group, ["validate", str(job)])
+    assert (result.exit_code, result.output) == (0, f"ok {job}: HeteroTPJob default/demo-*\n")
+    assert read_manifest(job).job.metadata.name == "demo-local"
+
+
+def test_a_given_name_wins_over_a_generated_one(tmp_path):
+    job = write(tmp_path / "job.yaml", manifest({"patch": {"metadata": {"generateName": "other-"}}}))
+    result = CliRunner().invoke(group, ["validate", str(job)])
+    assert (result.exit_code, result.output) == (0, f"ok {job}: HeteroTPJob default/demo\n")
+
+
+def test_a_bad_value_of_several_lines_is_shown_in_one(tmp_path):
+    job = write(tmp_path / "job.yaml", manifest(TABLE["good"][0]))
+    done = run_cli("run", job, "--resume", "--workdir", tmp_path / "a\nb")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "a\\nb: --resume: there is no run to resume" in done.stderr
+
+
 @pytest.mark.parametrize("left", ["step-000000004", "."], ids=["checkpoints", "only their owner"])
 def test_a_run_does_not_start_over_beside_its_own_checkpoints(tmp_path, left):
     body = manifest({"patch": {"spec": {"checkpoint": {"path": str(tmp_path / "kept")}}}})
@@ -125,6 +178,14 @@ def test_a_run_does_not_start_over_beside_its_own_checkpoints(tmp_path, left):
         done = run_cli("run", job, *options, "--workdir", tmp_path / "run")
         assert done.returncode == 2
         assert f"spec.checkpoint.path: '{tmp_path}/kept' holds checkpoints of an earlier run: remove" in done.stderr
+
+
+def test_checkpoints_of_an_earlier_run_are_adopted_where_the_manifest_says_so(tmp_path):
+    (tmp_path / "step-000000004").mkdir()
+    for adopt, refused in ((None, True), (False, True), (True, False)):
+        checkpoint = {"path": str(tmp_path)} | ({} if adopt is None else {"adopt": adopt})
+        job = parse_object(manifest({"patch": {"spec": {"checkpoint": checkpoint}}}))
+        assert (held_checkpoints(job) is not None) == refused
 
 
 def test_missing_gpus_are_an_error_before_an_earlier_run_is_discarded(tmp_path):

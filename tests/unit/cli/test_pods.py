@@ -99,3 +99,19 @@ def test_taken_ports_are_passed_over():
     with socket.socket() as taken:
         taken.bind(("0.0.0.0", first))
         assert free_ports(job()).rendezvous != first
+
+
+def test_the_identity_of_a_run_wins_over_the_environment_of_the_caller(tmp_path):
+    identity = {Env.JOB_UID: "mine", Env.RENDEZVOUS_SECRET: "s" * 16}
+    base = {Env.JOB_UID: "of the caller"}
+    (place,) = pod_commands(
+        job(workerGroups=[{"name": "a", "pods": 1, "processesPerPod": 4}]),
+        1,
+        tmp_path,
+        Ports(1, (2,)),
+        "python",
+        base,
+        [None],
+        identity,
+    )
+    assert identity.items() <= place.environment.items()

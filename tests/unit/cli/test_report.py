@@ -82,7 +82,7 @@ def test_the_last_status_fills_in_the_last_decision():
     assert [report["ranks"][3][key] for key in keys] == [0.6, 0.0, 4.0, 3.9]
     assert [report["ranks"][0][key] for key in keys] == [None] * 4
     lines = summary_lines(report, 1.0)
-    assert lines[-2].endswith("limit -, predicted 75 ms")
+    assert lines[-2] == "  iteration      median -, 95 % below -; at the end: predicted 75 ms"
     assert lines[-1] == "  balancing      ZERO, decision 2: rank 3 is slow"
 
 
@@ -113,6 +113,13 @@ def test_summary_says_emulated():
     assert lines[0] == "demo succeeded (attempt 1, emulated devices) in 12 s"
     assert any("95.0 %" in line for line in lines)
     assert not any("predicted" in line or "balancing" in line for line in lines)
+
+
+def test_summary_says_that_the_limit_is_of_the_end_and_the_median_of_all():
+    """An injection over the last iterations raises the limit above the median."""
+    own = {"iterationSeconds": {"median": 0.086, "p95": 0.12}, "limitIterationSeconds": 0.093}
+    lines = summary_lines(completed(own, "succeeded", "demo", 1, None, History(), PLACES), 1.0)
+    assert "  iteration      median 86 ms, 95 % below 120 ms; at the end: limit 93 ms" in lines
 
 
 MOVES = [{"seconds": 0.25}, {"seconds": 0.5}]

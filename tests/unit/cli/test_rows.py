@@ -132,6 +132,21 @@ def test_plain_lines_are_printed_on_changes_and_every_few_seconds():
     assert rows.plain_due(status(state="stopping"), printed, 10.1)
 
 
+@pytest.mark.parametrize("state", ["succeeded", "failed", "stopping"])
+def test_the_end_of_a_run_is_printed_once(state):
+    ended = status(state=state, iteration=330)
+    assert rows.plain_due(ended, rows.Printed("running", 10.0), 10.1)
+    assert not rows.plain_due(ended, rows.Printed(state, 10.0), 60.0)
+
+
+def test_after_the_last_iteration_a_line_waits_for_the_end():
+    last, printed = status(iteration=330), rows.Printed("running", 10.0)
+    assert not rows.plain_due(last, printed, 10.0 + rows.PLAIN_EVERY_SECONDS)
+    assert rows.plain_due(last, printed, 10.0 + 2 * rows.PLAIN_EVERY_SECONDS)  # a long evaluation or checkpoint
+    assert not rows.plain_due(last, rows.Printed("starting", 10.0), 10.1)
+    assert rows.plain_due(status(iteration=330, total_iterations=None), printed, 10.0 + rows.PLAIN_EVERY_SECONDS)
+
+
 REASON = "rank 3 is 4.0x slower: ZERO prunes 60 % of its columns"
 
 

@@ -7,7 +7,7 @@ from heterotp_cli.errors import BadInput, Failed
 from heterotp_cli.goal import Goal
 from heterotp_cli.run_command import fails_without
 from heterotp_cli.run_lock import lock
-from heterotp_cli.workdir import claim, look, next_attempt, prepare, read_json, write_json
+from heterotp_cli.workdir import claim, look, next_attempt, prepare, read_json, uid_of, write_json
 
 
 @pytest.fixture
@@ -126,16 +126,21 @@ def test_an_unwritable_place_is_named(tmp_path):
 def test_prepare_clears_reports_of_an_older_attempt_but_keeps_its_history(run_of_demo):
     for name in ("status.json", "report.json", "report.png", "history.jsonl"):
         (run_of_demo / name).touch()
+    uid = uid_of(run_of_demo)
+    assert uid  # checkpoints are this run's by it
     prepare(run_of_demo, "demo", 2, {"generation": 1})
     left = {path.name for path in run_of_demo.iterdir()}
     assert left == {"run.json", "control.json", "history.jsonl", "logs", "last_words"}
-    assert read_json(run_of_demo / "run.json") == {"job": "demo", "attempt": 2}
+    assert read_json(run_of_demo / "run.json") == {"job": "demo", "uid": uid, "attempt": 2}
 
 
 def test_prepare_writes_the_worker_groups(tmp_path):
     groups = [{"name": "a", "pods": 2}]
     prepare(tmp_path, "demo", 1, {}, groups)
-    assert read_json(tmp_path / "run.json") == {"job": "demo", "attempt": 1, "workerGroups": groups}
+    run = {"job": "demo", "uid": uid_of(tmp_path), "attempt": 1, "workerGroups": groups}
+    assert read_json(tmp_path / "run.json") == run
+    prepare(tmp_path, "demo", 1, {}, groups)
+    assert uid_of(tmp_path) != run["uid"]  # another run
 
 
 def test_a_half_written_document_is_none(tmp_path):

@@ -125,6 +125,7 @@ def _shown(default):
 def said_by_the_code():
     """Return the source of the programs with adjacent string literals joined."""
     files = [path for part in ("api", "operator", "trainer", "cli") for path in sorted((ROOT / part).rglob("*.py"))]
+    files += sorted((ROOT / "charts" / "heterotp" / "templates").glob("*.yaml"))  # messages of admission policies
     text = "\n".join(path.read_text() for path in files)
     return re.sub(r"""(["'])\s*\n?\s*f?\1""", "", text)
 

@@ -53,6 +53,9 @@ class TrainerPoller:
     def report(self, key):
         return self.last_report
 
+    def progress(self, key):
+        return None
+
     def forget(self, key):
         self.forgotten.append(key)
 
@@ -67,6 +70,7 @@ class Job:
 
     def __init__(self):
         self.now, self.enqueued, self.published = EPOCH, [], PublishedControls()
+        self.wall_off = 0.0  # seconds by which the wall clock is wrong
         self.stores, self.poller, self.metrics = Stores(), TrainerPoller(), Metrics()
         informers = Informers(self.stores, lambda kind, key: self.enqueued.append((kind, key)))
         self.cluster, self.queue = Cluster(self.stores), WorkQueue(lambda: self.now)
@@ -87,6 +91,7 @@ class Job:
             *(self.stores, informers, self.cluster, self.queue, self.poller, Recorder(), self.metrics),
             Settings(trainer_image="heterotp/trainer:test"),
             self.published,
+            lambda: self.now + self.wall_off,
             lambda: self.now,
         )
 
@@ -173,6 +178,16 @@ async def test_ranks_that_do_not_answer_are_not_waited_for_long(job):
     edited["metadata"] |= {"generation": 2, "resourceVersion": "2"}
     job.stores.policies.upsert(edited)
     assert await job.look() == 0  # the next change has its own moment
+
+
+@pytest.mark.parametrize("jump", [600.0, -600.0])
+async def test_a_wall_clock_that_jumps_postpones_no_status(job, jump):
+    job.stores.policies.upsert(policy("p", strategy="ZERO"))
+    assert await job.look() == 0
+    job.wall_off = jump
+    assert await job.look() == 0
+    job.now += ANSWER_SECONDS + 0.1
+    assert await job.look() == 1
 
 
 async def test_policies_and_injections_of_a_job_are_enqueued_after_it(job):

@@ -1,10 +1,13 @@
 """apply() against a recording client: the order of calls, what they are guarded by, and what the stores learn."""
 
+import asyncio
+
 import pytest
 from heterotp_api import names
-from heterotp_operator.apply import Applier
+from heterotp_operator.apply import MOST_AT_ONCE, Applier, batches
 from heterotp_operator.cluster import (
     JOBS,
+    NETWORK_POLICIES,
     PODGROUPS,
     PODS,
     ApiError,
@@ -15,11 +18,13 @@ from heterotp_operator.cluster import (
 )
 from heterotp_operator.reconcile.actions import (
     ApplyConfigMap,
+    ApplyNetworkPolicy,
     ApplyPodGroup,
     BumpAttempt,
     CreatePod,
     CreateService,
     DeleteJob,
+    DeleteNetworkPolicy,
     DeletePod,
     DryRunPod,
     TouchPod,
@@ -84,8 +89,8 @@ class Client:
         return {"kind": resource.kind, "metadata": metadata | {"resourceVersion": "999"}}
 
 
-def child(kind, name, group="a", owner="job-uid"):
-    reference = {"kind": "HeteroTPJob", "uid": owner, "controller": True}
+def child(kind, name, group="a", owner="job-uid", owner_name="j"):
+    reference = {"kind": "HeteroTPJob", "name": owner_name, "uid": owner, "controller": True}
     labels = {names.LABEL_JOB: "j", names.LABEL_GROUP: group}
     metadata = {"name": name, "namespace": "ns", "labels": labels, "ownerReferences": [reference]}
     return {"apiVersion": "v1", "kind": kind, "metadata": metadata}
@@ -124,6 +129,50 @@ async def test_actions_run_in_their_order(applier, client):
         ("create", "j-a-0-1"),
         ("delete", "j-a-0-0"),
     ]
+
+
+class Slow(Client):
+    """Answers creates later, and counts how many are under way."""
+
+    def __init__(self):
+        super().__init__()
+        self.under_way, self.most = 0, 0
+
+    async def create_owned(self, body):
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        await asyncio.sleep(0)
+        self.under_way -= 1
+        return await super().create_owned(body)
+
+
+async def test_pods_of_a_large_gang_are_made_in_parallel_and_bounded(stores):
+    client, steps = Slow(), []
+    applier = Applier(client, stores, JOB, progress=lambda: steps.append(1))
+    assert await applier.run(tuple(CreatePod(child("Pod", f"p{number}")) for number in range(100)))
+    assert (client.most, len(client.calls), len(steps)) == (MOST_AT_ONCE, 100, 100)
+
+
+def test_batches_grow_from_one_and_keep_the_order_of_kinds():
+    pods = tuple(CreatePod(child("Pod", f"p{number}")) for number in range(40))
+    before = (BumpAttempt(1, 0, "1"), CreateService(child("Service", "s")))
+    deletes = (DeletePod("p", "u"), DeletePod("q", "v"))
+    found = [[type(action) for action in batch] for batch in batches((*before, *pods, *deletes))]
+    assert [len(batch) for batch in found] == [1, 1, 1, 2, 4, 8, 16, 9, 1, 1]
+    assert [each for batch in found for each in batch] == [*map(type, before), *[CreatePod] * 40, *[DeletePod] * 2]
+
+
+async def test_a_quota_that_is_exhausted_is_asked_once(applier, client):
+    client.errors = {("create", f"p{number}"): Refused(403, "Forbidden", "exceeded quota") for number in range(100)}
+    assert not await applier.run(tuple(CreatePod(child("Pod", f"p{number}")) for number in range(100)))
+    assert len(client.calls) == 1
+
+
+async def test_an_error_in_a_batch_keeps_what_the_others_made(applier, client, stores):
+    client.errors["create", "p1"] = ApiError(500, "InternalError", "no")
+    with pytest.raises(ApiError):
+        await applier.run(tuple(CreatePod(child("Pod", f"p{number}")) for number in range(7)))
+    assert [pod["metadata"]["name"] for pod in stores.pods.of_job(("ns", "j"))] == ["p0", "p2"]
 
 
 async def test_answers_are_in_the_store_at_once(applier, stores):
@@ -202,6 +251,28 @@ async def test_a_refused_child_is_remembered_by_kind(applier, client, action, er
     assert len(client.calls) == 1
 
 
+def network_policy(owner="job-uid", **spec):
+    body = child("NetworkPolicy", "j-gang", owner=owner) | {"apiVersion": NETWORK_POLICIES.api_version}
+    return {**body, "spec": {"policyTypes": ["Ingress"], **spec}}
+
+
+async def test_a_network_policy_is_made_then_replaced_as_a_whole_then_deleted_by_its_uid(applier, client, stores):
+    await applier.run((ApplyNetworkPolicy(network_policy()),))
+    known = stores.networkpolicies.get(("ns", "j-gang"))
+    await applier.run((ApplyNetworkPolicy(network_policy(ingress=[])),))
+    await applier.run((DeleteNetworkPolicy("j-gang", known["metadata"]["uid"]),))
+    assert [call[:2] for call in client.calls] == [("create", "j-gang"), ("replace", "j-gang"), ("delete", "j-gang")]
+    assert client.calls[1][2]["metadata"]["resourceVersion"] == known["metadata"]["resourceVersion"]
+    assert client.calls[2][2:4] == (NETWORK_POLICIES, known["metadata"]["uid"])
+    assert stores.networkpolicies.get(("ns", "j-gang")) is None and applier.changed
+
+
+async def test_a_network_policy_that_is_refused_is_remembered_and_no_pod_is_made(applier, client):
+    client.errors["create", "j-gang"] = Refused(403, "Forbidden", "no right")
+    assert not await applier.run((ApplyNetworkPolicy(network_policy()), CreatePod(child("Pod", "q"))))
+    assert set(applier.refusals) == {"NetworkPolicy"} and len(client.calls) == 1
+
+
 @pytest.mark.parametrize(
     ("action", "verb", "error"),
     [
@@ -230,10 +301,32 @@ async def test_a_known_child_is_applied_by_its_uid_and_a_foreign_one_never(appli
     await applier.run((ApplyConfigMap(child("ConfigMap", "c")),))
     verb, _, manager, _, body = client.calls[0]
     assert (verb, manager, body["metadata"]["uid"]) == ("apply", "heterotp-operator", "uid-c")
-    stores.configmaps.upsert(client._stored(child("ConfigMap", "c", owner="another")))
+    stores.configmaps.upsert(client._stored(child("ConfigMap", "c", owner="another", owner_name="k")))
     client.errors["create", "c"] = NameTaken(409, "AlreadyExists", "not ours")
     assert not await applier.run((ApplyConfigMap(child("ConfigMap", "c")),))
     assert [call[:2] for call in client.calls] == [("apply", "c"), ("create", "c")]
+
+
+async def test_a_child_that_an_earlier_job_of_the_name_left_behind_is_taken_over(applier, client, stores):
+    """A garbage collector that misses the end of a job, because another one of its name is there, never removes it."""
+    left, service = child("ConfigMap", "c", owner="before"), child("Service", "s", owner="before")
+    stores.configmaps.upsert(client._stored(left))
+    stores.services.upsert(client._stored(service))
+    assert await applier.run((ApplyConfigMap(child("ConfigMap", "c")), CreateService(child("Service", "s"))))
+    assert [call[0] for call in client.calls] == ["merge", "apply", "replace"]
+    patched = client.calls[0][3]["metadata"]
+    assert (patched["uid"], patched["resourceVersion"]) == ("uid-c", "101")
+    for store, key in ((stores.configmaps, ("ns", "c")), (stores.services, ("ns", "s"))):
+        assert [each["uid"] for each in store.get(key)["metadata"]["ownerReferences"]] == ["job-uid"]
+
+
+async def test_a_child_of_an_earlier_job_that_is_being_deleted_is_waited_for(applier, client, stores):
+    left = client._stored(child("ConfigMap", "c", owner="before"))
+    left["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    stores.configmaps.upsert(left)
+    client.errors["create", "c"] = Conflict(409, "AlreadyExists", "there")
+    with pytest.raises(Conflict):
+        await applier.run((ApplyConfigMap(child("ConfigMap", "c")),))
 
 
 async def test_deletes_are_bound_to_the_uid(applier, client, stores):

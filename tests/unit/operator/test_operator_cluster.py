@@ -15,6 +15,7 @@ from heterotp_operator.cluster import (
     RateLimit,
     Refused,
     connect,
+    error_of,
     resource_of,
     same_controller,
 )
@@ -191,3 +192,17 @@ def test_objects_without_a_controller_have_no_owner():
     assert same_controller(pod(), pod())
     assert not same_controller({"metadata": {}}, pod())
     assert not same_controller({"metadata": {}}, {"metadata": {}})
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        json.dumps({"message": "Invalid value: " + "x" * 1_000_000, "reason": "Invalid"}).encode(),
+        json.dumps({"message": ["x" * 1_000_000], "reason": 7}).encode(),
+        b"x" * 1_000_000,
+    ],
+    ids=["what it refuses is repeated", "no text", "no JSON"],
+)
+def test_an_error_keeps_no_megabyte(answer):
+    error = error_of(422, answer)
+    assert isinstance(error, Refused) and len(str(error)) < 5000

@@ -107,3 +107,10 @@ async def test_a_failed_event_write_raises_nothing_and_is_not_counted(recorder, 
 async def test_long_texts_are_cut(recorder, client):
     await recorder.record(JOB, Event(message="x" * 5000))
     assert len(client.created[0]["message"]) == 1024
+
+
+async def test_of_a_long_message_only_what_is_written_is_kept(recorder, client):
+    for end in "ab":
+        await recorder.record(JOB, Event(message="x" * 1_000_000 + end))
+    assert (len(client.created), len(client.patched)) == (1, 1), "they differ only where nothing is written"
+    assert all(len(message) <= 1024 for _, _, message in recorder._counts)

@@ -3,7 +3,7 @@
 import kopf
 import pytest
 from heterotp_api import names
-from heterotp_operator.cluster import CONFIGMAPS, JOBS, PODS, SERVICES
+from heterotp_operator.cluster import CONFIGMAPS, JOBS, OWNED, PODS, SERVICES
 from heterotp_operator.handlers import build_registry, kopf_settings
 from heterotp_operator.informers import Informers
 from heterotp_operator.metrics import Metrics
@@ -67,6 +67,14 @@ def test_nothing_but_on_event_and_login_is_registered(registry):
     assert len(registry._activities.get_all_handlers()) == 1
 
 
+@pytest.mark.parametrize("wanted", [True, False])
+def test_network_policies_are_watched_by_their_label_and_only_where_there_are_rights_on_them(stores, metrics, wanted):
+    informers = Informers(stores, lambda kind, key: None)
+    registry = build_registry(informers, metrics, lambda: None, lambda: None, network_policies=wanted)
+    assert ("take-networkpolicies" in {each.id for each in registry._watching.get_all_handlers()}) is wanted
+    assert kopf_settings(Settings()).watching.label_selectors["networking.k8s.io", "v1", "networkpolicies"] == OWNED
+
+
 def test_the_default_registry_is_left_alone(registry):
     default = kopf.get_default_registry()
     assert default._watching.get_all_handlers() == []
@@ -118,6 +126,13 @@ def test_settings_of_kopf_write_nothing_to_objects():
     assert (settings.watching.server_timeout, settings.watching.client_timeout) == (300, 310)
     assert settings.queueing.idle_timeout == 0.2
     assert (settings.networking.request_timeout, settings.networking.enforce_retry_after) == (30, True)
+
+
+def test_injections_that_are_switched_off_are_not_watched(stores, metrics):
+    informers = Informers(stores, lambda kind, key: None)
+    made = build_registry(informers, metrics, lambda: None, lambda: None, Settings(injections="off").injections)
+    watched = {handler.id for handler in made._watching.get_all_handlers()}
+    assert "take-stragglerinjections" not in watched and {"take-heterotpjobs", "take-pods"} <= watched
 
 
 @pytest.mark.parametrize("plural", ["pods", "services", "configmaps"])

@@ -158,3 +158,26 @@ def test_random_orders_keep_the_invariants(steps):
         rest.add(taken)
         queue.done(taken)
     assert owed <= rest
+
+
+def test_work_that_goes_on_is_not_stuck(queue, clock):
+    queue.add(A)
+    queue.take()
+    clock.now += 299
+    queue.progressed(A)
+    queue.progressed(B)  # nobody works on it
+    clock.now += 7
+    assert queue.oldest_work_seconds() == 7
+
+
+async def test_a_key_that_waits_for_its_namespaces_share_is_taken_when_a_worker_is_done():
+    queue = WorkQueue(workers=2)
+    queue.add(A)
+    queue.add(B)
+    assert await queue.get() == A
+    waiting = asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    assert not waiting.done() and len(queue) == 1
+    queue.done(A)
+    async with asyncio.timeout(10):
+        assert await waiting == B

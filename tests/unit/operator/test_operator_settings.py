@@ -38,6 +38,12 @@ def test_two_processes_have_two_identities():
         ("HETEROTP_POLL_SECONDS", "x", "HETEROTP_POLL_SECONDS: 'x' is not a number"),
         ("HETEROTP_WORKERS", "0", "HETEROTP_WORKERS: 0 is not greater than 0"),
         ("HETEROTP_LOG_LEVEL", "debug", "HETEROTP_LOG_LEVEL: 'debug' is none of DEBUG, INFO, WARNING, ERROR"),
+        ("HETEROTP_INJECTIONS", "no", "HETEROTP_INJECTIONS: 'no' is none of on, off"),
+        ("HETEROTP_NETWORK_PEERS", "[", "HETEROTP_NETWORK_PEERS: "),
+        ("HETEROTP_NETWORK_PEERS", "{}", "HETEROTP_NETWORK_PEERS: operator: is required"),
+        ("HETEROTP_NETWORK_PEERS", '{"operator": []}', "HETEROTP_NETWORK_PEERS: operator: "),
+        ("HETEROTP_NETWORK_PEERS", '{"operator": [{}]}', "HETEROTP_NETWORK_PEERS: operator"),
+        ("HETEROTP_NETWORK_PEERS", '{"operator": [{"a": 1}], "scraper": []}', "scraper: is not a known field"),
         ("HETEROTP_LEASE_SECONDS", "5", "does not hold: 2.0, 10.0, 5.0"),
     ],
 )
@@ -45,3 +51,4 @@ def test_bad_values_are_refused_by_name(variable, value, text):
     with pytest.raises(ValueError, match=r"HETEROTP_") as error:
         from_environment({variable: value})
     assert text in str(error.value)
+    assert "\n" not in str(error.value)

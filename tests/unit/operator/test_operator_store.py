@@ -135,3 +135,20 @@ def test_stores_of_two_kinds_are_independent():
     stores = Stores()
     stores.pods.upsert(pod())
     assert (len(stores.pods), len(stores.services), list(stores.pods)) == (1, 0, [("ns", "p")])
+
+
+def test_a_namespace_holds_its_own_newest_records_only(store):
+    store.upsert(pod("p", version=1))
+    other = pod("p", version=1, uid="other")
+    other["metadata"]["namespace"] = "elsewhere"
+    store.upsert(other)
+    store.upsert(pod("p", version=2, status={"phase": "Running"}))
+    store.upsert(pod("q", version=1))
+    assert [(r["metadata"]["name"], r["status"].get("phase")) for r in store.in_namespace("ns")] == [
+        ("p", "Running"),
+        ("q", "Pending"),
+    ]
+    store.drop(pod("p", version=3))
+    assert [r["metadata"]["name"] for r in store.in_namespace("ns")] == ["q"]
+    store.clear()
+    assert store.in_namespace("ns") == store.in_namespace("elsewhere") == ()

@@ -3,6 +3,7 @@
 import pytest
 from heterotp_operator.cluster import JOBS, POLICIES, STATUS_MANAGER, ApiError, NotFound
 from heterotp_operator.informers import Informers
+from heterotp_operator.metrics import Metrics
 from heterotp_operator.published import PublishedControls
 from heterotp_operator.queue import WorkQueue
 from heterotp_operator.reconcile.actions import Event
@@ -43,6 +44,7 @@ class World:
     def __init__(self):
         self.stores, self.cluster, self.recorder = Stores(), Cluster(), Recorder()
         self.now, self.wanted, self.news = EPOCH, {"savedSeconds": 1.0, "appliedJobs": 1}, ()
+        self.wall_off = 0.0  # seconds by which the wall clock is wrong
         self.stores.policies.upsert(policy("p"))
         self.stores.jobs.upsert(labelled(manifest("one")))
         self.enqueued = []
@@ -52,6 +54,7 @@ class World:
             lambda key, body, now: (self.wanted, self.news),
             self.cluster,
             self.recorder,
+            lambda: self.now + self.wall_off,
             lambda: self.now,
         )
 
@@ -99,6 +102,14 @@ async def test_a_delayed_status_is_enqueued_again(world):
     assert await world.reconciler.reconcile(KEY) is None
 
 
+@pytest.mark.parametrize("jump", [600.0, -600.0])
+async def test_a_wall_clock_that_jumps_changes_no_delay(world, jump):
+    await world.writes()
+    world.wanted = {"savedSeconds": 1.01, "appliedJobs": 1}
+    world.wall_off = jump
+    assert await world.reconciler.reconcile(KEY) == pytest.approx(30)
+
+
 async def test_events_follow_the_status(world):
     world.news = (Event("Warning", "DoesNotFit", "x"),)
     world.cluster.error = ApiError(500, "", "")
@@ -142,7 +153,7 @@ class Decisions:
 
     def __init__(self):
         self.stores, self.published = Stores(), PublishedControls()
-        poller = TrainerPoller(self.stores, self.published, WorkQueue().add, 5.0, 1.0, "me")
+        poller = TrainerPoller(self.stores, self.published, WorkQueue().add, 5.0, 1.0, "me", Metrics())
         self.decide = StatusDecisions(self.stores, poller, Settings(), self.published)
 
     def take(self, name, control):

@@ -1,7 +1,13 @@
-"""The write rule: facts at once, numbers when they moved by 5 % or after 30 s."""
+"""The write rule: facts at once, numbers when one jumps or after 30 s."""
+
+import math
+import random
 
 import pytest
+from heterotp_api.trainer_status import TrainerRank, TrainerStatus
+from heterotp_operator.reconcile.observed import TrainerReport
 from heterotp_operator.status_throttle import awaits_ranks, due, due_later
+from support.reconcile_world import EPOCH, World, manifest
 
 BASE = {
     "phase": "Running",
@@ -26,9 +32,12 @@ def changed(**fields):
         (changed(waitingFor="Rendezvous"), 0, True),
         (changed(training={"iteration": 1010, "loss": 2.0}), 29, False),
         (changed(training={"iteration": 1010, "loss": 2.0}), 30, True),
-        (changed(training={"iteration": 1000, "loss": 1.8}), 0, True),
-        (changed(ranks=[{"rank": 0, "computeSeconds": 0.104}]), 0, False),
-        (changed(ranks=[{"rank": 0, "computeSeconds": 0.11}]), 0, True),
+        (changed(training={"iteration": 1000, "loss": 1.8}), 29, False),
+        (changed(training={"iteration": 1000, "loss": 1.8}), 30, True),
+        (changed(training={"iteration": 1000, "loss": 2.0, "iterationSeconds": 0.1}), 0, True),
+        (changed(ranks=[{"rank": 0, "computeSeconds": 0.2}]), 0, False),
+        (changed(ranks=[{"rank": 7, "computeSeconds": 0.1}]), 0, False),
+        (changed(ranks=[{"rank": 0, "computeSeconds": 0.1, "injectionProblem": "x"}]), 0, True),
         (changed(ranks=[{"rank": 0, "computeSeconds": 0.1, "straggler": True}]), 0, True),
         (changed(ranks=[]), 0, True),
         (changed(balancing={"strategy": "AUTO"}), 0, True),
@@ -117,9 +126,87 @@ def test_a_change_that_is_not_due_is_due_30_seconds_after_the_last_write():
     assert due_later(BASE, new, float("inf")) == 0.0
 
 
-def test_saved_seconds_are_a_number():
-    assert not due(changed(savedSeconds=100.0), changed(savedSeconds=101.0), 0)
-    assert due(changed(savedSeconds=100.0), changed(savedSeconds=106.0), 0)
+def test_saved_seconds_are_a_number_that_only_grows():
+    old, new = changed(savedSeconds=100.0), changed(savedSeconds=300.0)
+    assert not due(old, new, 29) and due(old, new, 30)
+
+
+@pytest.mark.parametrize(
+    ("name", "moved", "expected"),
+    [
+        ("slowdown", 1.2, False),
+        ("slowdown", 4.0, True),
+        ("measuredSlowdown", 4.0, True),
+        ("share", 0.4, True),
+        ("waitSeconds", 40.0, False),
+    ],
+)
+def test_a_jump_of_what_is_measured_is_written_at_once(name, moved, expected):
+    old, new = (changed(ranks=[{"rank": 0, name: value}]) for value in (1.0, moved))
+    assert due(old, new, 0) is expected
+
+
+# -- noise ----------------------------------------------------------------------------------------------------
+
+POLL_SECONDS = 5.0
+
+
+def reported(noise, ranks, poll):
+    """Return rank 0's report: each number has normal noise of 5 %; rank 1 is a straggler, and loss falls."""
+
+    def noisy(value):
+        return value * max(0.0, noise.gauss(1.0, 0.05))
+
+    rows = tuple(
+        TrainerRank(
+            rank=rank,
+            tp_rank=rank,
+            device="cpu",
+            compute_seconds=noisy(0.1),
+            matmul_seconds=noisy(0.05),
+            wait_seconds=noisy(0.001) * noise.choice((0, 1)),
+            relative_speed=noisy(0.4 if rank == 1 else 1.0),
+            slowdown=noisy(2.0 if rank == 1 else 1.0),
+            share=1 / ranks,
+            measured_slowdown=noise.choice((None, noisy(1.0))),
+            straggler=rank == 1,
+        )
+        for rank in range(ranks)
+    )
+    return TrainerStatus(
+        job="job",
+        attempt=1,
+        state="running",
+        started_at=EPOCH,
+        iteration=50 * poll,
+        total_iterations=100_000,
+        iteration_seconds=noisy(0.1),
+        samples_per_second=noisy(640.0),
+        loss=noisy(2.0 * 0.99**poll),
+        eta_seconds=noisy(1e4),
+        saved_seconds=0.1 * poll,
+        limit_iteration_seconds=noisy(0.08),
+        untouched_iteration_seconds=noisy(0.2),
+        ranks=rows,
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("ranks", [4, 80], ids="{} ranks".format)
+def test_noise_of_5_percent_costs_two_writes_a_minute(ranks, seed):
+    noise, minutes = random.Random(seed), 10
+    world = World(manifest(groups=(("a", ranks, 1),))).started()
+    writes, written_at = [], -math.inf
+    for poll in range(1, int(minutes * 60 / POLL_SECONDS)):
+        world.now = EPOCH + poll * POLL_SECONDS
+        world.trainer = TrainerReport(reported(noise, ranks, poll), "", EPOCH)
+        wanted = world.plan().status
+        if due(world.status, wanted, world.now - written_at):
+            world.job["status"] |= wanted
+            written_at = world.now
+            writes.append(world.now - EPOCH)
+    assert len(writes) <= 2 * minutes + 1, writes  # and one when the first report comes
+    assert writes[0] == POLL_SECONDS
 
 
 @pytest.mark.parametrize(

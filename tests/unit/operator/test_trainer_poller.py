@@ -1,158 +1,354 @@
 """Polling rank 0: its address, its answers, and when a job is enqueued."""
 
 import asyncio
+import gzip
 import json
 import socket
+from contextlib import closing, suppress
 
-import aiohttp
 import pytest
-from aiohttp import web
 from heterotp_api import names
 from heterotp_api.control import ControlDocument
+from heterotp_api.status import MAX_RANKS
+from heterotp_api.trainer_status import MOST_BYTES
+from heterotp_operator.metrics import Metrics
 from heterotp_operator.published import PublishedControls
 from heterotp_operator.reconcile.control import Effective
+from heterotp_operator.reconcile.gang_secret import OperatorKey
 from heterotp_operator.reconcile.injections import JobInjections
 from heterotp_operator.reconcile.policies import Governing
 from heterotp_operator.store import Stores
-from heterotp_operator.trainer_poller import TrainerPoller, ask, target
+from heterotp_operator.trainer_poller import Answer, Target, TrainerPoller, ask, target, understood
+from heterotp_trainer.boundary.lease import Lease
+from heterotp_trainer.launch.door import Key as LeaseKey
+from heterotp_trainer.reporting.http_server import StatusServer
+from hypothesis import given
+from hypothesis import strategies as st
 
 KEY = ("ns", "j")
-DOCUMENT = json.dumps(
-    {
-        "schemaVersion": 1,
-        "job": "j",
-        "attempt": 2,
-        "state": "running",
-        "iteration": 7,
-        "startedAt": 1.5,
-    }
-)
+FIELDS = {"schemaVersion": 1, "job": "j", "attempt": 2, "state": "running", "iteration": 7, "startedAt": 1.5}
+DOCUMENT = json.dumps(FIELDS)
 
 
 def job(**spec):
     return {"metadata": {"namespace": "ns", "name": "j", "uid": "u"}, "spec": spec, "status": {"attempt": 2}}
 
 
-def pod(rank="0", attempt="2", phase="Running", address="10.0.0.1", uid="p"):
+def pod(rank="0", attempt="2", phase="Running", address="10.0.0.1", uid="p", owner="u"):
     labels = {names.LABEL_JOB: "j", names.LABEL_FIRST_RANK: rank, names.LABEL_ATTEMPT: attempt}
     metadata = {"namespace": "ns", "name": f"j-{rank}-{attempt}-{uid}", "uid": uid, "labels": labels}
+    if owner:
+        metadata["ownerReferences"] = [{"kind": "HeteroTPJob", "name": "j", "uid": owner, "controller": True}]
     return {"metadata": metadata, "spec": {}, "status": {"phase": phase, "podIP": address}}
 
 
 @pytest.mark.parametrize(
-    ("pods", "url"),
+    ("pods", "address"),
     [
-        ([pod()], "http://10.0.0.1:9400/status"),
-        ([pod(address="fd00::1")], "http://[fd00::1]:9400/status"),
+        ([pod()], "10.0.0.1"),
+        ([pod(address="fd00::1")], "fd00::1"),
         ([pod(rank="1"), pod(attempt="1"), pod(phase="Pending"), pod(phase="Succeeded"), pod(address="")], None),
         ([], None),
+        ([pod(owner=""), pod(owner="another")], None),
+        ([pod(owner="another"), pod(address="10.0.0.2")], "10.0.0.2"),
+        ([pod(address="metadata.internal"), pod(address="10.0.0.1/x")], None),
     ],
-    ids=["v4", "v6", "none of these", "no pod"],
+    ids=["v4", "v6", "none of these", "no pod", "labels alone", "a stranger and rank 0", "no address"],
 )
-def test_the_target_of_a_poll_is_the_running_pod_of_rank_0(pods, url):
+def test_the_target_of_a_poll_is_the_running_pod_of_rank_0_that_the_job_controls(pods, address):
     found = target(job(), pods)
-    assert (found and found.url) == url
-
-
-def test_the_port_is_the_jobs_and_a_deleted_job_has_no_target():
-    assert target(job(metrics={"port": 9500}), [pod()]).url == "http://10.0.0.1:9500/status"
-    assert target(None, [pod()]) is None
-
-
-class Rank0:
-    """A server whose answer a test sets."""
-
-    def __init__(self):
-        self.answer = lambda: web.Response(text=DOCUMENT)
-        self.headers = []
-
-    async def handle(self, request):
-        self.request = request
-        self.headers.append(request.headers.get(names.LEASE_HEADER))
-        answer = self.answer()
-        return await answer if asyncio.iscoroutine(answer) else answer
-
-
-@pytest.fixture
-async def rank0():
-    server, app = Rank0(), web.Application()
-    app.router.add_get("/status", server.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    server.port = runner.addresses[0][1]
-    server.url = f"http://127.0.0.1:{server.port}/status"
-    yield server
-    await runner.cleanup()
-
-
-async def hang():
-    await asyncio.sleep(60)
+    assert (found and found.address) == address
 
 
 @pytest.mark.parametrize(
-    ("answer", "failure", "error"),
-    [
-        (lambda: web.Response(status=503), "HttpError", "HTTP 503"),
-        (lambda: web.Response(text="nothing"), "Malformed", "malformed status document: "),
-        (
-            lambda: web.Response(text=DOCUMENT.replace("7,", '"x",')),
-            "Malformed",
-            "malformed status document: iteration: ",
-        ),
-        (
-            lambda: web.Response(text=DOCUMENT.replace("1,", "99,")),
-            "Malformed",
-            "malformed status document: schemaVersion: ",
-        ),
-        (hang, "NoConnection", "TimeoutError"),
-    ],
-    ids=["503", "no json", "bad field", "version", "silence"],
+    ("metrics", "port"),
+    [({"port": 9500}, 9500), (None, 9400), ("odd", 9400), ({"port": "1"}, 9400), ({"port": 0}, 9400)],
 )
-async def test_a_bad_answer_is_a_kind_of_failure_and_a_reason(rank0, answer, failure, error):
+def test_the_port_is_the_jobs(metrics, port):
+    assert target(job(metrics=metrics), [pod()]).port == port
+
+
+def test_a_deleted_job_has_no_target():
+    assert target(None, [pod()]) is None
+
+
+def answer_of(text=DOCUMENT, status="200 OK", headers=()):
+    """Return the bytes of an HTTP answer."""
+    body = text if isinstance(text, bytes) else text.encode()
+    head = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers]
+    return "\r\n".join(head).encode() + b"\r\n\r\n" + body
+
+
+class Rank0:
+    """A server that sends whatever bytes a test sets, and keeps what it was asked."""
+
+    def __init__(self):
+        self.answer = answer_of()
+        self.requests = []
+        self.open = set()
+
+    @property
+    def leases(self):
+        lines = [line for request in self.requests for line in request.split("\r\n")]
+        return [line.partition(": ")[2] for line in lines if line.startswith(names.LEASE_HEADER)]
+
+    async def handle(self, reader, writer):
+        self.open.add(asyncio.current_task())
+        with suppress(OSError, asyncio.IncompleteReadError), closing(writer.transport):
+            self.requests.append((await reader.readuntil(b"\r\n\r\n")).decode())
+            if callable(self.answer):
+                await self.answer(writer)
+            else:
+                writer.write(self.answer)
+            await writer.drain()
+
+
+@pytest.fixture
+async def serve():
+    """Start servers; each is a Rank0 with a port."""
+    servers, ranks = [], []
+
+    async def start():
+        rank0 = Rank0()
+        ranks.append(rank0)
+        servers.append(await asyncio.start_server(rank0.handle, "127.0.0.1", 0))
+        rank0.port = servers[-1].sockets[0].getsockname()[1]
+        return rank0
+
+    yield start
+    for server in servers:
+        server.close()
+    tasks = [task for rank0 in ranks for task in rank0.open]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.fixture
+async def rank0(serve):
+    return await serve()
+
+
+async def asked_once(rank0, seconds=10.0):
+    return await ask(Target("p", "127.0.0.1", rank0.port), {names.LEASE_HEADER: "operator-1"}, seconds)
+
+
+def changed_document(**fields):
+    return json.dumps({**FIELDS, **fields})
+
+
+BOMB = gzip.compress(b" " * 10_000_000 + DOCUMENT.encode())
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        answer_of(status="503 Service Unavailable"),
+        answer_of("nothing"),
+        answer_of(changed_document(iteration="x")),
+        answer_of(changed_document(schemaVersion=99)),
+        answer_of(changed_document(iteration=10**40)),
+        answer_of(changed_document(iteration=-1)),
+        answer_of(DOCUMENT.replace("7", "9" * 5000)),
+        answer_of('{"job":' * 100_000),
+        answer_of(status="302 Found", headers=["Location: http://a..b/"]),
+        answer_of(status="301 Moved", headers=["Location: http://[::1"]),
+        answer_of(BOMB, headers=["Content-Encoding: gzip"]),
+        answer_of(BOMB, headers=["Content-Encoding: br"]),
+        answer_of(b"\xff\xfe" + DOCUMENT.encode("utf-16")),
+        answer_of("x" * 300_000),
+        b"SSH-2.0-OpenSSH_9.2p1\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 200 + b"\r\n" + DOCUMENT.encode(),
+        b"HTTP/1.1 200 OK\r\nContent-Length: 10000\r\n\r\n" + DOCUMENT.encode(),
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n" + DOCUMENT.encode(),
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 5000,
+        b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n",
+        b"HTTP/1.1 -1 \xf0\r\n\r\n",
+    ],
+    ids=[
+        *("503", "no json", "bad field", "version", "a long number", "a negative number", "5,000 digits", "levels"),
+        *("a redirect that is no address", "another one", "packed", "packed otherwise", "utf-16", "long", "ssh"),
+        *("200 headers", "cut off", "bad chunk", "continue without end", "a long length", "a bad status"),
+    ],
+)
+async def test_an_answer_that_cannot_be_used_is_one_kind_of_failure(rank0, answer):
     rank0.answer = answer
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=0.2)) as http:
-        found = await ask(http, rank0.url)
-    assert (found.status, found.failure) == (None, failure)
-    assert found.error.startswith(error), found.error
+    assert await asked_once(rank0) == Answer(None, "BadAnswer")
+    assert len(rank0.requests) == 1
+
+
+async def test_a_redirect_is_not_followed_and_no_other_server_is_asked(serve, rank0):
+    other = await serve()
+    rank0.answer = answer_of(status="302 Found", headers=[f"Location: http://127.0.0.1:{other.port}/status"])
+    assert (await asked_once(rank0)).failure == "BadAnswer"
+    assert (rank0.leases, other.requests) == (["operator-1"], [])
+
+
+async def forever(writer):
+    await asyncio.get_running_loop().create_future()
+
+
+async def drop_by_drop(writer):
+    while True:
+        writer.write(b"H")
+        await asyncio.sleep(0.01)
+
+
+async def close_at_once(writer):
+    writer.transport.abort()
+
+
+@pytest.mark.parametrize("answer", [forever, drop_by_drop, close_at_once, b""])
+async def test_no_answer_within_its_time_is_the_other_kind(rank0, answer):
+    rank0.answer = answer
+    assert await asked_once(rank0, 0.2) == Answer(None, "NoAnswer")
+
+
+async def test_a_refused_connection_is_no_answer():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: refused
+        found = await ask(Target("p", "127.0.0.1", taken.getsockname()[1]), {}, 1.0)
+    assert found == Answer(None, "NoAnswer")
+
+
+async def test_a_body_without_end_is_read_up_to_the_limit_only(rank0):
+    sent = 0
+
+    async def endless(writer):
+        nonlocal sent
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        while True:
+            writer.write(b" " * 65536)
+            await writer.drain()
+            sent += 65536
+
+    rank0.answer = endless
+    assert await asked_once(rank0) == Answer(None, "BadAnswer")
+    assert sent < 64 * MOST_BYTES  # what the sockets of both sides hold
+
+
+async def test_a_status_of_100_000_ranks_is_refused_and_one_of_6_000_is_cut(rank0):
+    rows = [{"rank": rank, "tpRank": rank, "device": "cpu"} for rank in range(100_000)]
+    rank0.answer = answer_of(changed_document(ranks=rows))
+    assert (await asked_once(rank0)).failure == "BadAnswer"
+    rank0.answer = answer_of(changed_document(ranks=[*rows[:5000], rows[6000] | {"straggler": True}]))
+    status = (await asked_once(rank0)).status
+    assert len(status.ranks) == MAX_RANKS and status.ranks[0].rank == 6000
 
 
 async def test_a_good_answer_is_the_document(rank0):
-    async with aiohttp.ClientSession() as http:
-        found = await ask(http, rank0.url)
-    assert (found.status.iteration, found.status.attempt, found.failure, found.error) == (7, 2, "", "")
+    found = await asked_once(rank0)
+    assert (found.status.iteration, found.status.attempt, found.failure) == (7, 2, "")
 
 
 async def test_a_document_in_several_chunks_is_read_completely(rank0):
-    async def slowly():
-        response = web.StreamResponse()
-        await response.prepare(rank0.request)
+    async def slowly(writer):
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
         for start in range(0, len(DOCUMENT), 40):
-            await response.write(DOCUMENT[start : start + 40].encode())
+            chunk = DOCUMENT[start : start + 40].encode()
+            writer.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
             await asyncio.sleep(0.01)
-        return response
+        writer.write(b"0\r\n\r\n")
 
     rank0.answer = slowly
-    async with aiohttp.ClientSession() as http:
-        found = await ask(http, rank0.url)
-    assert (found.status and found.status.iteration, found.error) == (7, "")
+    assert (await asked_once(rank0)).status.iteration == 7
 
 
-async def test_an_endless_document_is_cut_off(rank0, monkeypatch):
-    monkeypatch.setattr("heterotp_operator.trainer_poller.MAX_DOCUMENT_BYTES", 50)
-    async with aiohttp.ClientSession() as http:
-        found = await ask(http, rank0.url)
-    assert (found.status, found.failure) == (None, "TooLong")
-    assert found.error == "status document of more than 50 bytes"
+OPERATOR_KEY = OperatorKey(bytes(range(32)))
 
 
-async def test_a_refused_connection_is_a_failure():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound and not listening: refused
-        async with aiohttp.ClientSession() as http:
-            found = await ask(http, f"http://127.0.0.1:{taken.getsockname()[1]}/status")
-    assert (found.status, found.failure) == (None, "NoConnection")
-    assert found.error.startswith("ClientConnectorError")
+@pytest.fixture
+async def rank_with_lease():
+    """Start the trainer's own server of rank 0; return its port and its lease, whose clock a test turns."""
+    servers, clock = [], [100.0]
+
+    def start(secret):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        lease = Lease(LeaseKey(secret, "j", 2), now=lambda: clock[0])
+        servers.append(StatusServer(port, lambda: DOCUMENT, None, lease.polled, host="127.0.0.1"))
+        servers[-1].start()
+        return port, lease, clock
+
+    yield start
+    for server in servers:
+        await asyncio.to_thread(server.stop)
+
+
+def poller_of(port, key=OPERATOR_KEY):
+    """Return the poller of an operator that was started now, and the pauses after its polls."""
+    stores, pauses = Stores(), []
+    stores.jobs.upsert(job(metrics={"port": port}))
+    stores.pods.upsert(pod(address="127.0.0.1"))
+    arguments = stores, PublishedControls(), lambda key: None, 100.0, 10.0, "operator-1", Metrics()
+    poller = TrainerPoller(*arguments, key=lambda: key)
+    poller.queue.add_after = lambda key, seconds: pauses.append(seconds)
+    return poller, pauses
+
+
+async def renews(poller, lease, clock):
+    """Poll an hour later; return whether that renewed the lease."""
+    clock[0] += 3600
+    await poller._poll(KEY)
+    assert poller.report(KEY).status.iteration == 7
+    return not lease.is_over(10)
+
+
+async def test_polls_renew_the_lease_from_the_second_one_on_also_after_a_restart(rank_with_lease):
+    port, lease, clock = rank_with_lease(OPERATOR_KEY.secret("u", 2))
+    for _ in range(2):
+        poller, pauses = poller_of(port)
+        assert [await renews(poller, lease, clock) for _ in range(4)] == [False, True, True, True]
+        assert pauses[0] < 2 < min(pauses[1:])  # the second poll follows at once
+
+
+@pytest.mark.parametrize(
+    ("secret", "key", "renewed"),
+    [
+        (OPERATOR_KEY.secret("another", 2), OPERATOR_KEY, False),
+        (OPERATOR_KEY.secret("u", 1), OPERATOR_KEY, False),
+        (OPERATOR_KEY.secret("u", 2), OperatorKey(bytes(32)), False),
+        (OPERATOR_KEY.secret("u", 2), None, False),
+        ("", OPERATOR_KEY, True),
+        ("", None, True),
+    ],
+    ids=["another job's", "an earlier attempt's", "another key", "an older operator", "an older gang", "both older"],
+)
+async def test_whose_lease_a_poll_renews(rank_with_lease, secret, key, renewed):
+    port, lease, clock = rank_with_lease(secret)
+    poller, _ = poller_of(port, key)
+    assert [await renews(poller, lease, clock) for _ in range(3)][1:] == [renewed] * 2
+
+
+@pytest.mark.parametrize("challenge", ["x" * 32, "0" * 33, "a b", "", "0" * 32])
+async def test_only_a_challenge_is_signed(rank0, challenge):
+    rank0.answer = answer_of(headers=[f"{names.LEASE_CHALLENGE_HEADER}: {challenge}"])
+    poller, _ = poller_of(rank0.port)
+    for _ in range(2):
+        await poller._poll(KEY)
+    signed = [names.LEASE_PROOF_HEADER in request for request in rank0.requests]
+    assert signed == [False, challenge == "0" * 32]
+
+
+async def test_the_challenge_of_an_earlier_pod_is_not_signed(rank0):
+    rank0.answer = answer_of(headers=[f"{names.LEASE_CHALLENGE_HEADER}: {'0' * 32}"])
+    poller, _ = poller_of(rank0.port)
+    await poller._poll(KEY)
+    poller._stores.pods.drop(pod())
+    poller._stores.pods.upsert(pod(address="127.0.0.1", uid="next"))
+    await poller._poll(KEY)
+    assert not any(names.LEASE_PROOF_HEADER in request for request in rank0.requests)
+
+
+@given(st.binary(max_size=400))
+def test_no_bytes_raise(received):
+    assert understood(received).failure == "BadAnswer"
+
+
+@given(st.binary(max_size=200), st.sampled_from(["Content-Length: ", "Transfer-Encoding: ", "Content-Encoding: ", "a"]))
+def test_no_header_raises(value, header):
+    received = b"HTTP/1.1 200 OK\r\n" + header.encode() + value + b"\r\n\r\n" + DOCUMENT.encode()
+    assert understood(received).failure in ("", "BadAnswer")
 
 
 @pytest.fixture
@@ -162,7 +358,7 @@ async def polled(rank0):
     stores.jobs.upsert(job(metrics={"port": rank0.port}))
     stores.pods.upsert(pod(address="127.0.0.1"))
     poller = TrainerPoller(
-        stores, PublishedControls(), changed.put_nowait, 0.01, 1.0, "operator-1", now=lambda: clock[0]
+        stores, PublishedControls(), changed.put_nowait, 0.01, 1.0, "operator-1", Metrics(), now=lambda: clock[0]
     )
     task = asyncio.create_task(poller.work())
     poller.queue.add(KEY)
@@ -173,9 +369,9 @@ async def polled(rank0):
 
 async def asked(rank0, more=2):
     """Wait until the rank was asked so many times more."""
-    wanted = len(rank0.headers) + more
+    wanted = len(rank0.requests) + more
     async with asyncio.timeout(10):
-        while len(rank0.headers) < wanted:
+        while len(rank0.requests) < wanted:
             await asyncio.sleep(0.005)
 
 
@@ -185,8 +381,8 @@ async def test_only_a_changed_answer_enqueues_the_job_and_every_poll_renews_the_
     await asked(rank0, 3)
     assert changed.empty()
     assert poller.report(KEY).status.iteration == 7
-    assert set(rank0.headers) == {"operator-1"}
-    rank0.answer = lambda: web.Response(text=DOCUMENT.replace("7,", "8,"))
+    assert set(rank0.leases) == {"operator-1"} and len(rank0.leases) == len(rank0.requests)
+    rank0.answer = answer_of(changed_document(iteration=8))
     assert await asyncio.wait_for(changed.get(), 10) == KEY
     assert poller.report(KEY).status.iteration == 8
 
@@ -194,23 +390,61 @@ async def test_only_a_changed_answer_enqueues_the_job_and_every_poll_renews_the_
 async def test_failures_of_every_kind_count_from_the_first_one(rank0, polled):
     poller, _, changed, clock = polled
     await asyncio.wait_for(changed.get(), 10)
-    for answer, failure, at in (({"status": 500}, "HttpError", 200.0), ({"text": "nothing"}, "Malformed", 300.0)):
+    for answer, failure, at in ((answer_of(status="500 Error"), "BadAnswer", 200.0), (b"", "NoAnswer", 300.0)):
         clock[0] = at
-        rank0.answer = lambda answer=answer: web.Response(**answer)
+        rank0.answer = answer
         await asyncio.wait_for(changed.get(), 10)
         report = poller.report(KEY)
         assert (report.status, report.failure, report.since) == (None, failure, 200.0)
 
 
-async def test_another_text_of_the_same_failure_is_kept_without_enqueueing_the_job(rank0, polled):
+async def test_another_answer_that_cannot_be_used_does_not_enqueue_the_job(rank0, polled):
     poller, _, changed, _ = polled
-    rank0.answer = lambda: web.Response(status=500)
-    while poller.report(KEY) is None or poller.report(KEY).failure != "HttpError":
+    rank0.answer = answer_of(status="500 Error")
+    while poller.report(KEY) is None or poller.report(KEY).failure != "BadAnswer":
         await asyncio.wait_for(changed.get(), 10)
-    rank0.answer = lambda: web.Response(status=503)
+    rank0.answer = answer_of("nothing")
     await asked(rank0, 3)
-    assert poller.report(KEY).error == "HTTP 503"
     assert changed.empty()
+
+
+async def test_a_poll_that_raises_is_counted_and_the_others_go_on(rank0, polled):
+    poller, stores, changed, _ = polled
+    await asyncio.wait_for(changed.get(), 10)
+    stores.jobs.upsert(
+        {"metadata": {"namespace": "ns", "name": "odd", "uid": "o"}, "spec": {}, "status": {"attempt": 2}}
+    )
+    stores.jobs.get(("ns", "odd"))["status"] = None  # what no check foresaw
+    poller.queue.add(("ns", "odd"))
+    async with asyncio.timeout(10):
+        while not poller._metrics.registry.get_sample_value("heterotp_operator_polls_total", {"result": "error"}):
+            await asyncio.sleep(0.005)
+    await asked(rank0, 3)
+
+
+async def test_hung_ranks_of_one_namespace_hold_up_no_poll_of_another(serve, rank0):
+    hung, stores, changed, metrics = await serve(), Stores(), asyncio.Queue(), Metrics()
+    hung.answer = forever
+    poller = TrainerPoller(stores, PublishedControls(), changed.put_nowait, 5.0, 60.0, "operator-1", metrics, workers=8)
+    for number in range(40):
+        uid, place = f"u{number}", {"namespace": "bad", "name": f"j{number}"}
+        of_pod = pod(address="127.0.0.1", uid=f"p{number}", owner=uid)
+        of_pod["metadata"] |= place
+        of_pod["metadata"]["labels"] |= {names.LABEL_JOB: place["name"]}
+        stores.jobs.upsert(job(metrics={"port": hung.port}) | {"metadata": place | {"uid": uid}})
+        stores.pods.upsert(of_pod)
+        poller.queue.add(("bad", place["name"]))
+    stores.jobs.upsert(job(metrics={"port": rank0.port}))
+    stores.pods.upsert(pod(address="127.0.0.1"))
+    workers = [asyncio.create_task(poller.work()) for _ in range(8)]
+    await asked(hung, 4)
+    poller.queue.add(KEY)
+    assert await asyncio.wait_for(changed.get(), 30) == KEY
+    assert len(hung.requests) == 4, "half of the workers"
+    assert metrics.registry.get_sample_value("heterotp_operator_polls_total", {"result": "NoAnswer"}) is None
+    for worker in workers:
+        worker.cancel()
+    await asyncio.gather(*workers, return_exceptions=True)
 
 
 async def test_reports_of_an_earlier_pod_are_dropped(rank0, polled):
@@ -224,6 +458,19 @@ async def test_reports_of_an_earlier_pod_are_dropped(rank0, polled):
     async with asyncio.timeout(10):
         while poller.report(KEY) is None:
             await changed.get()
+
+
+@pytest.mark.parametrize(
+    ("failures", "pauses"),
+    [
+        (["NoAnswer"] * 5, [5, 10, 20, 20, 20]),
+        (["NoAnswer", "NoAnswer", "", "NoAnswer", "BadAnswer"], [5, 10, 5, 5, 5]),
+    ],
+    ids=["silent", "answers again"],
+)
+def test_a_rank_that_does_not_answer_is_polled_less_often(failures, pauses):
+    poller = TrainerPoller(Stores(), PublishedControls(), lambda key: None, 5.0, 1.0, "operator-1", Metrics())
+    assert [poller._pause(KEY, Answer(None, failure)) for failure in failures] == pauses
 
 
 def control(generation):
@@ -248,11 +495,10 @@ async def test_ranks_that_are_behind_are_polled_often(rank0, generation, answer,
     if generation is not None:
         published.record(KEY, control(generation))
     stores.pods.upsert(pod(address="127.0.0.1"))
-    rank0.answer = lambda: web.Response(text=json.dumps({**json.loads(DOCUMENT), **answer}))
-    poller = TrainerPoller(stores, published, lambda key: None, 100.0, 1.0, "operator-1")
+    rank0.answer = answer_of(changed_document(**answer))
+    poller = TrainerPoller(stores, published, lambda key: None, 100.0, 1.0, "operator-1", Metrics())
     waits = []
     poller.queue.add_after = lambda key, seconds: waits.append(seconds)
-    async with aiohttp.ClientSession() as http:
-        await poller._poll(http, KEY)
+    await poller._poll(KEY)
     assert len(waits) == 1
     assert (waits[0] < 2) is often

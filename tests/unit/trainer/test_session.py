@@ -8,7 +8,8 @@ import urllib.request
 import pytest
 import torch
 import torch.distributed as dist
-from heterotp_api.names import LEASE_HEADER, Env
+from heterotp_api.names import LEASE_CHALLENGE_HEADER, LEASE_HEADER, LEASE_PROOF_HEADER, Env
+from heterotp_api.proofs import lease_proof
 from heterotp_api.trainer_status import TrainerStatus
 from heterotp_trainer.devices.device import Device
 from heterotp_trainer.devices.phase_clock import NullClock
@@ -91,10 +92,10 @@ def watching(tmp_path):
     """Yield start(telemetry) -> a session of one rank that watches a model on a status port, and that port."""
     before, started = signal.getsignal(signal.SIGTERM), []
 
-    def start(telemetry):
+    def start(telemetry, **more):
         port = free_port(2)
         ports = {"MASTER_PORT": str(port), Env.STATUS_PORT: str(port + 1)}
-        environment = {"RANK": "0", "WORLD_SIZE": "1", Env.CONTROL_DIR: str(tmp_path), **ports}
+        environment = {"RANK": "0", "WORLD_SIZE": "1", Env.CONTROL_DIR: str(tmp_path), **ports, **more}
         session = Session(read_environment(environment), telemetry=telemetry)
         started.append(session)
         model = nn.Linear(2, 2)
@@ -109,10 +110,15 @@ def watching(tmp_path):
     dist.destroy_process_group()
 
 
-def get(port, path, **headers):
-    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers)
+def get(port, path, headers=None):
+    return ask(port, path, headers)[0]
+
+
+def ask(port, path, headers=None):
+    """Return the text of an answer and its headers."""
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers or {})
     with urllib.request.urlopen(request, timeout=30) as answer:
-        return answer.read().decode()
+        return answer.read().decode(), answer.headers
 
 
 @pytest.mark.parametrize("telemetry", [True, False], ids=["telemetry", "no-telemetry"])
@@ -127,8 +133,34 @@ def test_an_operators_poll_renews_the_lease_with_and_without_telemetry(watching,
     now += 11
     assert TrainerStatus.model_validate_json(get(port, "/status")).applied_generation == 3
     assert session.control.lease_is_over()  # not a poll of the operator
-    get(port, "/status", **{LEASE_HEADER: "operator"})
+    get(port, "/status", {LEASE_HEADER: "operator"})
     assert not session.control.lease_is_over()
+
+
+def test_with_a_secret_only_a_poll_with_its_proof_renews_the_lease_and_only_once(watching, tmp_path):
+    (tmp_path / "control.json").write_text(json.dumps({"generation": 3, "leaseSeconds": 10}))
+    secret = "the secret of this attempt"
+    session, port = watching(False, **{Env.RENDEZVOUS_SECRET: secret, Env.JOB: "job", Env.ATTEMPT: "2"})
+    now = session.control.lease._now()
+    session.control.lease._now = lambda: now
+    for iteration in (1, 2):
+        session.step()
+        session.boundary(iteration)
+
+    def poll(proof):
+        """Poll an hour later; return the challenge of the answer and whether the lease was renewed."""
+        nonlocal now
+        now += 3600
+        headers = {LEASE_HEADER: "operator", LEASE_PROOF_HEADER: proof}
+        return ask(port, "/status", headers)[1][LEASE_CHALLENGE_HEADER], not session.control.lease_is_over()
+
+    challenge, renewed = poll("")
+    assert not renewed
+    assert poll(lease_proof("the secret of another", "job", 2, challenge)) == (challenge, False)
+    proof = lease_proof(secret, "job", 2, challenge)
+    following, renewed = poll(proof)
+    assert renewed
+    assert poll(proof) == (following, False), "replayed"
 
 
 def test_the_first_step_shows_state_that_no_unit_can_take_along(watching):

@@ -15,6 +15,7 @@ from heterotp_api.policy import BalancingSettings, beyond, policy_problem
 from pydantic import ValidationError
 
 from heterotp_trainer.boundary.lease import Lease
+from heterotp_trainer.launch.door import Key
 from heterotp_trainer.launch.json_messages import broadcast_json
 
 RefusalReason = Literal["malformed", "newer", "invalid", "older"]
@@ -131,10 +132,14 @@ class ControlChannel:
         ranks: int,
         group: dist.ProcessGroup | None,
         on_error: Callable[[ControlError], None] = lambda error: None,
+        key: Key | None = None,
     ) -> None:
-        """directory: where rank 0 reads the file; None on other ranks, or where there is no control directory."""
+        """directory: where rank 0 reads the file; None on other ranks, or where there is no control directory.
+
+        key: by which polls of the operator renew the lease, see Lease.
+        """
         self.document: ControlDocument | None = None  # in force, the same on all ranks
-        self.lease = Lease()
+        self.lease = Lease(key)
         self._group = group
         self._file = ControlFile(directory, ranks, on_error) if directory is not None else None
         self._outgoing = b""  # rank 0: the announced document, until it is broadcast

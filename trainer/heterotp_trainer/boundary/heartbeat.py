@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
-from heterotp_api.names import EXIT_PEER_LOST, EXIT_STOPPED
+from heterotp_api.names import EXIT_NO_PROGRESS, EXIT_PEER_LOST, EXIT_STOPPED
 from torch.distributed import Store  # type: ignore[attr-defined]
 
 from heterotp_trainer.boundary.stall import HeartbeatsSeen, Place, Stall, hopeless, stall_of
@@ -28,6 +28,7 @@ from heterotp_trainer.devices.whereabouts import Whereabouts
 EVERY_SECONDS = 1.0
 JOIN_SECONDS = 5.0  # for a call of the store that is on its way
 REPLY_SECONDS = 3.0  # in which rank 0's reason for an end by force arrives
+UNSEEN_SECONDS = 30.0  # since this thread last looked at all places: they are not known any more
 RECENT = 20  # iterations whose seconds count
 OVERDUE = "overdue"  # the key under which rank 0 writes a stall past its deadline
 ANY = "a collective"  # that has no name
@@ -63,11 +64,13 @@ class Heartbeat:
         self._where, self._clock, self._end, self._show, self._deadline = where, clock, end, show, deadline
         self._seen, self._beat = HeartbeatsSeen(ranks), 0
         self._places: list[Place] = []  # rank 0: of all ranks, newest
+        self._looked_at = float("-inf")
         self._iterations: deque[float] = deque(maxlen=RECENT)
         self._ended_at = time.monotonic()  # of the last iteration
         self._stop_asked: float | None = None
         self._signals: socket.socket | None = None
         self._over = threading.Event()
+        self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
         self.stall: Stall | None = None  # rank 0: that of now
 
@@ -90,6 +93,11 @@ class Heartbeat:
             self._sender.close()
             self._signals = None
 
+    def give_way(self) -> None:
+        """Return at once, or block while the thread ends this process: its reason is the one to be shown."""
+        if self._ending.is_set() and threading.current_thread() is not self._thread:
+            self._thread.join(REPLY_SECONDS + JOIN_SECONDS)
+
     def iteration_ended(self) -> None:
         """Count an iteration; called by the training loop."""
         now = time.monotonic()
@@ -99,6 +107,17 @@ class Heartbeat:
     def progress(self) -> None:
         """Count progress that is no iteration: a batch of an evaluation; called by the training loop."""
         self._ended_at = time.monotonic()
+
+    def idle_seconds(self) -> float | None:
+        """Return the seconds since this rank's last progress; None while a reason for none is known.
+
+        Called by any thread, also when this one has ended: the operator then acts on a gang that hangs.
+        """
+        now = time.monotonic()
+        others = self._places if now - self._looked_at <= UNSEEN_SECONDS else []
+        if self._where.reason or any(place.reason for place in others):
+            return None
+        return now - self._ended_at
 
     def follow_signals(self) -> None:
         """Notice SIGTERM also while the training loop hangs in a collective, where Python runs no handler.
@@ -151,11 +170,13 @@ class Heartbeat:
         }
         now = time.monotonic()
         seen, idle = self._seen.take(texts, now), now - self._ended_at
+        self._looked_at = now
         self._places = [each.place for each in seen if each.place is not None and not each.silent]
         self.stall = stall_of(seen, idle, self._median(), time.time(), self._deadline)
         self._show(self.stall)
         if self.stall is not None and self.stall.overdue:
-            self._store.set(OVERDUE, json.dumps({"text": self.stall.text, "ranks": self.stall.culprits}))
+            able = [rank for rank in self.stall.culprits if not seen[rank].silent]  # to say so themselves
+            self._announce({"text": self.stall.text, "ranks": able or [0]})
 
     def _two_places(self) -> list[Place]:
         """Return this rank's place, and rank 0's as far as it is known."""
@@ -167,14 +188,20 @@ class Heartbeat:
     def _median(self) -> float | None:
         return statistics.median(list(self._iterations)) if self._iterations else None
 
+    def _announce(self, overdue: dict[str, object]) -> None:
+        """Have all ranks end themselves; what follows from that is no failure of its own."""
+        self._ending.set()
+        self._store.set(OVERDUE, json.dumps(overdue))
+
     def _end_gang(self, overdue: dict[str, object]) -> None:
         """Write all stacks, and end this rank with the message that rank 0 wrote."""
+        self._ending.set()
         with suppress(OSError, ValueError):  # no file behind it, or a full disk
             faulthandler.dump_traceback(sys.stderr, all_threads=True)
         self._agree_to_end()
         ranks = overdue["ranks"]
         code = EXIT_STOPPED if overdue.get("stopped") else EXIT_PEER_LOST
-        self._end(str(overdue["text"]), 1 if isinstance(ranks, list) and self._rank in ranks else code)
+        self._end(str(overdue["text"]), EXIT_NO_PROGRESS if isinstance(ranks, list) and self._rank in ranks else code)
 
     def _agree_to_end(self) -> None:
         """Rank 0, which serves the store, ends last: when all others have read why, or after REPLY_SECONDS."""
@@ -192,7 +219,7 @@ class Heartbeat:
         if self._rank == 0 and hopeless(self._places, waited, self._median()):
             why = self.stall.text if self.stall is not None else f"no iteration ended within {waited:.0f} s"
             found = {"text": f"stopped without a last checkpoint: {why}", "ranks": [], "stopped": True}
-            self._store.set(OVERDUE, json.dumps(found))
+            self._announce(found)
         elif self._rank != 0 and hopeless(self._two_places(), waited - REPLY_SECONDS, self._median()):
             # rank 0 hangs, too
             text = f"stopped without a last checkpoint: no iteration in {waited:.0f} s"

@@ -1,6 +1,6 @@
 """All that a checkpoint holds: model, buffers, optimizer, importance of columns, generators, the user's objects."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ from heterotp_trainer.checkpoint.generators import generator_states, resume_gene
 from heterotp_trainer.checkpoint.kept import Kept
 from heterotp_trainer.checkpoint.optimizer_settings import resume_settings, settings_of
 from heterotp_trainer.checkpoint.rank_states import ByRank, RankState, collect, facts_of, tensors_of, value_of
+from heterotp_trainer.checkpoint.storage import Read
 from heterotp_trainer.errors import InputError
 from heterotp_trainer.tensor_parallel.context import TPContext
 
@@ -46,13 +47,22 @@ class Contents:
         """Raise InputError naming a state that cannot be stored: at the start, not at the first checkpoint."""
         self._states(tp.device.torch_device)
 
-    def gather(self, states: ByRank, tp: TPContext, write: Callable[[str, Tensor], None]) -> dict[str, Any]:
-        """Pass every whole tensor to `write` on rank 0; return the JSON-ready facts beside them (all ranks)."""
-        stream.gather(self.parameters, self.optimizer, tp, write)
+    def gather(
+        self,
+        states: ByRank,
+        tp: TPContext,
+        write: Callable[[str, Tensor], None],
+        pace: Callable[[int], None] = lambda nbytes: None,
+    ) -> dict[str, Any]:
+        """Pass every whole tensor to `write` on rank 0; return the JSON-ready facts beside them (all ranks).
+
+        pace: called on all ranks with the bytes of a tensor that was written.
+        """
+        stream.gather(self.parameters, self.optimizer, tp, write, pace)
         if tp.rank == 0:
             for name, buffer in self.buffers.items():
                 write(f"buffer/{name}", buffer)
-        stream.gather_slots(self.slots(), tp, write)
+        stream.gather_slots(self.slots(), tp, write, pace)
         for name, tensor in tensors_of(states):
             write(name, tensor)
         return {"ranks": tp.ranks, "unitPlan": tp.unit_plan.hash, "states": facts_of(states)}
@@ -71,7 +81,7 @@ class Contents:
         iteration: int,
         facts: dict[str, Any] | None,
         tp: TPContext,
-        read: Iterator[tuple[str, Tensor]] | None,
+        read: Read,
     ) -> list[str]:
         """Fill everything from rank 0's whole tensors (all ranks); return what people should know, a line each.
 

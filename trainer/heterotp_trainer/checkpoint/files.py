@@ -1,102 +1,33 @@
 """Checkpoints on disk: one directory each, written aside, synced and renamed, so that it is whole or absent.
 
-step-000000120/tensors.bin     all tensors, one after the other, little-endian
-step-000000120/manifest.json   iteration, attempt, the facts of the session, and per tensor name, dtype,
-                               shape, offset and SHA-256; its own digest is its last key
-owner.json                     the newest attempt that may write here
+step-000000120/model-00001.safetensors         tensors, in files of bounded size
+step-000000120/model.safetensors.index.json    the file of each tensor
+step-000000120/manifest.json                   iteration, attempt, the facts of the session, and per tensor name, dtype,
+                                               shape, file and SHA-256; its own digest is its last key
+
+Checkpoints of earlier versions have one file tensors.bin in place of the first two; they are read. claims.py says who
+may write.
 """
 
-import hashlib
-import json
-import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
-PREFIX, ASIDE, TORN = "step-", ".writing-", "torn-"
-DTYPES = {str(dtype): dtype for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}
+from heterotp_trainer.checkpoint import tensor_files
+from heterotp_trainer.checkpoint.claims import OwnedDirectory
+from heterotp_trainer.checkpoint.disk import sync, write_synced
+from heterotp_trainer.checkpoint.errors import CheckpointError, NotFiniteError, WriteError
+from heterotp_trainer.checkpoint.manifest import Manifest
+from heterotp_trainer.checkpoint.storage import Progress
+from heterotp_trainer.checkpoint.tensor_files import Held
 
-
-class CheckpointError(RuntimeError):
-    """A checkpoint that cannot be used, or a directory that cannot be written."""
-
-
-class WriteError(CheckpointError):
-    """A checkpoint that could not be written (a full disk); the one before stays valid."""
-
-
-class OwnerError(CheckpointError):
-    """A newer attempt owns the directory."""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One tensor of a checkpoint."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    offset: int
-    nbytes: int
-    sha256: str
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """The contents of a checkpoint."""
-
-    iteration: int
-    attempt: int
-    entries: tuple[Entry, ...]
-    session: dict[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> str:
-        """Return the manifest with its own digest."""
-        entries = [vars(entry) | {"shape": list(entry.shape)} for entry in self.entries]
-        body = {"schemaVersion": 1, "iteration": self.iteration, "attempt": self.attempt, "tensors": entries}
-        body["session"] = self.session
-        return json.dumps({**body, "sha256": _digest(body)})
-
-    @classmethod
-    def from_json(cls, text: str) -> "Manifest":
-        """Return the manifest; raise ValueError or KeyError when it is torn or corrupt."""
-        body = json.loads(text)
-        if body.pop("sha256") != _digest(body):
-            raise ValueError("its digest does not match")
-        entries = tuple(Entry(**{**entry, "shape": tuple(entry["shape"])}) for entry in body["tensors"])
-        return cls(body["iteration"], body["attempt"], entries, body.get("session", {}))
-
-
-def _digest(body: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-
-
-def _raw(tensor: torch.Tensor) -> bytes:
-    return tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
-
-
-def _sync_directory(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a small file so that a reader sees the old one or the new one."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    with aside.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
-    _sync_directory(path.parent)
+PREFIX, TORN, MANIFEST, INDEX = "step-", "torn-", "manifest.json", "model.safetensors.index.json"
+FINITE = ("model/", "optimizer/")  # tensors that must be; buffers may hold infinities: masks
 
 
 class Writer:
@@ -105,75 +36,69 @@ class Writer:
     An error of the disk is kept until `commit`, because peers send all their tensors in any case.
     """
 
-    def __init__(self, root: Path, iteration: int, attempt: int) -> None:
-        self._root, self._iteration, self._attempt = root, iteration, attempt
-        self._aside = root / f"{ASIDE}{iteration}-{attempt}"
-        self._entries: list[Entry] = []
-        self._error: OSError | None = None
-        self._file: BinaryIO | None = None
+    def __init__(self, owned: OwnedDirectory, iteration: int) -> None:
+        self._owned, self._iteration = owned, iteration
+        self._name = f"{PREFIX}{iteration:09d}"
+        self._aside = owned.private / self._name
+        self._error: OSError | SafetensorError | NotFiniteError | None = None
+        self._tensors = tensor_files.TensorWriter(self._aside)
         with self._keeping_errors():
             shutil.rmtree(self._aside, ignore_errors=True)
-            self._aside.mkdir(parents=True)
-            self._file = (self._aside / "tensors.bin").open("wb")
+            self._aside.mkdir()
 
     @contextmanager
     def _keeping_errors(self) -> Iterator[None]:
         try:
             yield
-        except OSError as error:
+        except (OSError, SafetensorError, NotFiniteError) as error:
             self._error = self._error or error
 
     def add(self, name: str, tensor: torch.Tensor) -> None:
-        """Append one tensor in canonical order."""
-        if self._error is not None or self._file is None:
-            return
-        raw = _raw(tensor)
-        digest = hashlib.sha256(raw).hexdigest()
-        shape = tuple(tensor.shape)
-        self._entries.append(Entry(name, str(tensor.dtype), shape, self._file.tell(), len(raw), digest))
-        with self._keeping_errors():
-            self._file.write(raw)
+        """Append one tensor in canonical order; it must not change before `commit`."""
+        held = tensor.detach().cpu().contiguous()
+        if self._error is None:
+            with self._keeping_errors():
+                self._tensors.add(name, held, finite=name.startswith(FINITE))
 
     def commit(self, keep: int, session: dict[str, Any] | None = None) -> Path:
         """Make the checkpoint visible and remove all but the newest `keep`; return its path.
 
         session: JSON-ready facts beside the tensors.
 
-        Raises WriteError when anything went wrong; no trace of this checkpoint is left then.
+        Raises OwnerError where another attempt or job owns the directory by now, NotFiniteError where a parameter or
+        optimizer state is not finite, WriteError when anything else went wrong; no trace of the checkpoint is left.
         """
-        target = self._root / f"{PREFIX}{self._iteration:09d}"
+        target = self._owned.root / self._name
         with self._keeping_errors():
             if self._error is None:
                 self._publish(target, keep, session or {})
         if self._error is not None:
-            if self._file is not None:
-                with suppress(OSError):
-                    self._file.close()
+            self._tensors.stop()
             shutil.rmtree(self._aside, ignore_errors=True)
-            words = f"checkpoint of iteration {self._iteration} in {self._root} cannot be written"
-            raise WriteError(f"{words}: {self._error.strerror or self._error}")
+            self._owned.check()  # an owner that came meanwhile has removed what was written
+            words = f"checkpoint of iteration {self._iteration} in {self._owned.root} cannot be written"
+            if isinstance(self._error, NotFiniteError):
+                raise NotFiniteError(f"{words}: {self._error}; the one before stays")
+            raise WriteError(f"{words}: {getattr(self._error, 'strerror', None) or self._error}")
         return target
 
     def _publish(self, target: Path, keep: int, session: dict[str, Any]) -> None:
-        assert self._file is not None
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
-        manifest = Manifest(self._iteration, self._attempt, tuple(self._entries), session)
-        write_atomically(self._aside / "manifest.json", manifest.to_json())
-        if target.exists():  # the same iteration once more, after a restart
-            shutil.rmtree(target)
-        self._aside.rename(target)
-        _sync_directory(self._root)
-        for old in paths(self._root)[keep:]:
-            shutil.rmtree(old)
+        entries = self._tensors.close()
+        manifest = Manifest(self._iteration, self._owned.claim.attempt, entries, session)
+        write_synced(self._aside / INDEX, manifest.index())
+        write_synced(self._aside / MANIFEST, manifest.to_json())
+        sync(self._aside)
+        self._owned.publish(self._name, target)
+        for old in paths(self._owned.root)[keep:]:
+            if old != target:
+                self._owned.remove(old)
 
 
-def set_aside(path: Path) -> Path:
+def set_aside(owned: OwnedDirectory, path: Path) -> Path:
     """Rename a torn checkpoint so that it counts no longer; return its new path."""
     target = path.with_name(TORN + path.name)
-    shutil.rmtree(target, ignore_errors=True)
-    return path.rename(target)
+    owned.set_aside(path, target)
+    return target
 
 
 def paths(root: Path) -> list[Path]:
@@ -181,20 +106,24 @@ def paths(root: Path) -> list[Path]:
     return sorted(root.glob(f"{PREFIX}*"), reverse=True)
 
 
-def verify(path: Path) -> Manifest:
-    """Return the manifest of a whole checkpoint; raise CheckpointError saying what is wrong with it."""
+def verify(path: Path, progress: Progress | None = None, held: Held | None = None) -> Manifest:
+    """Return the manifest of a whole checkpoint; raise CheckpointError saying what is wrong with it.
+
+    held: keeps tensors for `read_tensors`.
+    """
+    progress = progress or Progress()
     try:
-        manifest = Manifest.from_json((path / "manifest.json").read_text(encoding="utf-8"))
-        with (path / "tensors.bin").open("rb") as file:
-            for entry in manifest.entries:
-                if hashlib.sha256(file.read(entry.nbytes)).hexdigest() != entry.sha256:
-                    raise ValueError(f"tensor {entry.name} does not match its checksum")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        manifest = Manifest.from_json((path / MANIFEST).read_text(encoding="utf-8"))
+        progress.begin("checking a checkpoint", manifest.nbytes)
+        tensor_files.check(path, manifest, held or Held(), progress.add)
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         raise CheckpointError(f"checkpoint {path} is torn or corrupt: {error}") from None
     return manifest
 
 
-def newest(root: Path) -> tuple[tuple[Path, Manifest] | None, list[tuple[Path, str]]]:
+def newest(
+    root: Path, progress: Progress | None = None, held: Held | None = None
+) -> tuple[tuple[Path, Manifest] | None, list[tuple[Path, str]]]:
     """Return the newest whole checkpoint (None: there is none at all) and the newer ones with what is wrong with them.
 
     Raises CheckpointError when there are checkpoints but none is whole: starting anew would lose work silently.
@@ -202,7 +131,7 @@ def newest(root: Path) -> tuple[tuple[Path, Manifest] | None, list[tuple[Path, s
     torn: list[tuple[Path, str]] = []
     for path in paths(root):
         try:
-            return (path, verify(path)), torn
+            return (path, verify(path, progress, held)), torn
         except CheckpointError as error:
             torn.append((path, str(error)))
     if torn:
@@ -211,38 +140,15 @@ def newest(root: Path) -> tuple[tuple[Path, Manifest] | None, list[tuple[Path, s
     return None, torn
 
 
-def read_tensors(path: Path, manifest: Manifest) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the tensors of a checkpoint one at a time, in the order they were written."""
-    with (path / "tensors.bin").open("rb") as file:
-        for entry in manifest.entries:
-            raw = bytearray(file.read(entry.nbytes))
-            flat = torch.frombuffer(raw, dtype=torch.uint8) if raw else torch.empty(0, dtype=torch.uint8)
-            yield entry.name, flat.view(DTYPES[entry.dtype]).view(entry.shape)
-
-
-def claim(root: Path, attempt: int) -> bool:
-    """Make `attempt` the owner of the directory and clear away what killed writers left; return True.
-
-    Raises OwnerError where it must not write, CheckpointError where it cannot.
-    """
+def read_tensors(
+    path: Path, manifest: Manifest, progress: Progress | None = None, held: Held | None = None
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensors of a checkpoint one at a time, in the order they were written; held: by `verify`."""
+    progress = progress or Progress()
+    progress.begin("restoring", manifest.nbytes)
     try:
-        root.mkdir(parents=True, exist_ok=True)
-        check_owner(root, attempt)
-        write_atomically(root / "owner.json", json.dumps({"attempt": attempt}))
-        for left in root.glob(f"{ASIDE}*"):
-            shutil.rmtree(left, ignore_errors=True)
-    except OSError as error:
-        raise CheckpointError(f"checkpoint directory {root} cannot be written: {error.strerror}") from None
-    return True
-
-
-def check_owner(root: Path, attempt: int) -> None:
-    """Raise OwnerError when a newer attempt owns the directory."""
-    try:
-        owner = int(json.loads((root / "owner.json").read_text(encoding="utf-8"))["attempt"])
-    except FileNotFoundError:
-        return
-    except (ValueError, KeyError, TypeError):
-        raise CheckpointError(f"{root / 'owner.json'} is corrupt; remove it when no other attempt runs") from None
-    if owner > attempt:
-        raise OwnerError(f"attempt {owner} owns the checkpoints in {root}; attempt {attempt} must not write")
+        for entry, tensor in tensor_files.read(path, manifest, held):
+            progress.add(entry.nbytes)
+            yield entry.name, tensor
+    except (SafetensorError, ValueError, RuntimeError) as error:  # it was whole before
+        raise CheckpointError(f"checkpoint {path} cannot be read: {error}") from None

@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
+from torch import Tensor
 
-from heterotp_trainer.checkpoint import files
+from heterotp_trainer.checkpoint import claims, files, tensor_files
 from heterotp_trainer.checkpoint.contents import Contents
+from heterotp_trainer.checkpoint.errors import NotFiniteError, WriteError
+from heterotp_trainer.checkpoint.manifest import Manifest
+from heterotp_trainer.checkpoint.storage import Progress, Storage
 from heterotp_trainer.errors import InputError
 from heterotp_trainer.launch.environment import RankEnvironment
-from heterotp_trainer.launch.json_messages import broadcast_json
 from heterotp_trainer.tensor_parallel.context import TPContext
 
 EVERY_SECONDS = 600.0
@@ -25,18 +28,24 @@ class CheckpointKeeper:
         environment: RankEnvironment,
         group: dist.ProcessGroup | None,
         clock: Callable[[], float] = time.monotonic,
+        show: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """Make this attempt the directory's owner (all ranks); raises CheckpointError on all ranks together."""
-        self._environment, self._group, self._clock = environment, group, clock
+        """Make this attempt the directory's owner (all ranks); raises CheckpointError on all ranks together.
+
+        show: called on rank 0 with what takes long.
+        """
+        self._environment, self._clock = environment, clock
         policy = environment.spec.checkpoint
         self._every_iterations = policy.every_iterations if policy else None
         self._every_seconds = float(policy.every_seconds) if policy else EVERY_SECONDS
         self._keep = policy.keep if policy else 2
         self._next = clock() + self._every_seconds
         self._saved_at: int | None = None  # the last iteration tried, the same on all ranks
-        self._failure: files.WriteError | None = None  # rank 0: the error of that attempt to write
-        root, attempt = environment.checkpoint_dir, environment.attempt
-        held: list[str] | None = self._from_rank_0(lambda: _claim(root, attempt) if root is not None else None)
+        self._failure: WriteError | None = None  # the error of that attempt to write
+        self._not_finite = False  # whether the last attempt failed for that
+        self._storage = Storage(environment.rank, group, environment.spec.collective_timeout_seconds, show)
+        self._owned: claims.OwnedDirectory | None = None  # on rank 0
+        held: list[str] | None = self._storage.wait(self._claim, lambda names: names).said
         self.enabled = held is not None
         self._unread = held[0] if held else None  # a checkpoint that `restore` should read
 
@@ -54,6 +63,18 @@ class CheckpointKeeper:
                 f"session.boundary: the checkpoint {self._unread} is there, but training did not continue from it: "
                 "call session.restore() before the loop, or start with an empty directory of checkpoints"
             )
+
+    def _claim(self) -> list[str] | None:
+        """Own the directory; return the names of the checkpoints in it, newest first; None where there is none."""
+        environment, policy = self._environment, self._environment.spec.checkpoint
+        if environment.checkpoint_dir is None:
+            return None
+        new = claims.Claim.of(environment.job_uid, environment.attempt)
+        adopt = policy is not None and bool(policy.adopt)
+        self._owned, line = claims.take(environment.checkpoint_dir, new, adopt=adopt)
+        if line:
+            print(line, flush=True)
+        return [path.name for path in files.paths(self._owned.root)]
 
     def falls_on(self, iteration: int) -> bool:
         """Return whether a checkpoint of this iteration is due by its number, the same on all ranks."""
@@ -79,8 +100,8 @@ class CheckpointKeeper:
         """Write a checkpoint (all ranks); return its seconds, None where there is nothing to write.
 
         session: JSON-ready facts that `restore` returns. Raises ValueError for a state that cannot be stored, and
-        CheckpointError on rank 0 when the checkpoint cannot be written, also when called again for the same iteration;
-        the checkpoint before stays.
+        CheckpointError on all ranks when the checkpoint cannot be written, also when called again for the same
+        iteration; the checkpoint before stays.
         """
         if not self.enabled:
             return None
@@ -90,21 +111,33 @@ class CheckpointKeeper:
             return None
         started, states = self._clock(), contents.collect(tp)
         self._next = started + self._every_seconds
-        root, attempt = self._environment.checkpoint_dir, self._environment.attempt
-        writer = None
-        if self._environment.rank == 0:
-            assert root is not None
-            files.check_owner(root, attempt)
-            writer = files.Writer(root, iteration, attempt)
-        facts = contents.gather(states, tp, writer.add if writer else lambda name, tensor: None)
+        writer = self._storage.wait(lambda: self._writer(iteration)).own
+        facts = contents.gather(states, tp, lambda name, tensor: self._write(writer, name, tensor), self._storage.pace)
         self._saved_at, self._failure = iteration, None
-        if writer is not None:
-            try:
-                writer.commit(self._keep, {**(session or {}), "contents": facts})
-            except files.WriteError as error:
-                self._failure = error
-                raise
+        try:
+            self._storage.wait(lambda: self._commit(writer, {**(session or {}), "contents": facts}))
+        except WriteError as error:
+            if isinstance(error, NotFiniteError):
+                error.again, self._not_finite = self._not_finite, True
+            self._failure = error
+            raise
+        self._not_finite = False
         return self._clock() - started
+
+    def _writer(self, iteration: int) -> files.Writer:
+        assert self._owned is not None
+        self._owned.check()
+        self._storage.progress.begin("writing a checkpoint", 0)
+        return files.Writer(self._owned, iteration)
+
+    def _write(self, writer: files.Writer | None, name: str, tensor: Tensor) -> None:
+        assert writer is not None
+        held = tensor.detach().cpu().contiguous()  # here: a device is used by one thread
+        self._storage.later(lambda: writer.add(name, held))
+
+    def _commit(self, writer: files.Writer | None, session: dict[str, Any]) -> None:
+        assert writer is not None
+        writer.commit(self._keep, session)
 
     def restore(
         self, contents: Contents, tp: TPContext, prepare: Callable[[dict[str, Any]], None] = lambda session: None
@@ -118,55 +151,31 @@ class CheckpointKeeper:
         self._unread = None
         if not self.enabled:
             return 0, {}
-        root = self._environment.checkpoint_dir
-        found: list[tuple[Path, files.Manifest] | None] = [None]
-
-        def find() -> tuple[int, dict[str, Any]] | None:
-            assert root is not None
-            found[0] = _newest(root)
-            return (found[0][1].iteration, found[0][1].session) if found[0] else None
-
-        newest = self._from_rank_0(find)
-        if newest is None:
+        progress, held = self._storage.progress, tensor_files.Held(1 / tp.ranks)
+        answer = self._storage.wait(
+            lambda: _newest(self._owned, progress, held),
+            lambda found: found and (found[1].iteration, found[1].session),
+        )
+        if answer.said is None:
             contents.check(tp)
             return 0, {}
-        iteration, session = newest
+        iteration, session = answer.said
         prepare(session)
-        read = files.read_tensors(*found[0]) if found[0] is not None else None
+        own = answer.own
+        read = self._storage.reader(files.read_tensors(own[0], own[1], progress, held) if own is not None else None)
         for line in contents.scatter(iteration, session.get("contents"), tp, read):
             if tp.rank == 0:
                 print(f"checkpoint of iteration {iteration}: {line}", flush=True)
         self._saved_at = iteration
         return iteration, session
 
-    def _from_rank_0(self, act: Callable[[], Any]) -> Any:
-        """Return rank 0's result on all ranks, or raise its error on all of them together: CheckpointError elsewhere.
 
-        The result is ready for JSON.
-        """
-        result: Any = None
-        failure: Exception | None = None
-        rank = self._environment.rank
-        if rank == 0:
-            try:
-                result = act()
-            except (files.CheckpointError, OSError) as error:
-                failure = error
-        result, complaint = broadcast_json([result, failure and str(failure)], list[Any], rank, self._group)
-        if complaint is not None:
-            raise failure or files.CheckpointError(complaint)
-        return result
-
-
-def _claim(root: Path, attempt: int) -> list[str]:
-    """Make this attempt the directory's owner; return the names of the checkpoints in it, newest first."""
-    files.claim(root, attempt)
-    return [path.name for path in files.paths(root)]
-
-
-def _newest(root: Path) -> tuple[Path, files.Manifest] | None:
+def _newest(
+    owned: claims.OwnedDirectory | None, progress: Progress, held: tensor_files.Held
+) -> tuple[Path, Manifest] | None:
     """Return the newest whole checkpoint; set newer torn ones aside, else they would count among those to keep."""
-    found, torn = files.newest(root)
+    assert owned is not None
+    found, torn = files.newest(owned.root, progress, held)
     for path, complaint in torn:
-        print(f"{complaint}; set aside as {files.set_aside(path).name}, using the one before", flush=True)
+        print(f"{complaint}; set aside as {files.set_aside(owned, path).name}, using the one before", flush=True)
     return found

@@ -18,8 +18,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from heterotp_trainer.checkpoint.files import DTYPES
 from heterotp_trainer.checkpoint.plain import decode, encode
+from heterotp_trainer.checkpoint.storage import DTYPES
 from heterotp_trainer.errors import InputError
 from heterotp_trainer.launch.json_messages import MOST_BYTES, gather_json
 

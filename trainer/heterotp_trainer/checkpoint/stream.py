@@ -14,6 +14,7 @@
 | scatter | receives the same                      | reads and sends every whole tensor |
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -21,9 +22,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from heterotp_trainer.checkpoint.files import DTYPES
+from heterotp_trainer.checkpoint.storage import Read
 from heterotp_trainer.errors import InputError
-from heterotp_trainer.launch.json_messages import broadcast_json
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec, shard_spec
 
@@ -74,24 +74,37 @@ def tensors(parameters: Named, optimizer: torch.optim.Optimizer) -> Iterator[tup
 
 
 def gather(
-    parameters: Named, optimizer: torch.optim.Optimizer, tp: TPContext, write: Callable[[str, Tensor], None]
+    parameters: Named,
+    optimizer: torch.optim.Optimizer,
+    tp: TPContext,
+    write: Callable[[str, Tensor], None],
+    pace: Callable[[int], None] = lambda nbytes: None,
 ) -> None:
-    """Pass every whole tensor to `write` on rank 0, one at a time (all ranks)."""
+    """Pass every whole tensor to `write` on rank 0, one at a time; pace: called with its bytes (all ranks)."""
     for name, tensor, spec in tensors(parameters, optimizer):
         whole = tensor if spec is None else _assemble(tensor, spec, tp)
         if tp.rank == 0:
             assert whole is not None
             write(name, whole)
+        shape = tensor.shape if spec is None else spec.full_shape(tensor.shape)
+        pace(math.prod(shape) * tensor.element_size())
 
 
-def gather_slots(slots: Sequence[Slot], tp: TPContext, write: Callable[[str, Tensor], None]) -> None:
-    """Pass every slot's whole tensor to `write` on rank 0 (all ranks)."""
+def gather_slots(
+    slots: Sequence[Slot],
+    tp: TPContext,
+    write: Callable[[str, Tensor], None],
+    pace: Callable[[int], None] = lambda nbytes: None,
+) -> None:
+    """Pass every slot's whole tensor to `write` on rank 0 (all ranks); pace: as in `gather`."""
     for slot in slots:
         if slot.tensor is None:
             continue
         whole = _stack(slot.tensor, tp) if slot.spec is None else _assemble(slot.tensor, slot.spec, tp)
         if whole is not None:
             write(slot.name, whole)
+        shape = (tp.ranks, *slot.tensor.shape) if slot.spec is None else slot.spec.full_shape(slot.tensor.shape)
+        pace(math.prod(shape) * slot.tensor.element_size())
 
 
 def _stack(own: Tensor, tp: TPContext) -> Tensor | None:
@@ -114,35 +127,48 @@ def _assemble(shard: Tensor, spec: ShardSpec, tp: TPContext) -> Tensor | None:
         if local.numel():
             dist.send(local, dst=0, group=tp.control_group)
         return None
+    if tp.ranks == 1:
+        return local
     whole = torch.empty(spec.full_shape(shard.shape), dtype=shard.dtype)
     for rank in range(tp.ranks):
-        units = tp.unit_plan.owned(spec.family, rank)
-        if rank == 0:
-            part = local
-        else:
-            part = torch.empty(spec.shape(shard.shape, len(units)), dtype=shard.dtype)
-            if part.numel():
-                dist.recv(part, src=rank, group=tp.control_group)
-        whole.index_copy_(spec.dim, spec.rows(units), part)
+        parts = _parts(whole, spec, tp, rank)
+        if not sum(part.numel() for part in parts):
+            continue
+        if rank and len(parts) == 1 and parts[0].is_contiguous():
+            dist.recv(parts[0], src=rank, group=tp.control_group)  # to where it belongs
+            continue
+        own = local
+        if rank:
+            own = torch.empty(spec.shape(shard.shape, len(tp.unit_plan.owned(spec.family, rank))), dtype=shard.dtype)
+            dist.recv(own, src=rank, group=tp.control_group)
+        for part, source in zip(parts, own.split([part.shape[spec.dim] for part in parts], spec.dim), strict=True):
+            part.copy_(source)
     return whole
+
+
+def _parts(whole: Tensor, spec: ShardSpec, tp: TPContext, rank: int) -> list[Tensor]:
+    """Return what a rank owns of a whole tensor, in order; the parts share its memory."""
+    rows = spec.rows_per_unit
+    ranges = tp.unit_plan.ranges(spec.family, rank)
+    return [whole.narrow(spec.dim, start * rows, (stop - start) * rows) for start, stop in ranges]
 
 
 def scatter(
     parameters: Named,
     optimizer: torch.optim.Optimizer,
     tp: TPContext,
-    read: Iterator[tuple[str, Tensor]] | None,
+    read: Read,
     targets: Targets | None = None,
 ) -> None:
     """Fill parameters and optimizer state from rank 0's whole tensors (all ranks).
 
-    read: on rank 0 only. Parameters are filled in place, optimizer state is replaced. Raises InputError where the
+    Parameters are filled in place, optimizer state is replaced. Raises InputError where the
     checkpoint is of another model.
     """
     targets = targets or Targets()
     missing = dict.fromkeys(parameters)
-    while (header := _next_header(read, tp)) is not None:
-        name, dtype, shape, whole = header
+    while (header := read()) is not None:
+        name, dtype, shape, whole = header.name, header.dtype, header.shape, header.whole
         if _is_target(name, dtype, shape, whole, targets, tp):
             continue
         kind, _, rest = name.partition("/")
@@ -216,35 +242,30 @@ def _fill(name: str, target: Tensor, value: Tensor) -> None:
     target.data.copy_(value)
 
 
-Header = tuple[str, torch.dtype, tuple[int, ...], Tensor | None]
-
-
-def _next_header(read: Iterator[tuple[str, Tensor]] | None, tp: TPContext) -> Header | None:
-    """Return the next tensor's name, type and shape on all ranks, the tensor itself on rank 0; None at the end."""
-    whole: Tensor | None = None
-    found: tuple[str, str, tuple[int, ...]] | None = None
-    if read is not None and (item := next(read, None)) is not None:
-        whole = item[1]
-        found = item[0], str(whole.dtype), tuple(whole.shape)
-    found = broadcast_json(found, tuple[str, str, tuple[int, ...]] | None, tp.rank, tp.control_group)
-    return None if found is None else (found[0], DTYPES[found[1]], found[2], whole)
-
-
 def _distribute(
     whole: Tensor | None, dtype: torch.dtype, shape: tuple[int, ...], spec: ShardSpec | None, tp: TPContext
 ) -> Tensor:
     """Return this rank's part of rank 0's tensor: its units, or the whole tensor where it is replicated."""
     if spec is None:
-        value = whole.clone() if whole is not None else torch.empty(shape, dtype=dtype)
+        value = whole if whole is not None else torch.empty(shape, dtype=dtype)
         dist.broadcast(value, src=0, group=tp.control_group)
         return value
     if whole is not None:
+        if tp.ranks == 1:
+            return whole
         for rank in range(1, tp.ranks):
-            part = spec.cut(whole, tp.unit_plan.owned(spec.family, rank))
-            if part.numel():
-                dist.send(part, dst=rank, group=tp.control_group)
-        return spec.cut(whole, tp.unit_plan.owned(spec.family, 0))
+            if tp.unit_plan.owned(spec.family, rank) and whole.numel():
+                dist.send(_joined(whole, spec, tp, rank), dst=rank, group=tp.control_group)
+        return _joined(whole, spec, tp, 0).clone()
     part = torch.empty(spec.shape(shape, len(tp.owned(spec.family))), dtype=dtype)
     if part.numel():
         dist.recv(part, src=0, group=tp.control_group)
     return part
+
+
+def _joined(whole: Tensor, spec: ShardSpec, tp: TPContext, rank: int) -> Tensor:
+    """Return a rank's shard of a whole tensor, contiguous; it may share its memory."""
+    parts = _parts(whole, spec, tp, rank)
+    if len(parts) == 1:
+        return parts[0].contiguous()
+    return torch.cat(parts, spec.dim) if parts else whole.narrow(spec.dim, 0, 0)

@@ -1,8 +1,9 @@
 """What a rank reads from its environment: torchrun's variables, and HETEROTP_* where they are set."""
 
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ from heterotp_api.ranks import rank_table
 from pydantic import ValidationError
 
 from heterotp_trainer.errors import InputError
+
+LEAST_SECRET = 16  # characters
+UID = "[A-Za-z0-9-]{0,64}"  # it becomes a part of a directory's name
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,8 @@ class RankEnvironment:
     checkpoint_dir: Path | None = None
     workdir: Path | None = None
     last_words: Path | None = None
+    job_uid: str = ""  # empty: ranks were started by hand
+    secret: str = field(default="", repr=False)  # of the rendezvous, see door.py; empty: none is needed
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -52,6 +58,20 @@ def _number(environ: Mapping[str, str], name: str, default: int | None = None) -
 
 def _path(environ: Mapping[str, str], name: str) -> Path | None:
     return Path(environ[name]) if environ.get(name) else None
+
+
+def _uid(environ: Mapping[str, str]) -> str:
+    uid = environ.get(Env.JOB_UID, "")
+    if not re.fullmatch(UID, uid):
+        raise InputError(f"{Env.JOB_UID}: {uid!r} must be up to 64 letters, digits and '-', as a UUID")
+    return uid
+
+
+def _secret(environ: Mapping[str, str]) -> str:
+    secret = environ.get(Env.RENDEZVOUS_SECRET, "")
+    if secret and len(secret) < LEAST_SECRET:
+        raise InputError(f"{Env.RENDEZVOUS_SECRET}: has {len(secret)} characters: give at least {LEAST_SECRET}")
+    return secret
 
 
 def _model(what: str, model: Any, text: str) -> Any:
@@ -103,4 +123,6 @@ def read_environment(environ: Mapping[str, str]) -> RankEnvironment:
         checkpoint_dir=_path(environ, Env.CHECKPOINT_DIR),
         workdir=_path(environ, Env.WORKDIR),
         last_words=_path(environ, Env.LAST_WORDS),
+        job_uid=_uid(environ),
+        secret=_secret(environ),
     )

@@ -29,6 +29,9 @@ TAIL_LINES = 80  # of a rank's output that are kept for the file of last words
 TAIL_LINE_CHARACTERS = 1000
 # glibc keeps freed memory: every iteration allocates the same sizes, and zeroed pages cost as much as copying columns
 ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**33)}
+# torch reads this when it loads. Below ERROR, c10d prints a C++ stack of 14 lines in each rank whose peer has ended, in
+# front of the line that names the cause
+TORCH_LOG = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
 BUILT_IN = [sys.executable, "-P", "-m", "heterotp_trainer"]  # -P: imports nothing from the current directory
 
 
@@ -40,6 +43,7 @@ def rank_environments(environ: Mapping[str, str]) -> list[dict[str, str]]:
         {
             "OMP_NUM_THREADS": str(threads),  # the default is all cores for every rank
             **ALLOCATOR,
+            **TORCH_LOG,
             **environ,
             Env.RANK: str(first + local),
             Env.LOCAL_RANK: str(local),

@@ -13,6 +13,7 @@ from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-
 
 from heterotp_trainer.devices.device import Device
 from heterotp_trainer.errors import OURS, InputError
+from heterotp_trainer.launch.door import TurnedAwayError, enter, key_of, prove_to_all
 from heterotp_trainer.launch.environment import RankEnvironment
 from heterotp_trainer.launch.json_messages import gather_json
 
@@ -62,17 +63,26 @@ class Gang:
 
 
 def meet(environment: RankEnvironment, device: Device, complaint: str) -> Gang:
-    """Form the process groups of this attempt and exchange facts (all ranks).
+    """Form the process groups of this attempt and exchange facts, among ranks that have its secret (all ranks).
 
     Raises InputError with every rank's complaint, or naming a rendezvous port that is taken; an error for which
     `lost_peer` is true when a rank does not arrive within the collective timeout.
     """
     timeout = timedelta(seconds=environment.spec.collective_timeout_seconds)
-    name = f"heterotp/{environment.job}/{environment.attempt}"
-    store = PrefixStore(name, _open_store(environment, timeout))
+    key = key_of(environment)
+    served = _open_store(environment, timeout)
+    try:
+        enter(served, key, environment.rank, environment.ranks, timeout.total_seconds())
+    except TurnedAwayError as error:
+        raise PeerLostError(str(error)) from None
+    store = PrefixStore(key.prefix, served)
     dist.init_process_group("gloo", store=store, rank=environment.rank, world_size=environment.ranks, timeout=timeout)
     control_group = dist.group.WORLD
     assert control_group is not None
+    try:
+        prove_to_all(key, environment.rank, environment.ranks, control_group)
+    except TurnedAwayError as error:
+        raise PeerLostError(str(error)) from None
     facts = _exchange(
         Facts(device.name, device.arithmetic, device.torch_device.type, complaint), environment.ranks, control_group
     )
@@ -83,7 +93,7 @@ def meet(environment: RankEnvironment, device: Device, complaint: str) -> Gang:
     tp_group = dist.new_group(backend=backend, timeout=timeout)
     exchange_group = dist.new_group(backend="gloo", timeout=timeout)
     assert isinstance(tp_group, dist.ProcessGroup) and isinstance(exchange_group, dist.ProcessGroup)
-    heartbeats = PrefixStore(f"{name}/heartbeats", _connect(environment, timeout, serve=False))
+    heartbeats = PrefixStore(f"{key.prefix}/heartbeats", _connect(environment, timeout, serve=False))
     return Gang(control_group, tp_group, exchange_group, facts, backend, heartbeats)
 
 

@@ -5,10 +5,9 @@ Handlers read what the training loop last published; the training loop never wai
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from aiohttp import web
-from heterotp_api.names import LEASE_HEADER
 
 from heterotp_trainer.errors import InputError
 
@@ -23,14 +22,14 @@ class StatusServer:
         port: int,
         status: Callable[[], str],
         metrics: Callable[[str], tuple[bytes, str]] | None,
-        renew: Callable[[], None] = lambda: None,
+        polled: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda headers: {},
         host: str = "0.0.0.0",
     ) -> None:
-        """metrics: Accept header -> body and content type; None: there is no /metrics. renew: called for a poll with
-        the lease header.
+        """metrics: Accept header -> body and content type; None: there is no /metrics. polled: headers of a request
+        for /status -> more headers of its answer.
         """
         self._port, self._host = port, host
-        self._status, self._metrics, self._renew = status, metrics, renew
+        self._status, self._metrics, self._polled = status, metrics, polled
         self._loop = asyncio.new_event_loop()
         self._started = threading.Event()
         self._error: OSError | None = None
@@ -73,9 +72,8 @@ class StatusServer:
         return application
 
     async def _get_status(self, request: web.Request) -> web.Response:
-        if LEASE_HEADER in request.headers:
-            self._renew()
-        return web.Response(text=self._status(), content_type="application/json")
+        headers = self._polled(request.headers)
+        return web.Response(text=self._status(), content_type="application/json", headers=headers)
 
     async def _get_metrics(self, request: web.Request) -> web.Response:
         assert self._metrics is not None

@@ -57,6 +57,9 @@ class NullReporter:
     def resumed(self, iteration: int) -> None:
         """Show that a checkpoint of `iteration` was restored."""
 
+    def storing(self, text: str) -> None:
+        """Show what takes long in reading or writing a checkpoint."""
+
     def saved(self, iteration: int, seconds: float) -> None:
         """Show that a checkpoint was written, which took `seconds`."""
 
@@ -66,5 +69,5 @@ class NullReporter:
     def finish(self, last: tuple[Report, ...] | None, state: str) -> None:
         """Show the last reports, write the final report."""
 
-    def failed(self, message: str) -> None:
-        """Show the failure, write the final report."""
+    def failed(self, message: str, *, stopped: bool = False) -> None:
+        """Show the failure, or a stop by force, and write the final report; a stall is then in the message."""

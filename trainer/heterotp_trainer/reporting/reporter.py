@@ -4,11 +4,12 @@ Threads write; the training loop only hands over numbers.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from heterotp_api.control import ControlDocument
 from heterotp_api.formatting import listed
 from heterotp_api.policy import BalancingSettings
+from heterotp_api.trainer_status import for_a_poll
 from torch import Tensor
 
 from heterotp_trainer.balancing.explanations import NAMED, seconds_named, size_named
@@ -55,17 +56,19 @@ class Reporter(NullReporter):
         saved: SavedTime,
         policy: BalancingSettings,
         iterations: int | None = None,
+        idle_seconds: Callable[[], float | None] = lambda: None,
     ) -> None:
-        """saved, policy: see RunStatus. iterations: of the whole run."""
+        """saved, policy, idle_seconds: see RunStatus. iterations: of the whole run."""
         self._environment = environment
         self._first_unit_plan, self._owned = saved.first_unit_plan, 1.0
         self._whole_seconds = 0.0  # of the products of the last measured iteration, with no work pruned or migrated
         self._costs: Costs | None = None
         self._moved: CompletedMove | None = None  # until the plan that asked for it is handed over
-        self._coming = 1  # the iteration in which what is decided now holds
+        self._ended = 0  # the newest iteration that has ended
         self.metrics = RankMetrics(environment.rank, environment.spec.metrics.level)
         devices = [fact.device for fact in gang.facts]
-        self.run_status = RunStatus(environment.job, environment.attempt, devices, environment.groups, saved, policy)
+        job = environment.job, environment.attempt
+        self.run_status = RunStatus(*job, devices, environment.groups, saved, policy, idle_seconds)
         self.run_status.update(total_iterations=iterations)
         leads = environment.rank == 0
         self.job = (
@@ -85,7 +88,7 @@ class Reporter(NullReporter):
 
     def status(self) -> str:
         """Return the status document as JSON; called from any thread."""
-        return self.run_status.status().model_dump_json(by_alias=True)
+        return for_a_poll(self.run_status.status()).model_dump_json(by_alias=True)
 
     # -- what the training loop hands over ----------------------------------------------------------------
 
@@ -99,7 +102,7 @@ class Reporter(NullReporter):
         control_error: ControlError | None,
     ) -> None:
         """See NullReporter.iteration."""
-        self._coming = own.iteration + 1
+        self._ended = own.iteration
         self.metrics.iteration(own.seconds, self._work(own), time.time())
         if self.job is None:
             self._measure(previous)
@@ -119,6 +122,16 @@ class Reporter(NullReporter):
         self._take(previous, loss_before)
         self.job.samples.inc(samples)
         self.job.epoch.set(epoch)
+
+    @property
+    def _over(self) -> bool:
+        """Whether the last iteration of the whole run has ended, where their number is known."""
+        return self._ended == self.run_status.progress.total_iterations
+
+    @property
+    def _coming(self) -> int:
+        """The iteration in which what is decided now holds; after the last one that one."""
+        return self._ended if self._over else self._ended + 1
 
     def _work(self, own: Report) -> float:
         """Return the work of an iteration: its matmul seconds over those of one with no work pruned or migrated.
@@ -165,7 +178,7 @@ class Reporter(NullReporter):
         if self.job is None:
             return
         shown = "" if accuracy is None else f", accuracy {accuracy:.4f}"
-        log(self._coming - 1, f"test loss {loss:.4f}{shown}")
+        log(self._ended, f"test loss {loss:.4f}{shown}")
         self.job.loss.labels("eval").set(loss)
         if accuracy is not None:
             self.job.accuracy.labels("eval").set(accuracy)
@@ -196,7 +209,12 @@ class Reporter(NullReporter):
         log(self._coming, f"units moved: {words}; heads {plan.counts('heads')}, hidden units {plan.counts('ffn')}")
 
     def balanced(self, plan: WorkPlan, costs: Costs, injecting: Injecting) -> None:
-        """See NullReporter.balanced."""
+        """See NullReporter.balanced.
+
+        What would hold after the last iteration is left out, but for a decision whose units have moved already.
+        """
+        if self._over and self._moved is None:
+            return
         self._costs = costs
         self.run_status.inject(injecting)
         self.metrics.injected(injecting.asked[self._environment.rank][0])
@@ -233,14 +251,18 @@ class Reporter(NullReporter):
 
     def resumed(self, iteration: int) -> None:
         """See NullReporter.resumed."""
-        self._coming = iteration + 1
+        self._ended = iteration
         if self.job is not None:
             log(iteration, "checkpoint restored")
-        self.run_status.update(resumed_from=iteration, iteration=iteration)
+        self.run_status.update(resumed_from=iteration, iteration=iteration, message="")
 
     def not_saved(self, message: str) -> None:
         """See NullReporter.not_saved."""
         self.run_status.update(message=message)
+
+    def storing(self, text: str) -> None:
+        """See NullReporter.storing."""
+        self.run_status.update(message=text)
 
     def saved(self, iteration: int, seconds: float) -> None:
         """See NullReporter.saved."""
@@ -260,9 +282,11 @@ class Reporter(NullReporter):
         if self.job is not None and path is not None:
             path.write_text(last_words(self.run_status.status()), encoding="utf-8")
 
-    def failed(self, message: str) -> None:
+    def failed(self, message: str, *, stopped: bool = False) -> None:
         """See NullReporter.failed."""
-        self.run_status.update(state="failed", message=message, loss=self._losses.newest())
+        self.run_status.stalled(None)
+        state = "stopping" if stopped else "failed"
+        self.run_status.update(state=state, message=message, loss=self._losses.newest())
         self._close()
 
     def _close(self) -> None:

@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from heterotp_api.policy import BalancingSettings
@@ -38,8 +38,12 @@ class RunStatus:
         groups: Sequence[str],
         saved: SavedTime,
         policy: BalancingSettings,
+        idle_seconds: Callable[[], float | None] = lambda: None,
     ) -> None:
-        """devices, groups: of each rank. saved: kept by the session. policy: in force before the first document."""
+        """devices, groups: of each rank. saved: kept by the session. policy: in force before the first document.
+
+        idle_seconds: see Heartbeat.
+        """
         self.job, self.attempt = job, attempt
         self.devices, self.groups, self.saved = devices, groups, saved
         self.emulated = "emulated" in devices
@@ -49,6 +53,7 @@ class RunStatus:
         self.window = ReportWindow(policy.window)
         self.work = WorkPlan()
         self.stall: Stall | None = None
+        self._idle_seconds = idle_seconds
         self.effects: tuple[Effect, ...] = ()
         self.costs_now: Costs | None = None  # measured; None: before the first decision
         self.injecting = Injecting()
@@ -193,6 +198,7 @@ class RunStatus:
             "iteration_seconds": seconds,
             "samples_per_second": self.samples_per_iteration / seconds if seconds else None,
             "eta_seconds": seconds * left if seconds is not None and left is not None else None,
+            "idle_seconds": self._idle_seconds(),
             "strategy": work.settings.strategy if work.settings is not None else "None",
             "decision_id": work.explained_id,
             "predicted_iteration_seconds": work.predicted_seconds,

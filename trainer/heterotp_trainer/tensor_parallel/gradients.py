@@ -48,9 +48,9 @@ def gradient_norm(parameters: Iterable[nn.Parameter], tp: TPContext, loss: Tenso
 
 def _square(gradients: Sequence[Tensor], device: torch.device) -> Tensor:
     """Return the sum of the squares of all values, in float64."""
-    norms = [torch.linalg.vector_norm(gradient, dtype=torch.float32) for gradient in gradients]
-    if not norms:
+    if not gradients:
         return torch.zeros((), dtype=torch.float64, device=device)
+    norms = torch._foreach_norm(list(gradients), dtype=torch.float32)  # one kernel for many, as clip_grad_norm_ does
     return torch.stack(norms).double().square().sum()
 
 

@@ -4,11 +4,13 @@ import shutil
 import sys
 
 import pytest
+from heterotp_api.names import EXIT_CHECKPOINT_OWNER, EXIT_NON_FINITE, Env
 from heterotp_trainer.checkpoint import files
 from support.launched import Launched, spec
 from support.places import RANK_SCRIPTS
 
 RESAVE = str(RANK_SCRIPTS / "resave.py")
+SPOILED = str(RANK_SCRIPTS / "spoiled.py")
 FIRST, LAST = 5, 10
 
 
@@ -62,3 +64,34 @@ def test_fewer_ranks_go_on_as_if_nothing_had_happened(written, tmp_path):
     for iteration, loss in resumed.items():
         # sums over ranks are taken in another order: fp32 rounding, carried through at most five Adam steps
         assert loss == pytest.approx(whole[iteration], rel=2e-4)
+
+
+def test_a_job_that_is_created_again_takes_its_name_sake_s_checkpoints_only_if_asked(written, tmp_path):
+    shutil.copytree(written / "checkpoints", tmp_path / "checkpoints")
+    place = {Env.CHECKPOINT_DIR: str(tmp_path / "checkpoints")}
+
+    def run(uid, attempt, iterations, **checkpoint):
+        body = spec(2, iterations=iterations, checkpoint=checkpoint)
+        started = Launched(tmp_path / uid, body, attempt, **place, **{Env.JOB_UID: uid})
+        assert started.wait() == 0, started.text()
+        return started
+
+    first = run("first", 2, FIRST)  # attempt 1 was without a uid: an upgrade
+    assert first.read("status.json")["resumedFrom"] == FIRST
+    anew = run("second", 1, 2, keep=1)
+    assert anew.read("status.json").get("resumedFrom") is None
+    assert f"starts anew in {tmp_path}/checkpoints/job-second" in anew.text()
+    assert run("second", 2, 3).read("status.json")["resumedFrom"] == 2
+    assert [path.name for path in files.paths(tmp_path / "checkpoints")] == [f"step-{FIRST:09d}"]
+    third = run("third", 1, FIRST + 1, adopt=True)
+    assert third.read("status.json")["resumedFrom"] == FIRST
+    late = Launched(tmp_path / "late", spec(2, iterations=9), 3, **place, **{Env.JOB_UID: "first"})
+    assert late.wait() == EXIT_CHECKPOINT_OWNER, late.text()
+
+
+def test_the_last_finite_checkpoint_survives_states_that_are_not(tmp_path):
+    body = spec(2, iterations=9, checkpoint={"everyIterations": 1, "keep": 1})
+    run = Launched(tmp_path, body, command=[sys.executable, SPOILED, "5"])
+    assert run.wait() == EXIT_NON_FINITE, run.text()
+    assert [path.name for path in files.paths(tmp_path / "checkpoints")] == ["step-000000004"]
+    assert run.text().count("is not finite; the one before stays; training goes on") == 1

@@ -34,7 +34,7 @@ def test_a_straggler_whose_work_a_policy_reduces():
         "rank, for 12 min now. That is on purpose: injections ask for 4.0x (3.9x measured). SEMI takes columns "
         "from rank 2 (40.1 % deleted, 33.6 % computed by other ranks). An iteration takes 349 ms now, as predicted "
         "(351 ms). Without it an iteration would take 871 ms, 2.5 times as long, and doing nothing would cost 68 s "
-        "over the 130 iterations to come; 12 min saved so far."
+        "over the 130 iterations to come; balancing saved 12 min so far."
     )
 
 
@@ -73,6 +73,19 @@ def test_nothing_is_slow():
 
 def test_saved_time_is_shown_after_recovery():
     assert of_status(balancing={"savedSeconds": 731.0}).endswith("349 ms. Balancing saved 12 min in this run.")
+
+
+def test_lost_time_is_not_shown_as_saved():
+    assert of_status(balancing={"savedSeconds": -0.1}).endswith("349 ms. Balancing lost 0.1 s in this run.")
+    lost = of_status(rank(2, **SLOW, **REDUCED_WORK), balancing=balancing(savedSeconds=-0.1))
+    assert lost.endswith("; balancing lost 0.1 s so far.")
+
+
+def test_a_rank_that_an_injection_slows_is_not_called_nothing():
+    even = balancing(**NOTHING, limitIterationSeconds=0.342, strategy="AUTO")
+    text = of_status(rank(0, **INJECTED), balancing=even)
+    assert text.startswith("No rank of demo is a straggler. An iteration takes 349 ms, 1.02 times as long")
+    assert "On purpose, injections ask for 4.0x on rank 0 (3.9x measured)." in text
 
 
 def test_a_missing_policy_is_shown_once():
@@ -133,7 +146,7 @@ def test_a_device_that_cannot_follow_an_injection():
             {"untouchedIterationSeconds": 0.3},
             "Without it an iteration would take 300 ms: it costs more than it saves now.",
         ),
-        ({"untouchedIterationSeconds": None}, "as predicted (351 ms). 12 min saved so far."),
+        ({"untouchedIterationSeconds": None}, "as predicted (351 ms). Balancing saved 12 min so far."),
         ({"savedSeconds": None}, "over the 130 iterations to come."),
     ],
     ids=str,
@@ -150,7 +163,7 @@ def test_work_taken_from_a_rank_that_is_not_slow():
 
 def test_without_an_end_no_remaining_cost_is_shown():
     text = of_status(rank(2, **SLOW, **REDUCED_WORK), balancing=balancing(), training={"totalIterations": None})
-    assert text.endswith("871 ms, 2.5 times as long; 12 min saved so far.")
+    assert text.endswith("871 ms, 2.5 times as long; balancing saved 12 min so far.")
 
 
 @pytest.mark.parametrize(

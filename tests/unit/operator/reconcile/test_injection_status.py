@@ -139,7 +139,7 @@ def test_an_injection_that_rank_0_has_not_applied_is_pending():
 
 
 @pytest.mark.parametrize(
-    "silence", [None, TrainerReport(None, "refused", EPOCH)], ids=["not asked yet", "one lost poll"]
+    "silence", [None, TrainerReport(None, "NoAnswer", EPOCH)], ids=["not asked yet", "one lost poll"]
 )
 def test_a_short_silence_of_rank_0_changes_nothing(silence):
     world = running(active(1), r1=SLOWED)
@@ -155,11 +155,11 @@ def test_a_short_silence_of_rank_0_changes_nothing(silence):
 def test_a_long_silence_is_a_reason_and_the_last_values_stay():
     world = running(active(1), r1=SLOWED)
     first, _ = status(world)
-    world.trainer = TrainerReport(None, "ConnectionRefusedError", EPOCH)
+    world.trainer = TrainerReport(None, "NoAnswer", EPOCH)
     shown, events = status(world, live=first, now=EPOCH + 16)
     assert (shown["phase"], events) == ("Injecting", [])
     (row,) = shown["ranks"]
-    assert row["message"] == "rank 0 does not answer: ConnectionRefusedError"
+    assert row["message"] == "rank 0 gives no answer that can be used"
     assert row["since"] == stamp(EPOCH)
 
 

@@ -5,8 +5,9 @@ import json
 
 import pytest
 from heterotp_api import names
+from heterotp_api.trainer_status import MOST_INJECTIONS, TrainerInjection, TrainerStatus, for_a_poll
 from heterotp_operator.reconcile.actions import ApplyConfigMap, TouchPod
-from heterotp_operator.reconcile.injections import MOST_BYTES, MOST_INJECTIONS
+from heterotp_operator.reconcile.injections import MOST_BYTES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.reconcile_world import World, injection, labelled, manifest, policy
@@ -179,6 +180,14 @@ def test_a_control_document_takes_as_many_injections_as_fit_the_oldest_first():
     made = world(*(injection(f"i{n:04}", n) for n in range(MOST_INJECTIONS + 3)))
     assert len(made.control["injections"]) == MOST_INJECTIONS
     assert made.control["injections"][-1]["name"] == f"i{MOST_INJECTIONS - 1:04}"
+
+
+def test_each_injection_of_a_control_document_has_its_state_in_the_status_document():
+    made = world(*(injection(f"i{n:04}", n) for n in range(MOST_INJECTIONS)))
+    states = tuple(TrainerInjection(uid=each["uid"], state="active") for each in made.control["injections"])
+    status = TrainerStatus(job="job", attempt=1, state="running", started_at=0.0, injections=states)
+    read = TrainerStatus.model_validate_json(for_a_poll(status).model_dump_json(by_alias=True))
+    assert [each.uid for each in read.injections] == [each.uid for each in states]
 
 
 def test_a_configmap_stays_within_the_limit_of_the_api_server():

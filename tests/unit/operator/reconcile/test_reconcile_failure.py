@@ -78,6 +78,17 @@ def test_a_victim_alone_is_the_cause_after_a_grace():
     assert (world.status["attempt"], world.status["restarts"]) == (2, 1)
 
 
+@pytest.mark.parametrize("ahead", [-3600, 3600], ids=["behind", "ahead"])
+def test_the_clock_of_a_node_changes_no_grace(ahead):
+    world = running()
+    world.now += ahead  # as the node of this pod has it
+    world.end(FIRST, names.EXIT_PEER_LOST)
+    world.now -= ahead
+    assert world.settle().requeue_after == pytest.approx(5)
+    world.now += 5
+    assert blamed(world) == FIRST
+
+
 def test_a_cause_that_appears_within_the_grace_is_named():
     world = running()
     world.end(FIRST, names.EXIT_PEER_LOST)
@@ -190,6 +201,17 @@ def test_a_loss_that_is_not_finite_fails_the_job_without_a_restart(own):
     assert (world.phase, world.status["restarts"]) == ("Failed", 0)
     assert world.condition("Failed")["reason"] == "NonFiniteLoss"
     assert words in world.condition("Failed")["message"]
+
+
+def test_a_gang_that_its_ranks_ended_for_want_of_progress_is_restarted_as_that():
+    world = running()
+    words = "error: no iteration for 301 s; rank 2 is still computing (forward, since 10:00:00 UTC)"
+    world.end(FIRST, names.EXIT_PEER_LOST)
+    world.end(THIRD, names.EXIT_NO_PROGRESS, message=with_failure("", 2, names.EXIT_NO_PROGRESS, [words]))
+    world.settle()
+    restarting = world.condition("Restarting")
+    assert (restarting["status"], restarting["reason"]) == ("True", "NoProgress")
+    assert words in restarting["message"] and world.status["restarts"] == 1
 
 
 def test_an_own_rule_for_the_exit_code_is_told_as_that():

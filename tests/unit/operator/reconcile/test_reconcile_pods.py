@@ -6,8 +6,6 @@ import pytest
 from heterotp_api import names
 from heterotp_api.job import HeteroTPJobSpec
 from heterotp_api.names import Env
-from heterotp_api.training import DataSpec, Training
-from heterotp_operator.reconcile.pods import gang_hashes
 from support.reconcile_world import World, manifest
 
 
@@ -53,6 +51,7 @@ def test_environment_of_each_pod():
         assert (values[Env.STATUS_PORT], values[Env.ATTEMPT]) == ("9500", "1")
         assert HeteroTPJobSpec.model_validate_json(values[Env.SPEC]).process_count == 4
         assert json.loads(values[Env.DEVICE]) == {"type": "auto"}
+    assert [env(pod)[Env.JOB_UID] for pod in pods] == [pod["metadata"]["ownerReferences"][0]["uid"] for pod in pods]
     assert [Env.CONTROL_DIR in env(pod) for pod in pods] == [True, False, False]
     assert [env(pod).get(Env.LAST_WORDS) for pod in pods] == ["/dev/termination-log"] * 3
 
@@ -226,57 +225,3 @@ def test_without_a_provider_nothing_is_marked():
     world = gang(provider="none")
     assert all("schedulerName" not in pod["spec"] for pod in world.pods.values())
     assert set(world.objects) == {"Service", "ConfigMap"}
-
-
-# -- hashes ---------------------------------------------------------------------------------------------------
-
-
-def hashes(training, spec=None):
-    body = manifest()
-    body["spec"]["training"] = training
-    observed = World(body).observe()
-    if spec is not None:
-        observed.__dict__["spec"] = spec.model_validate(observed.job["spec"])
-    return gang_hashes(observed)
-
-
-SIZES = {"data": {"name": "cifar10", "path": "/d"}, "model": {"hiddenSize": 8, "heads": 2, "depth": 1}}
-
-
-@pytest.mark.parametrize(
-    ("training", "shape"),
-    [({"iterations": 10}, "2ba5b47f64"), ({"iterations": 3, **SIZES}, "25492fd9f0")],
-    ids=["defaults", "sizes and a path"],
-)
-def test_the_shape_of_running_gangs_is_that_of_the_first_version(training, shape):
-    assert hashes(training)[0] == shape
-
-
-class NewerData(DataSpec):
-    workers: int = 4
-
-
-class NewerTraining(Training):
-    data: NewerData = NewerData()
-    momentum: float = 0.5
-
-
-class NewerSpec(HeteroTPJobSpec):
-    training: NewerTraining | None = None
-    priority: int = 3
-
-
-@pytest.mark.parametrize("training", [{"iterations": 10}, SIZES], ids=["defaults", "sizes and a path"])
-def test_a_field_that_a_newer_operator_adds_does_not_restart_gangs(training):
-    assert hashes(training, NewerSpec) == hashes(training)
-    filled = {**training, "data": {**training.get("data", {}), "workers": 4}, "momentum": 0.5}  # by the API server
-    assert hashes(filled, NewerSpec) == hashes(training)
-    changed = hashes({**training, "data": {**training.get("data", {}), "workers": 5}}, NewerSpec)
-    assert changed[0] != hashes(training)[0]
-    assert hashes({**training, "momentum": 0.6}, NewerSpec)[1] != hashes(training)[1]
-
-
-def test_other_betas_wait_for_the_next_attempt():
-    plain = hashes({"iterations": 10})
-    other = hashes({"iterations": 10, "betas": [0.9, 0.95]})
-    assert other[0] == plain[0] and other[1] != plain[1]

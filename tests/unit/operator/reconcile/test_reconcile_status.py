@@ -21,7 +21,7 @@ def trainer_report(attempt=1, state="running", ranks=3, **fields):
         for rank in range(ranks)
     )
     status = TrainerStatus(job="job", attempt=attempt, state=state, started_at=EPOCH, ranks=rows, **fields)
-    return TrainerReport(status=status, error="", since=EPOCH)
+    return TrainerReport(status=status, failure="", since=EPOCH)
 
 
 def training(world, **fields):
@@ -155,7 +155,7 @@ def test_a_new_attempt_waits_for_its_own_rendezvous():
 
 def test_silence_is_shown_after_a_while_and_the_last_values_stay():
     world = training(World(manifest()).started(), iteration=70, applied_generation=1)
-    world.trainer = TrainerReport(None, "TimeoutError", EPOCH)
+    world.trainer = TrainerReport(None, "NoAnswer", EPOCH)
     decision = world.settle()
     assert (world.status["waitingFor"], decision.requeue_after) == ("", pytest.approx(15.1))
     world.now += decision.requeue_after

@@ -97,7 +97,7 @@ def test_ranks_that_are_even_are_not_straggling_however_slow_their_devices(world
 
 def test_straggling_ends_with_the_attempt_and_stays_while_rank_0_is_silent(world):
     look(world, {2: 4.0})
-    world.trainer = TrainerReport(None, "refused", world.now)
+    world.trainer = TrainerReport(None, "NoAnswer", world.now)
     world.settle()
     assert world.condition("Straggling")["status"] == "True"
     world.end("job-b-1-1", 1)
@@ -197,7 +197,7 @@ def test_a_chi_that_moves_a_little_is_no_reason_to_write(world):
     assert world.plan().status["conditions"] != written["conditions"]
     assert not due(written, world.plan().status, 1.0)
     assert due(written, world.plan().status, 30.0)
-    world.trainer = trainer_report({2: 4.4})
+    world.trainer = trainer_report({2: 8.5})
     assert due(written, world.plan().status, 1.0)
     world.trainer = trainer_report({1: 4.0})
     assert due(written, world.plan().status, 1.0)

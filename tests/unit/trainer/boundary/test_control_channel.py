@@ -51,7 +51,7 @@ def channels(tmp_path, wire, clock):
     """The channels of rank 0 and rank 1."""
     made = [ControlChannel(tmp_path, RANKS, wire), ControlChannel(None, RANKS, wire)]
     for each in made:
-        each.lease = Lease(clock)
+        each.lease = Lease(now=clock)
     return made
 
 

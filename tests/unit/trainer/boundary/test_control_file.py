@@ -30,6 +30,7 @@ def test_an_injection_needs_uid_ranks_and_slowdown_only():
         ('{"schemaVersion": "x", "generation": 1}', "newer", "'x'"),
         ('{"generation": -1}', "invalid", "generation: -1"),
         ("{}", "invalid", "generation: is required"),
+        ('{"generation": 1, "leaseSeconds": 1e999}', "invalid", "leaseSeconds: inf input should be a finite number"),
         (
             '{"generation": 1, "balancing": {"strategy": "MIG", "zero": {}}}',
             "invalid",

@@ -7,7 +7,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from heterotp_api.names import EXIT_PEER_LOST, EXIT_STOPPED
+from heterotp_api.names import EXIT_NO_PROGRESS, EXIT_PEER_LOST, EXIT_STOPPED
 from heterotp_trainer.boundary import heartbeat, stall
 from heterotp_trainer.boundary.heartbeat import Heartbeat
 from heterotp_trainer.boundary.stall import Place
@@ -103,7 +103,21 @@ def test_progress_that_is_no_iteration_is_no_stall(gang):
     assert first.where.iteration == 0
 
 
-def test_past_the_deadline_every_rank_ends_with_the_message_and_the_hanging_one_with_1(gang):
+def test_idle_seconds_count_on_when_the_thread_has_ended_and_hold_no_known_reason(gang, monkeypatch):
+    first, second = gang()
+    assert first.beating.idle_seconds() < COMPUTING_SECONDS
+    start([first, second])
+    second.where.reason = "a checkpoint is written"
+    until(lambda: first.beating.idle_seconds() is None)
+    first.beating.stop()
+    monkeypatch.setattr(heartbeat, "UNSEEN_SECONDS", 0.01)
+    before = until(first.beating.idle_seconds)
+    until(lambda: first.beating.idle_seconds() > before)
+    with first.where.busy("a checkpoint"):
+        assert first.beating.idle_seconds() is None
+
+
+def test_past_the_deadline_every_rank_ends_with_the_message_and_the_hanging_one_with_its_own_code(gang):
     first, second, third = gang(3, deadline=0.5)
     start([first, second, third])
     waits = [notes.where.waiting("the sum of fc2") for notes in (first, third)]
@@ -112,7 +126,7 @@ def test_past_the_deadline_every_rank_ends_with_the_message_and_the_hanging_one_
     until(lambda: first.ends and second.ends and third.ends)
     ((text, code),) = first.ends
     assert text.startswith("no iteration for ") and "rank 1 is still computing" in text
-    assert (second.ends, third.ends, code) == ([(text, 1)], [(text, EXIT_PEER_LOST)], EXIT_PEER_LOST)
+    assert (second.ends, third.ends, code) == ([(text, EXIT_NO_PROGRESS)], [(text, EXIT_PEER_LOST)], EXIT_PEER_LOST)
 
 
 def test_rank_0_waits_until_the_others_have_read_why(gang, monkeypatch):
@@ -125,11 +139,23 @@ def test_rank_0_waits_until_the_others_have_read_why(gang, monkeypatch):
     until(lambda: first.ends and second.ends)
 
 
+def test_the_training_loop_gives_way_while_the_gang_is_ended(gang, monkeypatch):
+    """The others end first, which the loop of rank 0 takes for lost peers."""
+    first, second = gang(deadline=0.2)
+    monkeypatch.setattr(heartbeat, "REPLY_SECONDS", COMPUTING_SECONDS)
+    first.beating.give_way()  # nothing ends: returns at once
+    start([first])
+    until(lambda: first.store.check(["ends/0"]))
+    start([second])
+    first.beating.give_way()
+    assert first.ends
+
+
 def test_rank_0_ends_without_an_answer_of_a_silent_rank(gang):
     first, _ = gang(deadline=0.2)
     start([first])
     ((text, code),) = until(lambda: first.ends)
-    assert "rank 1 has sent no heartbeat" in text and code == EXIT_PEER_LOST
+    assert "rank 1 has sent no heartbeat" in text and code == EXIT_NO_PROGRESS
 
 
 @pytest.fixture

@@ -1,13 +1,18 @@
 """The lease: when it is over, injections do not hold and do not age, until it is renewed."""
 
+import re
+
 import pytest
 import torch
+from heterotp_api import names
 from heterotp_api.control import ControlInjection
+from heterotp_api.proofs import lease_proof
 from heterotp_trainer.boundary.exchange import CHECKPOINT, EVALUATE, LEASE_OVER, STOP, Report, merge_reports
 from heterotp_trainer.boundary.injection_schedule import Age, Injecting, slowdowns
 from heterotp_trainer.boundary.injector import Injector
 from heterotp_trainer.boundary.lease import Lease
 from heterotp_trainer.devices.device import Device
+from heterotp_trainer.launch.door import Key
 
 
 class Clock:
@@ -23,7 +28,7 @@ def injection(uid="a", chi=2.0, **fields):
 
 def test_a_lease_runs_out_on_its_own_clock_and_is_renewed():
     clock = Clock()
-    lease = Lease(clock)
+    lease = Lease(now=clock)
     clock.now += 10
     assert not lease.is_over(10.0)
     clock.now += 0.5
@@ -31,6 +36,56 @@ def test_a_lease_runs_out_on_its_own_clock_and_is_renewed():
     assert not lease.is_over(None)
     lease.renew()
     assert not lease.is_over(10.0)
+
+
+SECRET = "the secret of this attempt"
+KEY = Key(SECRET, "job", 2)
+
+
+def poll(lease, proof=None):
+    """Poll as an operator; return the challenge of the answer and whether the lease was renewed."""
+    before = lease._renewed
+    lease._now.now += 1
+    headers = {names.LEASE_HEADER: "operator-1"} | ({} if proof is None else {names.LEASE_PROOF_HEADER: proof})
+    return lease.polled(headers).get(names.LEASE_CHALLENGE_HEADER), lease._renewed > before
+
+
+def test_a_poll_with_the_proof_for_the_last_challenge_renews_the_lease_once():
+    lease = Lease(KEY, Clock())
+    challenge, renewed = poll(lease)
+    assert re.fullmatch(names.LEASE_CHALLENGE, challenge) and not renewed
+    proof = lease_proof(SECRET, "job", 2, challenge)
+    following, renewed = poll(lease, proof)
+    assert renewed and following != challenge
+    assert poll(lease, proof) == (following, False), "replayed"
+    assert poll(lease, lease_proof(SECRET, "job", 2, following))[1]
+
+
+@pytest.mark.parametrize(
+    ("secret", "job", "attempt", "given"),
+    [
+        ("another secret of a job", "job", 2, None),
+        (SECRET, "other", 2, None),
+        (SECRET, "job", 1, None),
+        (SECRET, "job", 2, ""),
+        (SECRET, "job", 2, "0" * 32),
+        (SECRET, "job", 2, "\udcff"),
+    ],
+    ids=["another job's secret", "another job", "an earlier attempt", "no challenge", "an old one", "no text"],
+)
+def test_a_poll_without_the_right_proof_does_not_renew_the_lease(secret, job, attempt, given):
+    lease = Lease(KEY, Clock())
+    challenge, _ = poll(lease)
+    proof = given if given == "\udcff" else lease_proof(secret, job, attempt, challenge if given is None else given)
+    assert poll(lease, proof) == (challenge, False)
+
+
+@pytest.mark.parametrize("key", [None, Key("", "job", 2)], ids=["none", "empty"])
+def test_without_a_secret_every_poll_with_the_lease_header_renews(key):
+    lease = Lease(key, Clock())
+    assert poll(lease) == (None, True)
+    assert poll(lease, "a proof of a newer operator") == (None, True)
+    assert lease.polled({}) == {}
 
 
 def test_rank_0_reports_the_end_of_a_lease_to_all_ranks():

@@ -1,7 +1,6 @@
 """When the keeper asks for checkpoints, and what stops it from writing one; a gang of one, on a clock of its own."""
 
 import dataclasses
-import json
 import random
 import time
 
@@ -10,15 +9,18 @@ import pytest
 import torch
 import torch.distributed as dist
 from heterotp_api.job import HeteroTPJobSpec
-from heterotp_trainer.checkpoint import files, stream
+from heterotp_trainer.checkpoint import claims, files, stream
 from heterotp_trainer.checkpoint.contents import Contents
+from heterotp_trainer.checkpoint.errors import NotFiniteError, OwnerError, WriteError
 from heterotp_trainer.checkpoint.keeper import CheckpointKeeper
 from heterotp_trainer.checkpoint.kept import Kept
+from heterotp_trainer.checkpoint.storage import Storage
 from heterotp_trainer.devices.device import Device
 from heterotp_trainer.devices.phase_clock import NullClock
 from heterotp_trainer.launch.environment import read_environment
 from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.tensor_parallel.context import TPContext
+from support.old_checkpoint import BEFORE_STATES, as_version_1
 from torch import nn
 
 ALONE = TPContext(None, 0, 1, Device(torch.device("cpu"), "cpu"), NullClock(), UnitPlan.empty(1))
@@ -101,9 +103,9 @@ def test_what_is_kept_after_a_start_without_checkpoint_is_refused(alone, tmp_pat
 
 def test_an_attempt_that_lost_the_directory_writes_no_more(alone, tmp_path):
     mine = keeper(tmp_path, Clock())
-    files.claim(tmp_path, 7)
+    claims.take(tmp_path, claims.Claim.of("", 7))
     held = contents()
-    with pytest.raises(files.OwnerError, match="attempt 7 owns"):
+    with pytest.raises(OwnerError, match="attempt 7 owns"):
         mine.save(3, held, ALONE)
     assert files.paths(tmp_path) == []
 
@@ -114,10 +116,10 @@ def test_a_failure_is_reported_again_without_another_collective(alone, tmp_path,
     monkeypatch.setattr(
         files.Writer, "_publish", lambda *arguments: (_ for _ in ()).throw(OSError(28, "No space left"))
     )
-    with pytest.raises(files.WriteError, match="No space left"):
+    with pytest.raises(WriteError, match="No space left"):
         mine.save(3, held, ALONE)
     monkeypatch.setattr(stream, "gather", lambda *arguments: pytest.fail("a collective that peers do not enter"))
-    with pytest.raises(files.WriteError, match="No space left"):
+    with pytest.raises(WriteError, match="No space left"):
         mine.save(3, held, ALONE)
 
 
@@ -212,12 +214,8 @@ def test_a_checkpoint_of_an_earlier_version_is_read_and_what_it_lacks_is_told(al
     before = stepped(contents())
     written(tmp_path, before)
     (path,) = files.paths(tmp_path)
-    manifest = files.verify(path)
-    old = [entry for entry in manifest.entries if entry.name.split("/")[0] in ("model", "optimizer")]
     session = {"injections": {}}
-    (path / "manifest.json").write_text(dataclasses.replace(manifest, entries=tuple(old), session=session).to_json())
-    body = json.loads((path / "manifest.json").read_text())
-    assert body["schemaVersion"] == 1
+    as_version_1(path, session, BEFORE_STATES)
     after = contents([("mine", Counting(fresh=True))])
     assert keeper(tmp_path).restore(after, ALONE) == (7, session)
     assert torch.equal(after.model[0].weight, before.model[0].weight)
@@ -255,7 +253,7 @@ def test_states_that_differed_by_rank_are_rank_0s_on_another_number_of_ranks(alo
     for ranks, said in ((1, []), (2, ["mine: unlike on its 2 ranks; all continue with rank 0's"])):
         state = Counting()
         held = contents([("mine", state)])
-        assert held.scatter(3, facts | {"ranks": ranks}, ALONE, iter(tensors)) == said
+        assert held.scatter(3, facts | {"ranks": ranks}, ALONE, Storage(0, None, 60).reader(iter(tensors))) == said
         assert state.state == {"a": 0}
 
 
@@ -264,4 +262,19 @@ def test_a_malformed_state_is_named(alone, body):
     facts, tensors = gathered(contents([("mine", Counting())]))
     facts["states"]["kept/mine"]["0"] = body
     with pytest.raises(ValueError, match="the checkpoint's state of kept/mine is malformed"):
-        contents([("mine", Counting())]).scatter(3, facts, ALONE, iter(tensors))
+        contents([("mine", Counting())]).scatter(3, facts, ALONE, Storage(0, None, 60).reader(iter(tensors)))
+
+
+def test_states_that_are_not_finite_are_refused_and_said_once_until_they_are_finite(alone, tmp_path):
+    mine, held = keeper(tmp_path, keep=1), contents()
+    weight, said = held.model[0].weight.data, []
+    whole = weight.clone()
+    for iteration, broken in enumerate([False, True, True, False, True], 1):
+        weight.copy_(whole * (float("nan") if broken else 1.0))
+        try:
+            mine.save(iteration, held, ALONE)
+            said.append("written")
+        except NotFiniteError as error:
+            said.append(error.again)
+    assert said == ["written", False, True, "written", False]
+    assert [path.name for path in files.paths(tmp_path)] == ["step-000000004"]

@@ -37,10 +37,17 @@ def test_the_spec_gives_group_and_device_and_ports_count_up():
         ({"WORLD_SIZE": "3", Env.SPEC: json.dumps(SPEC)}, "3 ranks, but the spec's worker groups make 2"),
         ({Env.SPEC: json.dumps({**SPEC, "tensorParallelDegree": 9})}, "HETEROTP_SPEC: tensorParallelDegree"),
         ({Env.DEVICE: "{"}, "HETEROTP_DEVICE: is not JSON"),
+        ({Env.RENDEZVOUS_SECRET: "short"}, "HETEROTP_RENDEZVOUS_SECRET: has 5 characters: give at least 16"),
+        ({Env.JOB_UID: "../other"}, "HETEROTP_JOB_UID: '../other' must be up to 64 letters"),
     ],
-    ids=["rank", "world", "disagree", "spec", "device"],
+    ids=["rank", "world", "disagree", "spec", "device", "secret", "uid"],
 )
 def test_an_invalid_variable_is_named(wrong, words):
     with pytest.raises(ValueError, match=":") as error:
         read_environment({**TORCHRUN, **wrong})
     assert words in str(error.value)
+
+
+def test_the_secret_is_never_shown():
+    environment = read_environment({**TORCHRUN, Env.RENDEZVOUS_SECRET: "s3cret" * 5})
+    assert environment.secret == "s3cret" * 5 and "s3cret" not in repr(environment)

@@ -42,6 +42,11 @@ def test_ranks_keep_freed_memory_unless_the_environment_sets_otherwise():
     assert (given["MALLOC_MMAP_MAX_"], given["MALLOC_TRIM_THRESHOLD_"]) == ("65536", kept["MALLOC_TRIM_THRESHOLD_"])
 
 
+def test_torch_logs_errors_only_unless_the_environment_sets_otherwise():
+    (quiet,), (given,) = rank_environments({}), rank_environments({"TORCH_CPP_LOG_LEVEL": "INFO"})
+    assert (quiet["TORCH_CPP_LOG_LEVEL"], given["TORCH_CPP_LOG_LEVEL"]) == ("ERROR", "INFO")
+
+
 def test_a_bad_variable_is_named():
     with pytest.raises(ValueError, match="HETEROTP_PROCESSES: 'many'"):
         rank_environments({Env.PROCESSES: "many"})

@@ -5,83 +5,17 @@ from dataclasses import asdict, replace
 
 import pytest
 import torch
-from heterotp_api.policy import BalancingSettings, Mig, Semi, Zero
-from heterotp_trainer.balancing.prediction import kept_seconds, transfer_seconds
+from heterotp_api.policy import BalancingSettings, Semi, Zero
+from heterotp_trainer.balancing.prediction import kept_seconds
 from heterotp_trainer.boundary.exchange import Report
 from heterotp_trainer.devices.device import Device
 from heterotp_trainer.devices.phase_clock import PHASES, NullClock
 from heterotp_trainer.plans.alternation import Alternation
-from heterotp_trainer.plans.costs import Costs
-from heterotp_trainer.plans.linears import Curve, Line, Link
 from heterotp_trainer.plans.unit_plan import UnitPlan
-from heterotp_trainer.rebalancing import balancer as balancers
 from heterotp_trainer.rebalancing.balancer import Balancer
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.mlp import ParallelMLP
-from heterotp_trainer.training.optimizer import EagerAdamW
-
-RANKS, WIDTH, UNITS, ROWS = 3, 8, 48, 5
-LINK = Link(Line(0.0, 2e-4), Line(0.0, 3e-4), Line(1e-2, 4e-4))
-NOTHING = BalancingSettings(strategy="None", window=1)
-
-
-def pruning(ratio=0.5, window=1, **zero):
-    return BalancingSettings(strategy="ZERO", window=window, zero=Zero(fixed_ratio=ratio, ranks=[0], grain=1, **zero))
-
-
-def migrating(ratio=0.5, window=1):
-    return BalancingSettings(strategy="MIG", window=window, mig=Mig(fixed_ratio=ratio, ranks=[0], grain=1))
-
-
-class World:
-    """One rank of three, the first by default: its balancer, its calibrated costs, and the reports that a test sets."""
-
-    def __init__(self, monkeypatch, workdir=None, rank=0):
-        tp = TPContext(
-            None, rank, RANKS, Device(torch.device("cpu"), "cpu"), NullClock(), UnitPlan.even(RANKS, RANKS, UNITS)
-        )
-        self.model = ParallelMLP(tp, WIDTH, UNITS, name="m", seed=1)
-        self.balancer = Balancer(self.model, tp, workdir)
-        self.optimizer = EagerAdamW(self.model.parameters(), lr=0.1)
-        self.iteration = 0
-        self.calibrations = []
-        monkeypatch.setattr(balancers, "calibrate_costs", self._calibrate)
-        # the other ranks would only receive which columns of rank 0 migrate
-        monkeypatch.setattr(torch.distributed, "broadcast", lambda tensor, src, group: None)
-
-    def _calibrate(self, tp, classes):
-        self.calibrations.append((tp, classes))
-        curves = tuple(Curve((0.0, float(each.columns[0])), (0.0, 0.5)) for each in classes)
-        return Costs(classes, (curves,) * RANKS, (1,) * RANKS, LINK)
-
-    def train(self):
-        """Leave behind what an iteration leaves at the layers."""
-        self.iteration += 1
-        for linear in (self.model.fc1, self.model.fc2):
-            linear.rows, linear.calls = ROWS, 1
-
-    def boundary(self, seconds=None, *, decision_id=None, measured=1, epoch=0):
-        """Do an iteration and its boundary, at which reports arrive of one that took so long; None: no reports."""
-        self.train()
-        reports = None
-        if seconds is not None:
-            decision_id = self.balancer.plan.decision_id if decision_id is None else decision_id
-            spent = dict.fromkeys(PHASES, 0.0) | {"matmul": 0.5, "wait": seconds - 0.5}
-            fields = {"measured": measured, "decision_id": decision_id, "full": 1.0, "seconds": spent}
-            reports = [Report(self.iteration - 1, **fields)] * RANKS
-        return self.balancer.boundary(reports, self.iteration, epoch)
-
-    def follow(self, policy):
-        """Take a policy, and do the boundary at which it leads to a plan; return the plan's number."""
-        self.balancer.apply(policy)
-        self.boundary()
-        return self.balancer.plan.decision_id
-
-
-@pytest.fixture
-def world(monkeypatch):
-    return World(monkeypatch)
-
+from support.balancer_world import LINK, NOTHING, RANKS, ROWS, UNITS, WIDTH, World, migrating, pruning
 
 # -- cost calibration -----------------------------------------------------------------------------------------
 
@@ -189,81 +123,6 @@ def test_migration_is_known_from_the_plan_of_the_report(world):
     assert [seen(still), seen(unit_move), seen(unit_move)] == [False, True, True]
     after = world.follow(NOTHING)
     assert [seen(unit_move), seen(after)] == [True, False]
-
-
-# -- the price of transfers -------------------------------------------------------------------------------
-
-
-def migrates(world, ratio=0.5, window=1):
-    """Let columns migrate under a plan with a predicted time; return how long an iteration of a given factor takes."""
-    for _ in range(window):
-        world.boundary(1.0)
-    world.follow(migrating(ratio, window))
-    plan, costs = world.balancer.plan, world.balancer.costs
-    moved = transfer_seconds(costs, plan.reductions_by_rank, len(plan.receivers), plan.primitive)
-    assert plan.predicted_seconds > moved > 0.1
-    return lambda factor: plan.predicted_seconds + (factor - 1) * moved
-
-
-def price(world):
-    """Return how many times as dear the link has become, the same for each part of it."""
-    now, factors = world.balancer.costs.link, set()
-    for name in ("broadcast", "reduce", "piece"):
-        factors.add(round(getattr(now, name).slope / getattr(LINK, name).slope, 6))
-    factors.add(round(now.piece.fixed / LINK.piece.fixed, 6))
-    (factor,) = factors
-    return factor
-
-
-@pytest.mark.parametrize(("factor", "corrected"), [(1.5, 1.5), (0.75, 0.75), (5.0, 2.0), (0.1, 0.5)], ids=str)
-def test_the_price_of_transfers_follows_measured_iterations_by_at_most_a_factor_of_2(world, factor, corrected):
-    taking = migrates(world)
-    assert price(world) == 1.0
-    world.boundary(taking(factor))
-    assert price(world) == pytest.approx(corrected)
-
-
-def test_the_price_is_corrected_once_per_plan_by_the_median_of_a_window(world):
-    taking = migrates(world, window=3)
-    prices = []
-    for factor in (1.2, 1.9, 1.4, 2.0, 2.0, 2.0, 2.0):
-        world.boundary(taking(factor))
-        prices.append(price(world))
-    assert prices == pytest.approx([1.0, 1.0, *[1.4] * 5])
-    taking = migrates(world, ratio=0.25, window=3)
-    prices = []
-    for _ in range(5):
-        world.boundary(taking(1.5))
-        prices.append(price(world))
-    assert prices == pytest.approx([1.4, 1.4, *[1.4 * 1.5] * 3])
-
-
-def test_reports_of_the_plan_before_do_not_touch_the_price(world):
-    before = world.follow(NOTHING)
-    taking = migrates(world, window=2)
-    for _ in range(4):
-        world.boundary(taking(2.0), decision_id=before)
-    assert price(world) == 1.0
-    for _ in range(2):
-        world.boundary(taking(1.25))
-    assert price(world) == pytest.approx(1.25)
-
-
-def test_reports_that_were_not_measured_do_not_touch_the_price(world):
-    taking = migrates(world, window=2)
-    for measured, factor in ((1, 1.25), (0, 2.0), (0, 2.0)):
-        world.boundary(taking(factor), measured=measured)
-        assert price(world) == 1.0
-    world.boundary(taking(1.25))
-    assert price(world) == pytest.approx(1.25)
-
-
-def test_a_plan_that_only_prunes_does_not_change_the_price_of_transfers(world):
-    world.boundary(1.0)
-    world.follow(pruning())
-    for _ in range(3):
-        world.boundary(9.0)
-    assert price(world) == 1.0
 
 
 # -- importance and columns -------------------------------------------------------------------------------

@@ -44,14 +44,20 @@ def test_a_taken_port_is_named():
         server.stop()  # what a failing rank does next
 
 
-def test_only_an_operators_poll_renews_the_lease(port):
-    renewed = []
+def test_headers_of_a_poll_are_handed_on_and_answered(port):
+    polls = []
     nothing = b"", "text/plain"
-    server = StatusServer(port, lambda: "{}", lambda accept: nothing, lambda: renewed.append(1), host="127.0.0.1")
+
+    def polled(headers):
+        polls.append(headers.get(LEASE_HEADER))
+        return {"X-More": "1"}
+
+    server = StatusServer(port, lambda: "{}", lambda accept: nothing, polled, host="127.0.0.1")
     server.start()
     fetch(port, "/status")
-    assert renewed == []
+    fetch(port, "/metrics")
     poll = urllib.request.Request(f"http://127.0.0.1:{port}/status", headers={LEASE_HEADER: "operator-1"})
-    urllib.request.urlopen(poll, timeout=30).close()
+    with urllib.request.urlopen(poll, timeout=30) as answer:
+        assert answer.headers["X-More"] == "1"
     server.stop()
-    assert renewed == [1]
+    assert polls == [None, "operator-1"]

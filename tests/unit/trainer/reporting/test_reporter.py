@@ -7,9 +7,14 @@ import pytest
 from heterotp_api.policy import BalancingSettings
 from heterotp_trainer.balancing.detection import slowdowns
 from heterotp_trainer.boundary.exchange import Report
+from heterotp_trainer.boundary.injection_schedule import Injecting
 from heterotp_trainer.boundary.saved_time import SavedTime
+from heterotp_trainer.boundary.stall import Stall
 from heterotp_trainer.devices.phase_clock import PHASES
+from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.unit_plan import UnitPlan
+from heterotp_trainer.plans.work_plan import WorkPlan
+from heterotp_trainer.reporting.loss_reader import LossReader
 from heterotp_trainer.reporting.metrics import RankMetrics
 from heterotp_trainer.reporting.null_reporter import NullReporter
 from heterotp_trainer.reporting.reporter import Reporter, work_owned
@@ -46,6 +51,13 @@ def test_curves_give_the_time_of_fewer_units():
     assert work_owned(plan(1, 1, 1, 0.4), plan(1, 1, 1, 1), 3, crooked) > 0.55
 
 
+def test_the_status_document_has_the_idle_seconds_of_the_heartbeats():
+    idle = iter((12.5, None))
+    saved = SavedTime(plan(1), (1.0,))
+    shown = RunStatus("demo", 1, ["cpu"], ["a"], saved, BalancingSettings(), idle.__next__)
+    assert [shown.status().idle_seconds, shown.status().idle_seconds] == [12.5, None]
+
+
 class WorkOnly(Reporter):
     """A reporter of nothing but its own rank's work."""
 
@@ -68,6 +80,44 @@ def test_an_evaluation_counts_by_its_time():
 def test_a_reporter_shows_all_that_a_session_hands_over():
     shown = [name for name, member in vars(NullReporter).items() if callable(member) and not name.startswith("_")]
     assert [name for name in shown if name not in vars(Reporter)] == []
+
+
+class OfAnEnd(Reporter):
+    """A reporter of nothing but the end of its run."""
+
+    def __init__(self):
+        self._losses, self._run = LossReader(), None
+        self.run_status = RunStatus("demo", 1, ["cpu"], ["a"], SavedTime(plan(1), (1.0,)), BalancingSettings())
+
+
+@pytest.mark.parametrize(("stopped", "state"), [(True, "stopping"), (False, "failed")], ids=["stop", "failure"])
+def test_the_end_of_a_hung_run_has_its_stall_in_the_message_alone(stopped, state):
+    reporter = OfAnEnd()
+    reporter.stalled(Stall(12.0, (1,), "rank 1 is still computing", overdue=False))
+    reporter.failed("no iteration for 12 s; rank 1 is still computing", stopped=stopped)
+    status = reporter.run_status.status()
+    assert (status.state, status.stall, status.stalled_seconds) == (state, "", None)
+
+
+class OfDecisions(Reporter):
+    """A reporter of nothing but decisions, in a run of 200 iterations."""
+
+    def __init__(self, ended):
+        self._environment, self._ended, self._moved = SimpleNamespace(rank=0), ended, None
+        self.metrics, self.job = RankMetrics(0, "full"), SimpleNamespace(decided=lambda plan: None)
+        saved = SavedTime(plan(1, 1), (1.0, 1.0))
+        self.run_status = RunStatus("demo", 1, ["cpu"] * 2, ["a"] * 2, saved, BalancingSettings())
+        self.run_status.update(total_iterations=200)
+
+
+@pytest.mark.parametrize(("ended", "kept"), [(198, [199]), (199, [200]), (200, [])], ids=str)
+def test_a_decision_for_after_the_last_iteration_is_not_kept(ended, kept, capsys):
+    reporter = OfDecisions(ended)
+    decided = WorkPlan(decision_id=3, explained_id=3, reason="rank 1 is 4.0x slower")
+    reporter.balanced(decided, Costs((), ((), ()), (1, 1)), Injecting(((1.0, None),) * 2))
+    document = reporter.run_status.report()
+    assert [each["iteration"] for each in document["decisions"]] == kept
+    assert (document["decisionId"], "decision 3" in capsys.readouterr().out) == ((3, True) if kept else (0, False))
 
 
 # -- chi ----------------------------------------------------------------------------------------------------

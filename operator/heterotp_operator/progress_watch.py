@@ -1,0 +1,52 @@
+"""When each rank 0 last ended an iteration and last answered, by this process's own clock."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from heterotp_api.trainer_status import TrainerStatus
+
+from heterotp_operator.queue import Key
+from heterotp_operator.reconcile.observed import Progress
+
+CUT_OFF_SECONDS = 60.0  # without an answer of any other job: it is rather this process that reaches nobody
+
+
+@dataclass
+class _Seen:
+    pod_uid: str
+    place: tuple[int, int, int]  # attempt, epoch and iteration
+    moved_at: float
+    answered_at: float
+
+
+class ProgressWatch:
+    """Seconds of a monotonic clock: a pod that this process has seen for a minute counts a minute, whatever it says."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._seen: dict[Key, _Seen] = {}
+
+    def answered(self, key: Key, pod_uid: str, status: TrainerStatus | None) -> None:
+        """Note an answer of a job's rank 0; status: None where it could not be used."""
+        now, seen = self._now(), self._seen.get(key)
+        if seen is None or seen.pod_uid != pod_uid:
+            if status is None:
+                return
+            seen = self._seen[key] = _Seen(pod_uid, (-1, -1, -1), now, now)
+        seen.answered_at = now
+        if status is not None and (place := (status.attempt, status.epoch, status.iteration)) != seen.place:
+            seen.place, seen.moved_at = place, now
+
+    def forget(self, key: Key) -> None:
+        """Drop what is known of a job without a running rank 0."""
+        self._seen.pop(key, None)
+
+    def of(self, key: Key, pod_uid: str) -> Progress | None:
+        """Return a pod's progress; None before its first answer."""
+        now, seen = self._now(), self._seen.get(key)
+        if seen is None or seen.pod_uid != pod_uid:
+            return None
+        others = [each.answered_at for other, each in self._seen.items() if other != key]
+        cut_off = bool(others) and now - max(others) > CUT_OFF_SECONDS
+        return Progress(now - seen.moved_at, now - seen.answered_at, cut_off)

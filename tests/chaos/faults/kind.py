@@ -1,0 +1,184 @@
+"""Faults on the kind cluster, whose nodes are containers of Docker: nodes, processes of ranks, storage, operators."""
+
+from abc import abstractmethod
+
+from chaos.faults.fault import Fault, Hit
+from chaos.faults.users import OfJob, uid_of
+from heterotp_api import names
+
+
+class OnKind(Fault):
+    where = ("kind",)
+
+
+class OfWorker(OnKind):
+    """A fault of one worker node: pods on it may be lost, and the job's attempt with them.
+
+    Two faults of one node at a time: the second one fails, and is not healed.
+    """
+
+    restarts = True
+    fails = True
+    outage = True  # the operator may be there
+    struck = False
+
+    @staticmethod
+    def draw(random):
+        return {"worker": random.randrange(2), "seconds": random.choice([2, 10, 30, 75])}
+
+    def begin(self, world):
+        self.node = world.workers[self.arguments["worker"]]
+        self.strike(world)
+        self.struck = True
+        return Hit(tuple(world.uids()))
+
+    def end(self, world):
+        if self.struck:
+            self.struck = False
+            self.heal(world)
+
+    @abstractmethod
+    def heal(self, world):
+        """Heal the node."""
+
+    @abstractmethod
+    def strike(self, world):
+        """Strike the node."""
+
+
+class NodePaused(OfWorker):
+    kind = "node paused"
+
+    def strike(self, world):
+        world.docker("pause", self.node)
+
+    def heal(self, world):
+        world.docker("unpause", self.node)
+
+
+class NodeStopped(OfWorker):
+    kind = "node stopped"
+
+    def strike(self, world):
+        world.docker("stop", "--time", "1", self.node)
+
+    def heal(self, world):
+        world.docker("start", self.node)
+
+
+class NodeCut(OfWorker):
+    """The node loses its network; it gets the same address back."""
+
+    kind = "node cut off"
+
+    def strike(self, world):
+        form = '{{(index .NetworkSettings.Networks "kind").IPAddress}}'
+        self.address = world.docker("inspect", "--format", form, self.node).strip()
+        world.docker("network", "disconnect", "kind", self.node)
+
+    def heal(self, world):
+        world.docker("network", "connect", "--ip", self.address, "kind", self.node)
+
+
+class OfProcess(OfJob):
+    """A fault of processes in the pod of one rank, or in that of rank 0."""
+
+    where = ("kind",)
+    restarts = True
+    fails = True
+    shows = "restarted"
+    ranks = True  # rank processes, else the launcher
+    first = False  # always the pod of rank 0
+    pod = None
+    signal = "KILL"
+
+    @staticmethod
+    def draw(random):
+        return {"slot": 0, "pod": random.randrange(8)}
+
+    def hit(self, world, job):
+        number = 0 if self.first else self.arguments["pod"]
+        pod = world.running_pod(job, number)
+        if pod is None or not world.signal(pod, self.signal, self.ranks):
+            return None
+        self.pod = pod
+        return Hit((uid_of(job),), int(pod["metadata"]["labels"][names.LABEL_ATTEMPT]), pod["metadata"]["name"])
+
+
+class RankZeroKilled(OfProcess):
+    kind = "rank 0 killed"
+    first = True
+
+
+class RankKilled(OfProcess):
+    kind = "any rank killed"
+
+
+class LauncherKilled(OfProcess):
+    kind = "launcher killed"
+    ranks = False
+
+
+class RankFrozen(OfProcess):
+    """SIGSTOP for a while: shorter than the collectives' timeout the gang goes on, longer it restarts."""
+
+    kind = "rank frozen"
+    signal = "STOP"
+    shows = ""
+
+    @staticmethod
+    def draw(random):
+        return {**OfProcess.draw(random), "seconds": random.choice([2, 10, 90])}
+
+    def end(self, world):
+        if self.pod is not None:
+            world.signal(self.pod, "CONT", True)
+
+
+class OutOfMemory(OfProcess):
+    """A process in the container takes memory until the kernel ends one of them."""
+
+    kind = "out of memory"
+    shows = ""
+
+    def hit(self, world, job):
+        pod = world.running_pod(job, self.arguments["pod"])
+        if pod is None:
+            return None
+        world.execute(pod, "held = []\nwhile True: held.append(bytearray(1 << 24))")
+        return Hit((uid_of(job),), detail=pod["metadata"]["name"])
+
+
+class VolumeFull(OnKind):
+    """The checkpoints' volume, 64 MiB of its own, is filled for a while: ranks go on without a new checkpoint."""
+
+    kind = "volume full"
+    restarts = True
+    fails = True
+
+    @staticmethod
+    def draw(random):
+        return {"seconds": random.uniform(5, 60)}
+
+    def begin(self, world):
+        world.fill_volume()
+        return Hit(tuple(world.uids()))
+
+    def end(self, world):
+        world.empty_volume()
+
+
+class OperatorPodKilled(OnKind):
+    kind = "operator pod killed"
+    ends_operator = True
+    outage = True
+
+    def begin(self, world):
+        world.kill_operator()
+        return Hit()
+
+
+KINDS = (
+    *(NodePaused, NodeStopped, NodeCut, RankZeroKilled, RankKilled, LauncherKilled, RankFrozen),
+    *(OutOfMemory, VolumeFull, OperatorPodKilled),
+)

@@ -1,0 +1,41 @@
+"""The built-in trainer on storage that takes SECONDS once for each thing: `slow_storage.py SECONDS`."""
+
+import os
+import sys
+import time
+
+from heterotp import run_rank
+from heterotp_api.names import Env
+from heterotp_trainer.checkpoint import files
+from heterotp_trainer.training import vision
+
+SECONDS = float(sys.argv[1])
+SLOW_TENSOR = 3  # the number of the tensor that is read slowly
+
+
+def slowly(holder, name):
+    """Make the first call of a function take SECONDS longer."""
+    original, called = getattr(holder, name), []
+
+    def slow(*arguments, **options):
+        if not called:
+            called.append(name)
+            time.sleep(SECONDS)  # the fault
+        return original(*arguments, **options)
+
+    setattr(holder, name, slow)
+
+
+def read(*arguments, _read=files.read_tensors):
+    for number, item in enumerate(_read(*arguments)):
+        if number == SLOW_TENSOR:
+            time.sleep(SECONDS)  # the fault
+        yield item
+
+
+if os.environ[Env.RANK] == "0":
+    files.read_tensors = read
+    slowly(files, "verify")
+    slowly(files.Writer, "add")
+    slowly(files.Writer, "commit")
+run_rank(vision.main)

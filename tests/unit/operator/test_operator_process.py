@@ -1,0 +1,29 @@
+"""The parts of the process together: what enqueues which key, and when."""
+
+import pytest
+from heterotp_operator.__main__ import SMALL_GANG, Operator, gang_settle_seconds
+from heterotp_operator.cluster import JOBS, PODS
+from heterotp_operator.metrics import Metrics
+from heterotp_operator.settings import Settings
+from support.reconcile_world import World, manifest
+
+
+@pytest.mark.parametrize(("pods", "seconds"), [(0, 0.0), (SMALL_GANG, 0.0), (1024, 0.125), (16_384, 2.0)])
+def test_changes_of_a_large_gang_are_gathered(pods, seconds):
+    assert gang_settle_seconds(pods) == seconds
+
+
+@pytest.mark.parametrize(("pods", "at_once"), [(2, True), (300, False)])
+def test_a_pod_of_a_small_gang_enqueues_its_job_at_once(pods, at_once):
+    operator = Operator(Settings(), cluster=None, metrics=Metrics())
+    world = World(manifest(groups=(("a", pods, 1),)))
+    world.settle()
+    operator.informers.upsert(JOBS, world.job)
+    queue = operator.queues[JOBS]
+    queue.done(queue.take())
+    for pod in world.pods.values():
+        operator.stores.pods.upsert(pod | {"metadata": pod["metadata"] | {"resourceVersion": "1"}})
+    last = pod | {"metadata": pod["metadata"] | {"resourceVersion": "2"}, "status": {"phase": "Running"}}
+    operator.informers.upsert(PODS, last)
+    assert (queue.take() == ("team", "job")) is at_once
+    assert at_once or 0 < queue.promote() <= gang_settle_seconds(pods)

@@ -1,0 +1,21 @@
+#!/bin/bash
+# Random faults by a seed, a history of what happened, and its check (tests/chaos).
+#   chaos.sh api|kind [--minutes N] [--seed N] [--directory DIRECTORY]
+#   chaos.sh check DIRECTORY
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+where=$1; shift
+export PYTHONPATH=$PWD/tests
+case $where in
+api) tools/cluster/ensure.sh programs ;;
+kind)
+  tools/cluster/ensure.sh kind
+  tools/cluster/build-images.sh
+  tools/cluster/load-images.sh
+  HETEROTP_KIND_KUBECONFIG=$(tools/cluster/ensure.sh kubeconfig)
+  export HETEROTP_KIND_KUBECONFIG
+  ;;
+check) exec .venv/bin/python -m chaos --check "$1" ;;
+*) echo "usage: chaos.sh api|kind|check ..." >&2; exit 2 ;;
+esac
+exec .venv/bin/python -m chaos --where "$where" "$@"

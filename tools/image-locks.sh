@@ -1,0 +1,21 @@
+#!/bin/bash
+# The parts of requirements.lock that the images install, with hashes: locks/*.lock. `make lock` runs it.
+#   build     what makes the wheel of our own code
+#   operator  the operator's image
+#   trainer   the trainer's images, without torch
+#   torch     torch and what it needs, for base images without it
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+uv=${UV:-.venv/bin/uv}
+PYTHON=3.13 # of the Dockerfile's base image
+without_torch=$(mktemp)
+trap 'rm -f "$without_torch"' EXIT
+echo 'torch; sys_platform == "never"' >"$without_torch"
+
+pinned() { # ARGUMENTS OF uv pip compile; versions are those of requirements.lock
+  "$uv" pip compile -q -c requirements.lock --python-version "$PYTHON" --generate-hashes --no-header --no-annotate "$@"
+}
+echo hatchling | pinned --python-platform linux - -o locks/build.lock
+pinned --python-platform linux pyproject.toml --extra operator -o locks/operator.lock
+pinned --python-platform linux pyproject.toml --extra trainer --override "$without_torch" -o locks/trainer.lock
+echo torch | pinned --universal - -o locks/torch.lock # what torch needs depends on the processor

@@ -1,0 +1,186 @@
+"""Rank 0's storage, which may be slow: the other ranks wait for it by short messages, never in one long collective.
+
+| call   | rank 0                                          | the others                    |
+|--------|-------------------------------------------------|-------------------------------|
+| wait   | works in a thread; says every few seconds that  | wait for the result, however  |
+|        | it still does, then the result                  | long it takes                 |
+| reader | the same, for the next tensor                   | wait for its name and shape   |
+| later  | lets the thread work meanwhile                  | do not call it                |
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from heterotp_trainer.checkpoint.errors import CheckpointError, NotFiniteError, OwnerError, WriteError
+from heterotp_trainer.launch.json_messages import broadcast_json
+
+MOST_SECONDS = 5.0  # between two messages; never more than a quarter of the collectives' timeout
+LOOK_SECONDS = 1.0  # in which rank 0 shows how far it is
+PACE_BYTES = 256 << 20  # of tensors, after which all ranks wait until rank 0 has written them
+DTYPES = {str(dtype): dtype for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}
+ERRORS = {each.__name__: each for each in (CheckpointError, NotFiniteError, OwnerError, WriteError)}
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Header:
+    """A whole tensor, which only rank 0 holds."""
+
+    name: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    whole: Tensor | None
+
+
+Read = Callable[[], Header | None]  # the next tensor (all ranks); None at the end
+
+
+@dataclass(frozen=True)
+class News:
+    """What rank 0 sends: a result or an error that is ready for JSON, or that it still works."""
+
+    done: bool
+    result: Any = None
+    error: str = ""  # a name of ERRORS
+    complaint: str = ""
+
+
+@dataclass(frozen=True)
+class Answer(Generic[T]):
+    """A result: `said` on all ranks, `own` on rank 0."""
+
+    said: Any
+    own: T | None
+
+
+class Progress:
+    """How much of a checkpoint is read; written by the thread, shown by the loop."""
+
+    def __init__(self) -> None:
+        self._what, self._done, self._total = "", 0, 0
+        self._lock = threading.Lock()
+
+    def begin(self, what: str, total: int) -> None:
+        """Start anew; total: bytes, 0 where they are not counted."""
+        self._what, self._done, self._total = what, 0, total
+
+    def add(self, nbytes: int) -> None:
+        """Count bytes that were read; of any thread."""
+        with self._lock:
+            self._done += nbytes
+
+    @property
+    def text(self) -> str:
+        """What is done, and how much of it, for people."""
+        return f"{self._what} {100 * self._done // self._total} %" if self._total else self._what
+
+
+class Storage:
+    """Rank 0's thread for files, and the waiting of all ranks."""
+
+    def __init__(
+        self,
+        rank: int,
+        group: dist.ProcessGroup | None,
+        timeout_seconds: float,
+        show: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """timeout_seconds: of a collective. show: called by the training loop of rank 0 with what the thread does."""
+        self._rank, self._group, self._show = rank, group, show
+        self._every = min(MOST_SECONDS, timeout_seconds / 4)
+        self._thread = ThreadPoolExecutor(1, "storage") if rank == 0 else None
+        self._later: list[Future[None]] = []
+        self._unpaced = 0  # bytes
+        self.progress = Progress()
+
+    def later(self, act: Callable[[], None]) -> None:
+        """Do something on rank 0 after all that was asked for before; the next `wait` raises its error."""
+        assert self._thread is not None
+        self._later.append(self._thread.submit(act))
+
+    def pace(self, nbytes: int) -> None:
+        """Count a tensor that rank 0 writes later; wait where it has too many of them (all ranks)."""
+        self._unpaced += nbytes
+        if self._unpaced >= PACE_BYTES:
+            self._unpaced = 0
+            self.wait(lambda: None)
+
+    def wait(self, act: Callable[[], T], described: Callable[[T], Any] = lambda result: None) -> Answer[T]:
+        """Return what rank 0's thread gets from act(), after all that was asked for before (all ranks).
+
+        described: makes of it what all ranks get, ready for JSON. Raises CheckpointError, or the one of its kinds that
+        `act` raised on rank 0, on all ranks together; an OSError as CheckpointError.
+        """
+        if self._thread is None:
+            while not (news := self._exchange(None)).done:
+                pass
+            if news.error:
+                raise ERRORS[news.error](news.complaint)
+            return Answer(news.result, None)
+        future = self._thread.submit(self._after_later, act)
+        self._wait(future)
+        try:
+            own = future.result()
+        except (CheckpointError, OSError) as error:
+            failure = error if isinstance(error, CheckpointError) else CheckpointError(str(error))
+            self._exchange(News(True, None, type(failure).__name__, str(failure)))
+            raise failure from None
+        said = described(own)
+        self._exchange(News(True, said))
+        return Answer(said, own)
+
+    def reader(self, tensors: Iterator[tuple[str, Tensor]] | None) -> Read:
+        """Return what reads the next tensor (all ranks), one ahead; tensors: on rank 0."""
+        ahead: list[Future[tuple[str, Tensor] | None]] = []
+
+        def read_ahead() -> None:
+            assert self._thread is not None and tensors is not None
+            ahead.append(self._thread.submit(next, tensors, None))
+
+        def taken() -> tuple[str, Tensor] | None:  # by the thread, which has read it
+            item = ahead.pop().result()
+            read_ahead()
+            return item
+
+        def described(item: tuple[str, Tensor] | None) -> Any:
+            return item and (item[0], str(item[1].dtype), list(item[1].shape))
+
+        def read() -> Header | None:
+            answer = self.wait(taken, described)
+            if answer.said is None:
+                return None
+            name, dtype, shape = answer.said
+            return Header(str(name), DTYPES[dtype], tuple(shape), answer.own[1] if answer.own is not None else None)
+
+        if tensors is not None:
+            read_ahead()
+        return read
+
+    def _after_later(self, act: Callable[[], T]) -> T:
+        later, self._later = self._later, []
+        for each in later:
+            each.result()
+        return act()
+
+    def _wait(self, future: Future[Any]) -> None:
+        """Wait for the thread; say so to the other ranks, and show how far it is."""
+        said = time.monotonic()
+        while not wait_for([future], min(LOOK_SECONDS, self._every)).done:
+            if self.progress.text:
+                self._show(self.progress.text)
+            if time.monotonic() - said >= self._every:
+                self._exchange(News(False))
+                said = time.monotonic()
+
+    def _exchange(self, news: News | None) -> News:
+        found: News = broadcast_json(news, News, self._rank, self._group)
+        return found
