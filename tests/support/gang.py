@@ -56,6 +56,11 @@ class Gang(SimulatedKubelet):
             selector += f",{names.LABEL_ATTEMPT}={attempt}"
         return self.kube.list("pods", self.namespace, selector)
 
+    def owns(self, child):
+        """Whether the child belongs to this job, not to an earlier one of its name."""
+        owners = child["metadata"].get("ownerReferences", ())
+        return any(owner["uid"] == self.body["metadata"]["uid"] for owner in owners)
+
     def children(self):
         selector = f"{names.LABEL_JOB}={self.name}"
         return [
@@ -75,10 +80,10 @@ class Gang(SimulatedKubelet):
         until(what, lambda: self.status.get("waitingFor", "") == wanted, seconds)
 
     def attempt(self, number, seconds=PATIENCE_SECONDS):
-        """Wait until all pods of this attempt and no others exist; return them."""
+        """Wait until all pods of this job's attempt and no others exist; return them."""
 
         def complete():
-            every, these = self.pods(), self.pods(number)
+            every, these = self.pods(), [pod for pod in self.pods(number) if self.owns(pod)]
             return these if len(every) == len(these) == self.degree else None
 
         what = lambda: f"attempt {number}: {[p['metadata']['name'] for p in self.pods()]} {self.status}"  # noqa: E731
