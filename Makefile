@@ -63,7 +63,7 @@ docs: setup ## build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
 lock: setup ## pin all dependencies anew, those of the images too
-	@$(VENV)/bin/uv pip compile -q pyproject.toml --extra operator --extra trainer --extra cli --extra dev \
+	@$(VENV)/bin/uv pip compile -q pyproject.toml --extra operator --extra trainer --extra hf --extra cli --extra dev \
 	  --universal --python-version 3.11 --generate-hashes --no-header -o requirements.lock
 	@tools/image-locks.sh
 

@@ -30,7 +30,7 @@ from heterotp_trainer.tensor_parallel.gradients import (
     refuse_plain_clipping,
     scale_gradients,
 )
-from heterotp_trainer.tensor_parallel.unit_spec import ffn_weight
+from heterotp_trainer.tensor_parallel.unit_spec import work_weights
 
 
 class Watched:
@@ -63,7 +63,7 @@ class Watched:
         refuse_strangers(optimizer, model)
         self.model, self.optimizer, self.iterations, self.stepped = model, optimizer, iterations, False
         self._tp, self._unlike, self._updating = tp, unlike, False
-        tp.unit_plan = replace(tp.unit_plan, ffn_weight=ffn_weight(model.parameters()))
+        tp.unit_plan = replace(tp.unit_plan, weights=work_weights(model.parameters()))
         self.balancer = Balancer(model, tp, workdir, optimizer)
         self.saved_time = SavedTime(tp.unit_plan, tp.slowness)
         self.guard, self.batch_hash = FiniteGuard(on_non_finite), BatchHash(model)

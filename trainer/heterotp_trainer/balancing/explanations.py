@@ -12,7 +12,7 @@ from heterotp_trainer.plans.unit_plan import Family
 from heterotp_trainer.plans.work_plan import Cause
 
 NAMED = 4  # ranks that a sentence names one by one
-NOUNS: dict[Family, str] = {"heads": "heads", "ffn": "hidden units"}
+NOUNS: dict[Family, str] = {"heads": "heads", "ffn": "hidden units", "vocab": "vocabulary rows"}
 
 
 def seconds_named(seconds: float) -> str:

@@ -139,7 +139,7 @@ def _proposed(
     ownership: Ownership, problem: ReshardProblem, case: MoveCase, counts: Counts, settings: Reshard
 ) -> MoveStep:
     """Return the step that asks all ranks to reserve memory; none is needed where the shares stay the same."""
-    unit_plan, evicted = problem.unit_plan.rearranged(counts["heads"], counts["ffn"]), tuple(settings.evict or ())
+    unit_plan, evicted = problem.unit_plan.rearranged(counts), tuple(settings.evict or ())
     if unit_plan == problem.unit_plan:
         return MoveStep(replace(ownership, evicted=evicted, lost_seconds=0.0))
     required = case.cause not in (MoveCause.SPEEDS, MoveCause.UNEVEN)

@@ -41,7 +41,7 @@ def target(problem: ReshardProblem, settings: Reshard, first: UnitPlan | None = 
     for family in problem.families:
         bounds = _bounds(problem, settings, family)
         found[family] = balanced(problem.times[family], bounds, problem.unit_plan.total(family), current[family])
-    even = UnitPlan.even(problem.unit_plan.ranks, problem.unit_plan.total("heads"), problem.unit_plan.total("ffn"))
+    even = UnitPlan.even(problem.unit_plan.ranks, *map(problem.unit_plan.total, FAMILIES))
     for plan in (first, even) if first is not None else (even,):
         simple = counts_of(plan)
         allowed = not settings.evict and _within_limits(problem, settings, simple)

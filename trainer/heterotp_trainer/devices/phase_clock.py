@@ -11,7 +11,8 @@ MOST_PENDING = 8  # iterations that a device may lag behind the host
 PHASES = ("data", "matmul", "unit", "fixed", "wait", "migrate", "control")
 COMPUTE = ("matmul", "unit", "fixed")  # T = M + U + F of docs/algorithms.md, How a decision is made
 ATTENTION = "attention"  # the part of "unit" that moves with heads; separate in a clock, added to "unit" in reports
-BOOKED = (*PHASES, ATTENTION)
+VOCABULARY = "vocabulary"  # likewise: the part that moves with vocabulary rows
+BOOKED = (*PHASES, ATTENTION, VOCABULARY)
 
 
 class Clock(Protocol):

@@ -87,8 +87,10 @@ class UnitMoveCost:
 
     heads_bytes: float = 0.0
     ffn_bytes: float = 0.0
+    vocab_bytes: float = 0.0
     correction: float = 1.0
 
     def unit_bytes(self, family: Family) -> float:
         """Return the bytes of one unit of a family."""
-        return self.heads_bytes if family == "heads" else self.ffn_bytes
+        by_family = {"heads": self.heads_bytes, "ffn": self.ffn_bytes, "vocab": self.vocab_bytes}
+        return by_family[family]

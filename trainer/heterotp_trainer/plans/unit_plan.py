@@ -1,4 +1,4 @@
-"""The unit plan maps every attention head and every FFN hidden unit to the rank that owns it.
+"""The unit plan maps every attention head, FFN hidden unit and vocabulary row to the rank that owns it.
 
 A unit has a global id; a rank's shard is the concatenation of its units in ascending id. The plan is the
 same for all layers. The functions are pure: the same inputs give the same plan on every rank.
@@ -8,7 +8,7 @@ import hashlib
 import heapq
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -17,47 +17,56 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-Family = Literal["heads", "ffn"]
+Family = Literal["heads", "ffn", "vocab"]
 FAMILIES: tuple[Family, ...] = get_args(Family)
 Range = tuple[int, int]  # start, stop (exclusive)
 Ranges = tuple[Range, ...]
 Owners = NDArray[np.int64]  # owner of each unit: [units]
 
-USUAL_FFN_WEIGHT = 2 / 3  # a plain FFN four times as wide as the model, beside attention: 8 to 4 squares of the width
+Weights = tuple[float, ...]  # one per family, in the order of FAMILIES
+
+USUAL_WEIGHTS = (1 / 3, 2 / 3, 0.0)  # a plain FFN four times as wide as the model beside attention: 8 to 4 squares
 
 
 @dataclass(frozen=True)
 class UnitPlan:
     """Ownership of all units: per family and rank the ranges of global unit ids, ascending.
 
-    ffn_weight: the FFN's part of the matmul work, 0..1; a fact of the model, no part of the ownership.
+    vocab: as empty as no vocabulary is sharded. weights: each family's part of the matmul work, 0..1; a fact of the
+    model, no part of the ownership.
     """
 
     heads: tuple[Ranges, ...]
     ffn: tuple[Ranges, ...]
-    ffn_weight: float = field(default=USUAL_FFN_WEIGHT, compare=False)
+    vocab: tuple[Ranges, ...] = ()
+    weights: Weights = field(default=USUAL_WEIGHTS, compare=False)
 
     def __post_init__(self) -> None:
-        if len(self.heads) != len(self.ffn):
-            raise ValueError(f"plan: heads has {len(self.heads)} ranks, ffn has {len(self.ffn)}")
-        for family in ("heads", "ffn"):
-            _check_partition(family, getattr(self, family))
+        if not self.vocab:
+            object.__setattr__(self, "vocab", ((),) * len(self.heads))
+        for family in FAMILIES:
+            owned = getattr(self, family)
+            if len(owned) != self.ranks:
+                raise ValueError(f"plan: heads has {self.ranks} ranks, {family} has {len(owned)}")
+            _check_partition(family, owned)
 
     @classmethod
-    def from_counts(cls, heads: Sequence[int], ffn: Sequence[int]) -> "UnitPlan":
-        """Return the plan in which rank i owns the next heads[i] heads and ffn[i] hidden units."""
-        return cls(_contiguous(heads), _contiguous(ffn))
+    def from_counts(cls, heads: Sequence[int], ffn: Sequence[int], vocab: Sequence[int] = ()) -> "UnitPlan":
+        """Return the plan in which rank i owns the next heads[i] heads, ffn[i] hidden units and vocab[i] rows."""
+        return cls(_contiguous(heads), _contiguous(ffn), _contiguous(vocab))
 
     @classmethod
-    def even(cls, ranks: int, heads: int, ffn: int) -> "UnitPlan":
+    def even(cls, ranks: int, heads: int, ffn: int, vocab: int = 0) -> "UnitPlan":
         """Return equal shares; the remainder goes to the first ranks."""
-        return cls.from_speeds([1.0] * ranks, heads, ffn)
+        return cls.from_speeds([1.0] * ranks, heads, ffn, vocab)
 
     @classmethod
-    def from_speeds(cls, speeds: Sequence[float], heads: int, ffn: int) -> "UnitPlan":
+    def from_speeds(cls, speeds: Sequence[float], heads: int, ffn: int, vocab: int = 0) -> "UnitPlan":
         """Return the plan with the least longest time; see `with_first_shares`."""
         plan = cls.empty(len(speeds))
-        return plan.with_first_shares("heads", heads, speeds).with_first_shares("ffn", ffn, speeds)
+        for family, units in zip(FAMILIES, (heads, ffn, vocab), strict=True):
+            plan = plan.with_first_shares(family, units, speeds)
+        return plan
 
     @classmethod
     def empty(cls, ranks: int) -> "UnitPlan":
@@ -71,22 +80,29 @@ class UnitPlan:
         """
         least = 1 if family == "ffn" and units >= self.ranks else 0
         counts = balanced_counts(units, speeds or [1.0] * self.ranks, least)
-        owned = _contiguous(counts)
-        return replace(self, heads=owned) if family == "heads" else replace(self, ffn=owned)
+        return self._with({family: _contiguous(counts)})
 
-    def rearranged(self, heads: Sequence[int], ffn: Sequence[int]) -> "UnitPlan":
-        """Return a plan with these counts; only ranks above their new count release units, as many as they are above.
+    def rearranged(self, counts: Mapping[Family, Sequence[int]]) -> "UnitPlan":
+        """Return a plan with these units by rank; families that are not named keep theirs.
 
-        Released units go first to their owner in the even plan; even counts give the even plan.
+        Only ranks above their new count release units, as many as they are above. Released units go first to their
+        owner in the even plan; even counts give the even plan.
         """
-        even = UnitPlan.even(self.ranks, sum(heads), sum(ffn))
-        if (even.counts("heads"), even.counts("ffn")) == (tuple(heads), tuple(ffn)):
-            return replace(even, ffn_weight=self.ffn_weight)
-        made = {
-            f: _ranges(_rearranged(self.owners(f), even.owners(f), counts), self.ranks)
-            for f, counts in zip(FAMILIES, (heads, ffn), strict=True)
-        }
-        return UnitPlan(made["heads"], made["ffn"], self.ffn_weight)
+        wanted = {family: tuple(counts.get(family, self.counts(family))) for family in FAMILIES}
+        even = UnitPlan.even(self.ranks, *(sum(wanted[family]) for family in FAMILIES))
+        if all(even.counts(family) == wanted[family] for family in FAMILIES):
+            return replace(even, weights=self.weights)
+        made = {f: _rearranged(self.owners(f), even.owners(f), each) for f, each in wanted.items()}
+        return self._with({family: _ranges(owners, self.ranks) for family, owners in made.items()})
+
+    def _with(self, owned: Mapping[Family, tuple[Ranges, ...]]) -> "UnitPlan":
+        """Return the plan with other owners of these families."""
+        every = {family: owned.get(family, self._owned(family)) for family in FAMILIES}
+        return UnitPlan(every["heads"], every["ffn"], every["vocab"], self.weights)
+
+    def _owned(self, family: Family) -> tuple[Ranges, ...]:
+        owned: tuple[Ranges, ...] = getattr(self, family)
+        return owned
 
     @property
     def ranks(self) -> int:
@@ -103,7 +119,7 @@ class UnitPlan:
 
     def ranges(self, family: Family, rank: int) -> Ranges:
         """Return the ranges of unit ids that a rank owns."""
-        return self.heads[rank] if family == "heads" else self.ffn[rank]
+        return self._owned(family)[rank]
 
     def owned(self, family: Family, rank: int) -> tuple[int, ...]:
         """Return the unit ids that a rank owns, ascending."""
@@ -119,7 +135,7 @@ class UnitPlan:
 
     def share(self, rank: int) -> float:
         """Return a rank's share of the matmul work, 0..1; a family without units has no part in it."""
-        weights: dict[Family, float] = {"heads": 1 - self.ffn_weight, "ffn": self.ffn_weight}
+        weights = dict(zip(FAMILIES, self.weights, strict=True))
         totals = {family: self.total(family) for family in FAMILIES}
         whole = sum(weights[family] for family in FAMILIES if totals[family])
         shares = (weights[f] * self.counts(f)[rank] / totals[f] for f in FAMILIES if totals[f])
@@ -127,7 +143,7 @@ class UnitPlan:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON-ready form."""
-        return {"heads": self.heads, "ffn": self.ffn}
+        return {family: self._owned(family) for family in FAMILIES}
 
     @cached_property
     def hash(self) -> str:

@@ -40,7 +40,7 @@ class Resharder:
     def prices(self) -> UnitMoveCost:
         """Return the bytes of one unit of each family."""
         nbytes = self.unit_mover.unit_bytes()
-        return UnitMoveCost(nbytes["heads"], nbytes["ffn"])
+        return UnitMoveCost(nbytes["heads"], nbytes["ffn"], nbytes["vocab"])
 
     def answer(self, proposal: Proposal | None) -> None:
         """Reserve memory for a new proposal; release it when there is no proposal any more."""

@@ -15,7 +15,7 @@ from heterotp_trainer.errors import InputError
 from heterotp_trainer.plans.unit_plan import Family, UnitPlan
 from heterotp_trainer.tensor_parallel.backward_order import BackwardLinks
 
-UNITS: dict[Family, str] = {"heads": "heads", "ffn": "hidden units"}
+UNITS: dict[Family, str] = {"heads": "heads", "ffn": "hidden units", "vocab": "vocabulary rows"}
 
 
 @dataclass

@@ -1,14 +1,17 @@
-"""Bracket work that moves with the units, forward and backward: phase "attention" for heads, else "unit"."""
+"""Bracket work that moves with the units, forward and backward.
+
+Phase "attention" for heads, "vocabulary" for its rows, else "unit".
+"""
 
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from heterotp_trainer.devices.phase_clock import ATTENTION, Clock
+from heterotp_trainer.devices.phase_clock import ATTENTION, VOCABULARY, Clock
 from heterotp_trainer.plans.unit_plan import Family
 
-PHASE: dict[Family, str] = {"heads": ATTENTION, "ffn": "unit"}
+PHASE: dict[Family, str] = {"heads": ATTENTION, "ffn": "unit", "vocab": VOCABULARY}
 
 
 class _Switch(torch.autograd.Function):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from heterotp_trainer.plans.unit_plan import FAMILIES, USUAL_FFN_WEIGHT, Family
+from heterotp_trainer.plans.unit_plan import FAMILIES, USUAL_WEIGHTS, Family, Weights
 
 
 @dataclass(frozen=True)
@@ -80,23 +80,29 @@ def grouped_heads(groups: int, queries: int, size: int) -> dict[str, ShardSpec]:
     return {**parts, "proj": ShardSpec("heads", 1, queries * size, groups)}
 
 
+def vocabulary(rows: int) -> ShardSpec:
+    """Return the part of embedding and logits: a unit is one row of the vocabulary."""
+    return ShardSpec("vocab", 0, 1, rows)
+
+
 def shard_spec(parameter: Tensor) -> ShardSpec | None:
     """Return how a parameter is sharded; None: it is replicated."""
     return getattr(parameter, "heterotp", None)
 
 
-def ffn_weight(parameters: Iterable[Tensor]) -> float:
-    """Return the FFN's part of a model's matmul work, 0..1: its part of the elements of all sharded matrices.
+def work_weights(parameters: Iterable[Tensor]) -> Weights:
+    """Return each family's part of a model's matmul work, 0..1: its part of the elements of all sharded matrices.
 
-    A product's operations are those of one row times the elements of its matrix, and all have the same rows.
+    A product's operations are those of one row times the elements of its matrix, and all have the same rows. An
+    embedding makes no product, so that of a vocabulary only the matrix of the logits counts (`makes_no_product`).
     """
     elements = dict.fromkeys(FAMILIES, 0)
     for parameter in parameters:
         spec = shard_spec(parameter)
-        if spec is not None and parameter.dim() > 1:
+        if spec is not None and parameter.dim() > 1 and not getattr(parameter, "makes_no_product", False):
             elements[spec.family] += math.prod(spec.full_shape(parameter.shape))
     whole = sum(elements.values())
-    return elements["ffn"] / whole if whole else USUAL_FFN_WEIGHT
+    return tuple(elements[family] / whole for family in FAMILIES) if whole else USUAL_WEIGHTS
 
 
 def mark_sharded(parameter: nn.Parameter, spec: ShardSpec) -> nn.Parameter:

@@ -83,12 +83,12 @@ def test_different_unit_plans_have_different_hashes():
     st.lists(st.integers(0, 40), min_size=2, max_size=2),
 )
 def test_new_counts_take_only_surplus_units_from_a_rank(before, head_cuts, unit_cuts):
-    wanted = [counts_between(cuts, total) for cuts, total in ((head_cuts, 12), (unit_cuts, 40))]
-    after = before.rearranged(*wanted)
-    assert [list(after.counts(family)) for family in FAMILIES] == wanted
+    wanted = {"heads": counts_between(head_cuts, 12), "ffn": counts_between(unit_cuts, 40)}
+    after = before.rearranged(wanted)
+    assert {family: list(after.counts(family)) for family in wanted} == wanted
     if after == UnitPlan.even(3, 12, 40):
         return
-    for family, counts in zip(FAMILIES, wanted, strict=True):
+    for family, counts in wanted.items():
         moved = sum(each.units for each in transfers(before, after) if each.family == family)
         assert moved == sum(max(0, a - b) for a, b in zip(counts, before.counts(family), strict=True))
 
@@ -101,7 +101,7 @@ def counts_between(cuts, total):
 @given(partitions(3))
 def test_even_counts_return_every_unit_to_its_even_owner(before):
     even = UnitPlan.even(3, 12, 40)
-    assert before.rearranged(even.counts("heads"), even.counts("ffn")) == even
+    assert before.rearranged({family: even.counts(family) for family in FAMILIES}) == even
 
 
 @given(partitions(3), partitions(3))
@@ -116,9 +116,9 @@ def test_transfers_turn_one_plan_into_the_other(before, after):
 
 
 def test_units_of_other_even_owners_leave_first_and_return_to_their_even_owner():
-    skewed = UnitPlan.even(4, 4, 16).rearranged([1, 1, 2, 0], [6, 6, 4, 0])
+    skewed = UnitPlan.even(4, 4, 16).rearranged({"heads": [1, 1, 2, 0], "ffn": [6, 6, 4, 0]})
     assert skewed.ffn == (((0, 4), (12, 14)), ((4, 8), (14, 16)), ((8, 12),), ())
-    assert skewed.rearranged([1, 1, 2, 0], [5, 6, 4, 1]).ffn == (
+    assert skewed.rearranged({"heads": [1, 1, 2, 0], "ffn": [5, 6, 4, 1]}).ffn == (
         ((0, 4), (12, 13)),
         ((4, 8), (14, 16)),
         ((8, 12),),
@@ -128,15 +128,16 @@ def test_units_of_other_even_owners_leave_first_and_return_to_their_even_owner()
 
 @pytest.mark.parametrize(("weight", "share"), [(0.0, 0.75), (0.5, 0.5), (2 / 3, 1.25 / 3), (1.0, 0.25)], ids=str)
 def test_a_share_weighs_heads_and_hidden_units_by_their_work(weight, share):
-    plan = replace(UnitPlan.from_counts([3, 1], [2, 6]), ffn_weight=weight)
+    plan = replace(UnitPlan.from_counts([3, 1], [2, 6]), weights=(1 - weight, weight, 0.0))
     assert plan.share(0) == pytest.approx(share)
     assert plan == UnitPlan.from_counts([3, 1], [2, 6])
-    assert {plan.rearranged(*counts).ffn_weight for counts in (([2, 2], [4, 4]), ([1, 3], [2, 6]))} == {weight}
+    for heads, ffn in (([2, 2], [4, 4]), ([1, 3], [2, 6])):
+        assert plan.rearranged({"heads": heads, "ffn": ffn}).weights == plan.weights
 
 
 @pytest.mark.parametrize(("heads", "ffn"), [(4, 0), (0, 8)], ids=["heads-only", "ffn-only"])
 @pytest.mark.parametrize("weight", [0.0, 2 / 3, 1.0], ids=str)
 def test_a_share_of_one_family_is_that_of_its_units(heads, ffn, weight):
     alone = {0.0: heads, 1.0: ffn}.get(weight, 1)  # the other family then has no elements
-    plan = replace(UnitPlan.even(2, heads, ffn), ffn_weight=weight)
+    plan = replace(UnitPlan.even(2, heads, ffn), weights=(1 - weight, weight, 0.0))
     assert plan.share(0) == (0.5 if alone else 0.0)

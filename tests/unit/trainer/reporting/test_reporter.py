@@ -124,7 +124,7 @@ def test_a_decision_for_after_the_last_iteration_is_not_kept(ended, kept, capsys
 
 SLOWNESS = (1.0, 1.0, 4.0)
 FFN = 2 / 3 / (2 / 3 + 1 / 3 * 6 / HEADS)  # the FFN's part of the machine's work where there are 6 heads only
-ROUNDED = replace(UnitPlan.from_speeds([1.0, 1.0, 0.25], 6, UNITS), ffn_weight=FFN)  # no head for rank 2
+ROUNDED = replace(UnitPlan.from_speeds([1.0, 1.0, 0.25], 6, UNITS), weights=(1 - FFN, FFN, 0.0))  # no head for rank 2
 
 
 class OfOneRank(Reporter):

@@ -94,7 +94,7 @@ def costs(plan=EVEN, slope=1e-3):
 def test_the_price_of_a_move_is_that_of_the_last_move():
     # rank 2 sends 8 units of 10 bytes: 0.08 s
     assert _corrected(costs(), EVEN, SKEWED, 0.16).unit_move.correction == pytest.approx(2.0)
-    again = replace(costs(), unit_move=UnitMoveCost(0.0, 10.0, 2.0))
+    again = replace(costs(), unit_move=UnitMoveCost(0.0, 10.0, correction=2.0))
     assert _corrected(again, EVEN, SKEWED, 0.04).unit_move.correction == pytest.approx(0.5)  # the last one alone counts
     assert _corrected(costs(), EVEN, SKEWED, 1e9).unit_move.correction == 10
     assert _corrected(costs(), EVEN, EVEN, 5.0).unit_move.correction == 1

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec, ffn, ffn_weight, gated_ffn, heads, sharded_parameter
+from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec, ffn, gated_ffn, heads, sharded_parameter, work_weights
 
 WIDTH, HEADS, HEAD_SIZE = 24, 6, 4
 
@@ -28,9 +28,11 @@ def parameters(specs, owned):
 def test_the_networks_part_of_the_work_follows_from_the_model(network, weight, owned):
     attention = heads(HEADS, HEAD_SIZE)
     replicated = torch.nn.Parameter(torch.zeros(WIDTH, 1000))
-    assert ffn_weight([*parameters({**attention, **network}, owned), replicated]) == pytest.approx(weight)
+    assert work_weights([*parameters({**attention, **network}, owned), replicated]) == pytest.approx(
+        (1 - weight, weight, 0)
+    )
 
 
 def test_a_model_without_sharded_matrices_counts_as_the_usual_one():
     bias = sharded_parameter("b", (96,), ShardSpec("ffn", 0, 1, 96), range(3), 0.0, 0)
-    assert ffn_weight([bias]) == ffn_weight([]) == pytest.approx(2 / 3)
+    assert work_weights([bias]) == work_weights([]) == pytest.approx((1 / 3, 2 / 3, 0))
