@@ -1,11 +1,13 @@
-# Three images from one file:
+# Four images from one file:
 #   docker build --target operator     .   no torch
 #   docker build --target trainer      .   CPU torch; with a base image that has torch already, that one is used
+#   docker build --target trainer-hf   .   the trainer (or TRAINER=trainer-cuda) with transformers
 #   docker build --target trainer-cuda .   CUDA torch; TORCH and TORCH_INDEX choose the wheel (docs/install.md)
 # All packages are installed by the hashes of locks/*.lock (`make lock`), except a torch from an index other than PyPI,
 # whose wheels no lock file knows. Give base images by digest: --build-arg PYTHON_IMAGE=python@sha256:...
 ARG PYTHON_IMAGE=python:3.13-slim-trixie
 ARG TORCH_IMAGE=python:3.13-slim-trixie
+ARG TRAINER=trainer
 
 FROM ${PYTHON_IMAGE} AS wheel
 WORKDIR /src
@@ -65,4 +67,11 @@ RUN if [ -z "$TORCH$TORCH_INDEX" ]; then \
     "${TORCH:-$(grep -oE '^torch==[0-9.]+' /locks/torch.lock)}" ${TORCH_INDEX:+--index-url "$TORCH_INDEX"}; fi
 COPY --from=wheel /wheels /wheels
 RUN pip install --no-cache-dir --disable-pip-version-check -q --no-deps /wheels/*.whl
+USER 65532:65532
+
+FROM ${TRAINER} AS trainer-hf
+USER 0:0
+COPY locks/hf.lock /locks/
+RUN awk '/^[^ ]/ {keep = !/^numpy==/} keep' /locks/hf.lock >/locks/absent.lock \
+ && pip install --no-cache-dir --disable-pip-version-check -q --require-hashes -r /locks/absent.lock
 USER 65532:65532

@@ -3,6 +3,7 @@
 #   build     what makes the wheel of our own code
 #   operator  the operator's image
 #   trainer   the trainer's images, without torch
+#   hf        what the variant of the trainer's image with Hugging Face's libraries has besides
 #   torch     torch and what it needs, for base images without it
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -18,4 +19,5 @@ pinned() { # ARGUMENTS OF uv pip compile; versions are those of requirements.loc
 echo hatchling | pinned --python-platform linux - -o locks/build.lock
 pinned --python-platform linux pyproject.toml --extra operator -o locks/operator.lock
 pinned --python-platform linux pyproject.toml --extra trainer --override "$without_torch" -o locks/trainer.lock
+pinned --python-platform linux pyproject.toml --extra hf --override "$without_torch" -o locks/hf.lock
 echo torch | pinned --universal - -o locks/torch.lock # what torch needs depends on the processor

@@ -36,7 +36,7 @@ def names_of(requirements):
     return {re.match(r"[A-Za-z0-9._-]+", each)[0].lower() for each in requirements}
 
 
-@pytest.mark.parametrize("extra", ["operator", "trainer"])
+@pytest.mark.parametrize("extra", ["operator", "trainer", "hf"])
 def test_an_image_has_every_dependency_of_its_extra(extra):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = names_of([*project["dependencies"], *project["optional-dependencies"][extra]])
