@@ -168,6 +168,31 @@ class VolumeFull(OnKind):
         world.empty_volume()
 
 
+class VolumeHangs(OnKind):
+    """The checkpoints' volume answers no write for a while, as a network disk does: a checkpoint waits, or is left out.
+
+    Two at a time: the second one fails, and is not ended.
+    """
+
+    kind = "volume hangs"
+    restarts = True
+    fails = True
+    frozen = False
+
+    @staticmethod
+    def draw(random):
+        return {"seconds": random.choice([2, 10, 40])}
+
+    def begin(self, world):
+        world.freeze_volume()
+        self.frozen = True
+        return Hit(tuple(world.uids()))
+
+    def end(self, world):
+        if self.frozen:
+            world.thaw_volume()
+
+
 class OperatorPodKilled(OnKind):
     kind = "operator pod killed"
     ends_operator = True
@@ -180,5 +205,5 @@ class OperatorPodKilled(OnKind):
 
 KINDS = (
     *(NodePaused, NodeStopped, NodeCut, RankZeroKilled, RankKilled, LauncherKilled, RankFrozen),
-    *(OutOfMemory, VolumeFull, OperatorPodKilled),
+    *(OutOfMemory, VolumeFull, VolumeHangs, OperatorPodKilled),
 )
