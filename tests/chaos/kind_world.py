@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import threading
 import uuid
 from contextlib import suppress
 
@@ -90,6 +91,7 @@ class KindWorld:
         self.actors = [Watcher(kubeconfig, self.namespace, plural, recorder) for plural in PLURALS]
         self.actors.append(OperatorMemory(self.kube, recorder))
         self.creating = True
+        self._struck, self._lock = set(), threading.Lock()
         self.tenant = self  # the part of it that the driver sets
 
     def start(self):
@@ -124,6 +126,16 @@ class KindWorld:
         self._on_volume(f"umount {VOLUME}; rm -f {VOLUME_IMAGE}; sed -i '/^.var.chaos.img /d' /etc/fstab")
 
     # what faults use
+    def take(self, thing):
+        """Return whether no other fault has struck this thing; from now on one has."""
+        with self._lock:
+            free = thing not in self._struck
+            self._struck.add(thing)
+        return free
+
+    def give_back(self, thing):
+        self._struck.discard(thing)
+
     def docker(self, *arguments):
         command = [shutil.which("docker") or BIN / "docker", *arguments]
         try:
