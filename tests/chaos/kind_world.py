@@ -20,7 +20,7 @@ VOLUME = "/mnt/chaos"  # on the node of rank 0
 VOLUME_IMAGE = "/var/chaos.img"
 VOLUME_BYTES = 64 << 20
 ENDED = ("Succeeded", "Failed")
-SECONDS_PER_ITERATION = 0.1
+SECONDS_PER_ITERATION = 0.5
 UNDISTURBED_SECONDS_PER_ITERATION = 0.01  # the losses are the same, and the faults can begin earlier
 FIND = """
 for process in /proc/[0-9]*; do
