@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import threading
 import uuid
 from contextlib import suppress
 
@@ -16,11 +17,11 @@ from support.places import BIN
 from support.release import OPERATORS, SYSTEM
 
 VOLUME = "/mnt/chaos"  # on the node of rank 0
+VOLUME_IMAGE = "/var/chaos.img"
 VOLUME_BYTES = 64 << 20
 ENDED = ("Succeeded", "Failed")
-COMPARED_ITERATIONS = 600
-SECONDS_PER_ITERATION = 0.1
-UNDISTURBED_SECONDS = 600.0
+SECONDS_PER_ITERATION = 0.5
+UNDISTURBED_SECONDS_PER_ITERATION = 0.01  # the losses are the same, and the faults can begin earlier
 FIND = """
 for process in /proc/[0-9]*; do
   tr '\\0' '\\n' <$process/environ 2>/dev/null | grep -qx "HOSTNAME=$1" || continue
@@ -90,6 +91,7 @@ class KindWorld:
         self.actors = [Watcher(kubeconfig, self.namespace, plural, recorder) for plural in PLURALS]
         self.actors.append(OperatorMemory(self.kube, recorder))
         self.creating = True
+        self._struck, self._lock = set(), threading.Lock()
         self.tenant = self  # the part of it that the driver sets
 
     def start(self):
@@ -97,7 +99,7 @@ class KindWorld:
         self._make_volume()
         for actor in self.actors:
             actor.start()
-        self._play(UNDISTURBED, min(COMPARED_ITERATIONS, self._iterations), UNDISTURBED)
+        self._play_undisturbed()
         body = two_ranks("disturbed", self._iterations, SECONDS_PER_ITERATION, {"everyIterations": 20})
         body["spec"]["runPolicy"] = {"backoffLimit": 900}
         for group in body["spec"]["workerGroups"]:  # what a process takes too much of is the container's, not ours
@@ -108,10 +110,10 @@ class KindWorld:
         self.actors.append(Losses(self.job, uid, self.recorder).start())
         return self
 
-    def _play(self, name, iterations, recorded_as):
-        job: Job = self.space.apply(two_ranks(name, iterations, SECONDS_PER_ITERATION))
-        losses = Losses(job, recorded_as, self.recorder).start()
-        job.reaches(UNDISTURBED_SECONDS, phase="Succeeded")
+    def _play_undisturbed(self):
+        job: Job = self.space.apply(two_ranks(UNDISTURBED, self._iterations, UNDISTURBED_SECONDS_PER_ITERATION))
+        losses = Losses(job, UNDISTURBED, self.recorder).start()
+        job.reaches(120.0 + self._iterations * SECONDS_PER_ITERATION, phase="Succeeded")
         losses.stop()
 
     def close(self):
@@ -121,13 +123,25 @@ class KindWorld:
             actor.stop()
         self.space.remove()
         self.kube.close_all()
-        self.docker("exec", self.workers[0], "umount", VOLUME)
+        self._on_volume(f"umount {VOLUME}; rm -f {VOLUME_IMAGE}; sed -i '/^.var.chaos.img /d' /etc/fstab")
 
     # what faults use
+    def take(self, thing):
+        """Return whether no other fault has struck this thing; from now on one has."""
+        with self._lock:
+            free = thing not in self._struck
+            self._struck.add(thing)
+        return free
+
+    def give_back(self, thing):
+        self._struck.discard(thing)
+
     def docker(self, *arguments):
-        done = subprocess.run(
-            [shutil.which("docker") or BIN / "docker", *arguments], capture_output=True, text=True, timeout=120
-        )
+        command = [shutil.which("docker") or BIN / "docker", *arguments]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        except subprocess.TimeoutExpired as error:
+            raise OSError(str(error)) from error
         if done.returncode:
             raise OSError(f"docker {' '.join(arguments)}: {done.stderr}")
         return done.stdout
@@ -168,8 +182,9 @@ class KindWorld:
 
     # the volume of the checkpoints: of its own size, so that nothing else runs out of space
     def _make_volume(self):
-        mount = f"mkdir -p {VOLUME} && mount -t tmpfs -o size={VOLUME_BYTES},mode=1777 chaos {VOLUME}"
-        self.docker("exec", self.workers[0], "sh", "-c", mount)
+        image = f"truncate -s {VOLUME_BYTES} {VOLUME_IMAGE} && mkfs.ext4 -q {VOLUME_IMAGE}"
+        entry = f"echo {VOLUME_IMAGE} {VOLUME} ext4 loop,nofail 0 0 >>/etc/fstab"  # mounted again when the node starts
+        self._on_volume(f"{image} && {entry} && mkdir -p {VOLUME} && mount {VOLUME} && chmod 1777 {VOLUME}")
         term = {"key": "kubernetes.io/hostname", "operator": "In", "values": [self.workers[0]]}
         spec = {
             "capacity": {"storage": "64Mi"},
@@ -187,11 +202,19 @@ class KindWorld:
         self.kube.create("persistentvolumeclaims", self.namespace, body)
 
     def fill_volume(self):
-        fill = f"dd if=/dev/zero of={VOLUME}/full bs=1M || true"
-        self.docker("exec", self.workers[0], "sh", "-c", fill)
+        self._on_volume(f"dd if=/dev/zero of={VOLUME}/full bs=1M || true")
 
     def empty_volume(self):
-        self.docker("exec", self.workers[0], "rm", "-f", f"{VOLUME}/full")
+        self._on_volume(f"rm -f {VOLUME}/full")
+
+    def freeze_volume(self):
+        self._on_volume(f"fsfreeze -f {VOLUME}")
+
+    def thaw_volume(self):
+        self._on_volume(f"fsfreeze -u {VOLUME}")
+
+    def _on_volume(self, script):
+        self.docker("exec", self.workers[0], "sh", "-c", script)
 
     # the end
     def settled(self):

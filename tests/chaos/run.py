@@ -7,28 +7,30 @@ from chaos.driver import Driver
 from chaos.faults.registry import kinds
 from chaos.history import Recorder, read
 from chaos.kind_world import KindWorld
-from chaos.schedule import schedule
+from chaos.schedule import SECONDS_BETWEEN_ON_KIND, schedule
 from chaos.timeline import faults, of
 from chaos.world import World
 
 
 def run_on_api(guardian, kubeconfig, directory, seed, minutes):
     """Run a schedule on a bare API server; return the violations. The history is written into the directory."""
-    return _run("api", lambda recorder: World(guardian, kubeconfig, recorder, seed), directory, seed, minutes)
+    planned = schedule(seed, minutes, kinds("api"))
+    return _run("api", lambda recorder: World(guardian, kubeconfig, recorder, seed), planned, directory, seed, minutes)
 
 
 def run_on_kind(kubeconfig, directory, seed, minutes):
     """Run a schedule on a kind cluster with the chart installed; return the violations, as `run_on_api`."""
-    return _run("kind", lambda recorder: KindWorld(kubeconfig, recorder, minutes), directory, seed, minutes)
+    planned = schedule(seed, minutes, kinds("kind"), SECONDS_BETWEEN_ON_KIND)
+    return _run("kind", lambda recorder: KindWorld(kubeconfig, recorder, minutes), planned, directory, seed, minutes)
 
 
-def _run(where, make, directory, seed, minutes):
+def _run(where, make, planned, directory, seed, minutes):
     recorder = Recorder(directory)
     recorder.write("run", seed=seed, minutes=minutes, where=where)
     world = make(recorder)
     try:
         world.start()
-        Driver(world, recorder).run(schedule(seed, minutes, kinds(where)))
+        Driver(world, recorder).run(planned)
     finally:
         world.close()
         recorder.close()

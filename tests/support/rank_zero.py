@@ -66,7 +66,7 @@ class RankZero:
     def _asked(self):
         asked = dict.fromkeys(range(self.ranks), 1.0)
         for each in filter(self._active, self.document.get("injections", ())):
-            for rank in each["ranks"]:
+            for rank in set(each["ranks"]) & set(asked):  # a job may have become smaller
                 asked[rank] = min(1000.0, asked[rank] * each["slowdown"])
         return asked
 

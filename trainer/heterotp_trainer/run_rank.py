@@ -46,7 +46,8 @@ def run_rank(
         found = explain(error)
         if found is None:
             _show(session, f"{type(error).__name__}: {with_place(error)}")
-            raise
+            sys.excepthook(type(error), error, error.__traceback__)
+            _end(1)
         _leave(session, *found)
     sys.exit(EXIT_STOPPED if session.ended == "stopped" else 0)
 
@@ -98,6 +99,14 @@ def _leave(session: Session | None, message: str, code: int) -> NoReturn:
     try:
         print(f"error: {message}", file=sys.stderr, flush=True)
         _show(session, message)
-        sys.stdout.flush()
     finally:
-        os._exit(code)  # threads of a broken collective must not hold the process
+        _end(code)
+
+
+def _end(code: int) -> NoReturn:
+    """End the process at once: threads of a broken collective must not hold it, or abort it while Python ends."""
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)

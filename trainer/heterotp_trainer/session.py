@@ -465,6 +465,8 @@ class Session:
         self._stop_threads()
         with self.where.waiting("the end of all ranks"):
             leave(self.gang)
+        for holder in (self.tp, self.control, self._exchange, self._checkpoints):
+            holder.close()
         self.ended = state
 
     def fail(self, message: str, *, stopped: bool = False) -> None:

@@ -11,59 +11,67 @@ class OnKind(Fault):
     where = ("kind",)
 
 
-class OfWorker(OnKind):
-    """A fault of one worker node: pods on it may be lost, and the job's attempt with them.
-
-    Two faults of one node at a time: the second one fails, and is not healed.
-    """
+class OfOneThing(OnKind):
+    """A fault that lasts, of a thing that has one fault at a time: another one meets nothing."""
 
     restarts = True
     fails = True
+
+    def begin(self, world):
+        self.thing = self.chosen(world)
+        if not world.take(self.thing):
+            return None
+        self.strike(world)
+        return Hit(tuple(world.uids()))
+
+    def end(self, world):
+        self.heal(world)
+        world.give_back(self.thing)
+
+    @abstractmethod
+    def chosen(self, world):
+        """Return what the fault is of."""
+
+    @abstractmethod
+    def heal(self, world):
+        """Heal it."""
+
+    @abstractmethod
+    def strike(self, world):
+        """Strike it."""
+
+
+class OfWorker(OfOneThing):
+    """A fault of one worker node: pods on it may be lost, and the job's attempt with them."""
+
     outage = True  # the operator may be there
-    struck = False
 
     @staticmethod
     def draw(random):
         return {"worker": random.randrange(2), "seconds": random.choice([2, 10, 30, 75])}
 
-    def begin(self, world):
-        self.node = world.workers[self.arguments["worker"]]
-        self.strike(world)
-        self.struck = True
-        return Hit(tuple(world.uids()))
-
-    def end(self, world):
-        if self.struck:
-            self.struck = False
-            self.heal(world)
-
-    @abstractmethod
-    def heal(self, world):
-        """Heal the node."""
-
-    @abstractmethod
-    def strike(self, world):
-        """Strike the node."""
+    def chosen(self, world):
+        return world.workers[self.arguments["worker"]]
 
 
 class NodePaused(OfWorker):
     kind = "node paused"
 
     def strike(self, world):
-        world.docker("pause", self.node)
+        world.docker("pause", self.thing)
 
     def heal(self, world):
-        world.docker("unpause", self.node)
+        world.docker("unpause", self.thing)
 
 
 class NodeStopped(OfWorker):
     kind = "node stopped"
 
     def strike(self, world):
-        world.docker("stop", "--time", "1", self.node)
+        world.docker("stop", "--time", "1", self.thing)
 
     def heal(self, world):
-        world.docker("start", self.node)
+        world.docker("start", self.thing)
 
 
 class NodeCut(OfWorker):
@@ -73,11 +81,11 @@ class NodeCut(OfWorker):
 
     def strike(self, world):
         form = '{{(index .NetworkSettings.Networks "kind").IPAddress}}'
-        self.address = world.docker("inspect", "--format", form, self.node).strip()
-        world.docker("network", "disconnect", "kind", self.node)
+        self.address = world.docker("inspect", "--format", form, self.thing).strip()
+        world.docker("network", "disconnect", "kind", self.thing)
 
     def heal(self, world):
-        world.docker("network", "connect", "--ip", self.address, "kind", self.node)
+        world.docker("network", "connect", "--ip", self.address, "kind", self.thing)
 
 
 class OfProcess(OfJob):
@@ -149,23 +157,43 @@ class OutOfMemory(OfProcess):
         return Hit((uid_of(job),), detail=pod["metadata"]["name"])
 
 
-class VolumeFull(OnKind):
-    """The checkpoints' volume, 64 MiB of its own, is filled for a while: ranks go on without a new checkpoint."""
+class OfVolume(OfOneThing):
+    """A fault of the checkpoints' volume, 64 MiB of its own."""
+
+    def chosen(self, world):
+        return "volume"
+
+
+class VolumeFull(OfVolume):
+    """It is filled for a while: ranks go on without a new checkpoint."""
 
     kind = "volume full"
-    restarts = True
-    fails = True
 
     @staticmethod
     def draw(random):
         return {"seconds": random.uniform(5, 60)}
 
-    def begin(self, world):
+    def strike(self, world):
         world.fill_volume()
-        return Hit(tuple(world.uids()))
 
-    def end(self, world):
+    def heal(self, world):
         world.empty_volume()
+
+
+class VolumeHangs(OfVolume):
+    """It answers no write for a while, as a network disk does: a checkpoint waits, or is left out."""
+
+    kind = "volume hangs"
+
+    @staticmethod
+    def draw(random):
+        return {"seconds": random.choice([2, 10, 40])}
+
+    def strike(self, world):
+        world.freeze_volume()
+
+    def heal(self, world):
+        world.thaw_volume()
 
 
 class OperatorPodKilled(OnKind):
@@ -180,5 +208,5 @@ class OperatorPodKilled(OnKind):
 
 KINDS = (
     *(NodePaused, NodeStopped, NodeCut, RankZeroKilled, RankKilled, LauncherKilled, RankFrozen),
-    *(OutOfMemory, VolumeFull, OperatorPodKilled),
+    *(OutOfMemory, VolumeFull, VolumeHangs, OperatorPodKilled),
 )

@@ -156,6 +156,10 @@ class ControlChannel:
         """Stop watching the file."""
         self._stop.set()
 
+    def close(self) -> None:
+        """Give up the group; no document can be received any more."""
+        del self._group
+
     @property
     def generation(self) -> int:
         """Generation of the document in force; 0 before the first."""

@@ -137,6 +137,10 @@ class BoundaryExchange:
         self._pending = None
         return tuple(Report.unpack(vector) for vector in vectors)
 
+    def close(self) -> None:
+        """Give up the group; nothing can be exchanged any more."""
+        del self._group
+
     def post(self, report: Report) -> None:
         """Start the all-gather of this rank's report."""
         vectors = [torch.empty(WIDTH, dtype=torch.float64) for _ in range(self._ranks)]

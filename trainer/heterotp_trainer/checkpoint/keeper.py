@@ -49,6 +49,10 @@ class CheckpointKeeper:
         self.enabled = held is not None
         self._unread = held[0] if held else None  # a checkpoint that `restore` should read
 
+    def close(self) -> None:
+        """Give up the group; no checkpoint can be written or read any more."""
+        self._storage.close()
+
     def check_begun(self, contents: Contents) -> None:
         """Check at the first boundary that a restart can continue; nothing can be kept from now on (all ranks).
 

@@ -102,6 +102,10 @@ class Storage:
         self._unpaced = 0  # bytes
         self.progress = Progress()
 
+    def close(self) -> None:
+        """Give up the group; nothing can be waited for any more."""
+        del self._group
+
     def later(self, act: Callable[[], None]) -> None:
         """Do something on rank 0 after all that was asked for before; the next `wait` raises its error."""
         assert self._thread is not None

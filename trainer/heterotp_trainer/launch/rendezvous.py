@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn.functional  # before there is a group: its default arguments keep the one of that moment
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from heterotp_trainer.devices.device import Device
@@ -40,7 +41,7 @@ class Facts:
     complaint: str  # why this rank cannot run; empty: it can
 
 
-@dataclass(frozen=True)
+@dataclass
 class Gang:
     """The process groups of one attempt, each of all ranks, and what the ranks reported at the start.
 
@@ -178,6 +179,11 @@ def agree(gang: Gang, what: str, value: str) -> None:
 
 
 def leave(gang: Gang) -> None:
-    """Wait for all ranks and dissolve the groups (all ranks)."""
+    """Wait for all ranks and dissolve the groups, which the gang then has no more (all ranks).
+
+    A group's threads end with the last reference to it, so that the caller gives up its own, too: a thread that still
+    holds a tensor while Python ends would abort the process.
+    """
     dist.barrier(group=gang.control_group)
     dist.destroy_process_group()
+    del gang.control_group, gang.tp_group, gang.exchange_group

@@ -40,6 +40,10 @@ class TPContext:
     _layers: WeakValueDictionary[str, nn.Module] = field(default_factory=WeakValueDictionary)
     _first: dict[Family, str] = field(default_factory=dict)  # the layer that decided the number of units
 
+    def close(self) -> None:
+        """Give up the groups; no layer can sum over them any more."""
+        self.group = self.control_group = None
+
     @property
     def slowness(self) -> tuple[float, ...]:
         """1 / relative speed of each rank; empty: equal speeds."""
