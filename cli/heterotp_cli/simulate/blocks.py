@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from heterotp_trainer.plans.costs import Costs
@@ -10,13 +10,24 @@ from heterotp_trainer.plans.linears import Curve, Line, LinearClass, Link, UnitM
 from heterotp_trainer.plans.unit_plan import UnitPlan
 
 PARTS = (("qkv", "column", "heads"), ("proj", "row", "heads"), ("fc1", "column", "ffn"), ("fc2", "row", "ffn"))
+LOGITS = ("lm_head", "column", "vocab")
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Embedding and logits: rows V, calls of the logits in an iteration, bytes of a row with its optimizer state."""
+
+    rows: int
+    calls: int
+    row_bytes: float
 
 
 @dataclass(frozen=True)
 class Blocks:
     """Blocks of attention and a feed-forward network; rows: tokens of a batch, calls: blocks passed in an iteration.
 
-    parameter_bytes: of one parameter of all blocks with its optimizer state.
+    parameter_bytes: of one parameter of all blocks with its optimizer state. vocabulary: of a language model; its
+    logits are computed for all tokens.
     """
 
     width: int
@@ -24,10 +35,12 @@ class Blocks:
     rows: int
     calls: int
     parameter_bytes: float
+    vocabulary: Vocabulary | None = None
 
     def operations(self, ffn_units: int) -> float:
         """Return the operations of all products of one iteration, forward and backward."""
-        return 6.0 * self.rows * (4 * self.width + 2 * ffn_units) * self.width * self.calls
+        logits = self.vocabulary.rows * self.vocabulary.calls if self.vocabulary is not None else 0
+        return 6.0 * self.rows * ((4 * self.width + 2 * ffn_units) * self.calls + logits) * self.width
 
 
 def costs_of(
@@ -37,12 +50,17 @@ def costs_of(
     width, head = blocks.width, blocks.width // blocks.heads
     per_unit = {"qkv": 3 * head, "proj": head, "fc1": 1, "fc2": 1}
     wide = (width,) * plan.ranks
-    classes = tuple(_linears(name, how, wide, blocks, family, per_unit[name], plan) for name, how, family in PARTS)
+    classes = [_linears(name, how, wide, blocks, family, per_unit[name], plan) for name, how, family in PARTS]
+    row_bytes = 0.0
+    if blocks.vocabulary is not None:
+        logits, row_bytes = replace(blocks, calls=blocks.vocabulary.calls), blocks.vocabulary.row_bytes
+        name, how, family = LOGITS
+        classes.append(_linears(name, how, wide, logits, family, 1, plan))
     square = 6.0 * blocks.rows * width * width
     lines = tuple(Curve((0.0, float(width)), (0.0, square * each), width) for each in operation_seconds)
     curves = tuple((line,) * len(classes) for line in lines)
-    unit_move = UnitMoveCost(4 * width * head * blocks.parameter_bytes, 2 * width * blocks.parameter_bytes)
-    return Costs(classes, curves, (grain,) * plan.ranks, link, item_bytes, unit_move=unit_move)
+    unit_move = UnitMoveCost(4 * width * head * blocks.parameter_bytes, 2 * width * blocks.parameter_bytes, row_bytes)
+    return Costs(tuple(classes), curves, (grain,) * plan.ranks, link, item_bytes, unit_move=unit_move)
 
 
 def _linears(

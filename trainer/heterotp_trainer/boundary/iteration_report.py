@@ -5,7 +5,7 @@ from dataclasses import replace
 from heterotp_trainer.boundary.control_channel import ControlChannel
 from heterotp_trainer.boundary.exchange import Report
 from heterotp_trainer.boundary.iteration_context import IterationContext, RecentContexts
-from heterotp_trainer.devices.phase_clock import ATTENTION
+from heterotp_trainer.devices.phase_clock import ATTENTION, VOCABULARY
 
 WARM_UP_ITERATIONS = 2  # of an attempt; they enter no statistic
 
@@ -45,10 +45,13 @@ def iteration_report(
     plan: int,
     batch: int,
 ) -> Report:
-    """Return the report; spent: seconds by phase, attention apart; ran: the context that these seconds belong to."""
+    """Return the report.
+
+    spent: seconds by phase, attention and vocabulary apart; ran: the context that these seconds belong to.
+    """
     seconds = dict(spent)
-    attention = seconds.pop(ATTENTION)
-    seconds["unit"] += attention
+    attention, vocabulary = seconds.pop(ATTENTION), seconds.pop(VOCABULARY)
+    seconds["unit"] += attention + vocabulary
     generation, length = control.announcement()
     return Report(
         iteration=iteration,
@@ -64,6 +67,7 @@ def iteration_report(
         full=seconds["matmul"] * ran.full_work_factor,
         unslowed=ran.unslowed,
         attention=attention,
+        vocabulary=vocabulary,
         pace_ratio=pace_ratio,
         seconds=seconds,
     )
