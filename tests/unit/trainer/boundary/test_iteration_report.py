@@ -8,9 +8,9 @@ from heterotp_trainer.boundary.control_channel import ControlChannel
 from heterotp_trainer.boundary.exchange import STOP
 from heterotp_trainer.boundary.iteration_context import IterationContext
 from heterotp_trainer.boundary.iteration_report import IterationStatistics, iteration_report
-from heterotp_trainer.devices.phase_clock import ATTENTION, PHASES
+from heterotp_trainer.devices.phase_clock import ATTENTION, PHASES, VOCABULARY
 
-SPENT = {phase: (index + 1) / 8 for index, phase in enumerate(PHASES)} | {ATTENTION: 4.0}
+SPENT = {phase: (index + 1) / 8 for index, phase in enumerate(PHASES)} | {ATTENTION: 4.0, VOCABULARY: 2.0}
 
 
 def measured(statistics, *iterations):
@@ -82,10 +82,10 @@ def test_a_report_holds_each_value_in_its_own_field():
     assert (made.measured, made.decision_id, made.unslowed) == (1, 7, 0.25)
 
 
-def test_attention_is_part_of_the_unit_seconds_and_reported_apart():
+def test_attention_and_vocabulary_are_parts_of_the_unit_seconds_and_reported_apart():
     made = report()
-    assert made.seconds["unit"] == SPENT["unit"] + 4.0
-    assert made.attention == 4.0
+    assert made.seconds["unit"] == SPENT["unit"] + 4.0 + 2.0
+    assert (made.attention, made.vocabulary) == (4.0, 2.0)
     assert set(made.seconds) == set(PHASES)
     assert sum(made.seconds.values()) == sum(SPENT.values())
     assert SPENT[ATTENTION] == 4.0 and SPENT["unit"] == (PHASES.index("unit") + 1) / 8  # the argument is unchanged
