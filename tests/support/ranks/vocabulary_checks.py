@@ -1,6 +1,6 @@
 """One rank of the gang behind test_vocabulary_gang.py: rows of the vocabulary that move, and columns of the logits.
 
-Called as: vocabulary_checks.py RANK RANKS FOLDER. All sums are in float64. An error is max |a - b| / max(1e-6, max |b|).
+Called as: vocabulary_checks.py RANK RANKS FOLDER. Sums are in float64. An error is max |a - b| / max(1e-6, max |b|).
 """
 
 import json
@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from heterotp_api.policy import BalancingSettings
 from heterotp_trainer.checkpoint import stream
-from heterotp_trainer.plans.unit_plan import FAMILIES, UnitPlan
+from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.rebalancing.column_assigner import ColumnAssigner
 from heterotp_trainer.resharding.unit_mover import UnitMover
 from heterotp_trainer.tensor_parallel.gradients import gradient_norm, scale_gradients
@@ -45,9 +45,12 @@ def dealt(ranks: int, seed: int, idle: int | None = None) -> UnitPlan:
 def plans_of(ranks: int) -> list[UnitPlan]:
     last = ranks - 1
     alone = UnitPlan.from_counts([HEADS] + [0] * last, [UNITS] + [0] * last, [ROWS] + [0] * last)
-    return [dealt(ranks, 1), dealt(ranks, 2, idle=0), alone, UnitPlan.from_counts(
-        alone.counts("heads"), alone.counts("ffn"), [0] * last + [ROWS]
-    )]
+    return [
+        dealt(ranks, 1),
+        dealt(ranks, 2, idle=0),
+        alone,
+        UnitPlan.from_counts(alone.counts("heads"), alone.counts("ffn"), [0] * last + [ROWS]),
+    ]
 
 
 class Training:
@@ -126,11 +129,13 @@ def check_training(group, rank: int, ranks: int, recipe: dict) -> dict[str, floa
     moving.unit_mover.move(even)
     after = moving.state()
     errors["bits"] = float(not all(torch.equal(before[name], after[name]) for name in before))
-    errors["sizes"] = float(any(
-        p.shape[spec.dim] != even.counts(spec.family)[rank] * spec.rows_per_unit
-        for p in moving.parameters.values()
-        if (spec := shard_spec(p)) is not None
-    ))
+    errors["sizes"] = float(
+        any(
+            p.shape[spec.dim] != even.counts(spec.family)[rank] * spec.rows_per_unit
+            for p in moving.parameters.values()
+            if (spec := shard_spec(p)) is not None
+        )
+    )
     return errors
 
 

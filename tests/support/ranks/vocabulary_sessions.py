@@ -28,7 +28,7 @@ SEMI = {"strategy": "SEMI", "semi": {"zero": {"grain": 1}, "mig": {"grain": 1}}}
 
 @dataclass(frozen=True)
 class Language(Case):
-    """A case of the language model; tied: embedding and logits are one weight. evicted: ranks that end without units."""
+    """A case of the language model; tied: embedding and logits are one weight."""
 
     policy: dict = field(default_factory=lambda: {"strategy": "None"})
     tied: bool = False
@@ -120,18 +120,19 @@ def check(gang: Gang, case: Language, folder: Path) -> dict:
 
 
 def still_columns(run: Run) -> bool | None:
-    """Make a step; return whether the pruned columns of the logits' weight stayed as they were."""
-    partition = run.model.lm_head.partition
-    if partition is None or partition.pruned is None:
-        return None
-    weight, ids = run.model.lm_head.weight, partition.pruned.ids
-    before = weight.detach()[:, ids].clone()
+    """Make a step (all ranks); return whether the pruned columns of the logits' weight stayed as they were.
+
+    None on a rank that prunes none.
+    """
+    partition, weight = run.model.lm_head.partition, run.model.lm_head.weight
+    pruned = partition.pruned if partition is not None else None
+    before = weight.detach().clone()
     run.step()
-    return bool(torch.equal(before, weight.detach()[:, ids]))
+    return None if pruned is None else torch.equal(before[:, pruned.ids], weight.detach()[:, pruned.ids])
 
 
 def reread(gang: Gang, case: Language, folder: Path, wanted: dict) -> dict[str, bool]:
-    """Return whether other numbers of ranks restore the same bits, and lose nothing of them in a checkpoint."""
+    """Return by number of ranks whether they restore the same bits, one after the other."""
     found = {}
     for attempt, ranks in enumerate((gang.ranks - 1, gang.ranks), 2):
         if gang.rank < ranks:
@@ -140,6 +141,7 @@ def reread(gang: Gang, case: Language, folder: Path, wanted: dict) -> dict[str, 
             got = run.state()
             found[str(ranks)] = got.keys() == wanted.keys() and all(torch.equal(got[k], wanted[k]) for k in wanted)
             run.step()
+            wanted = run.state()  # the next number of ranks continues from here
             session.finish()
         else:
             gang.skip()

@@ -1,4 +1,4 @@
-"""Every strategy acts on the vocabulary: rows move, columns of the logits are pruned or migrated; training stays exact."""
+"""Every strategy acts on the vocabulary: rows move, columns of the logits are pruned or migrated, losses stay exact."""
 
 import pytest
 from support.language_model import ROWS, WIDTH
@@ -19,7 +19,7 @@ def sessions(gang):
 def test_losses_are_those_of_undisturbed_training(sessions, name):
     undisturbed = sessions[0]["undisturbed, tied" if "tied" in name else "undisturbed"]["losses"]
     for found in sessions:
-        assert len(found[name]["losses"]) == found[name]["acts"] + AFTER
+        assert len(found[name]["losses"]) == found[name]["acts"] + 1 + AFTER
         for loss, wanted in zip(found[name]["losses"], undisturbed, strict=False):
             assert loss == pytest.approx(wanted, rel=1e-10)
 
@@ -29,8 +29,9 @@ def test_an_evicted_rank_gives_all_of_its_rows_away(sessions, name):
     before = [found["undisturbed"]["rows"] for found in sessions]
     rows = [found[name]["rows"] for found in sessions]
     assert before == [21, 20, 20] and rows[1] == 0 and sum(rows) == ROWS
-    assert sessions[0][name]["counts"] == {"heads": [3, 0, 3], "ffn": [24, 0, 24], "vocab": rows}
-    assert "20 of 61 vocabulary rows" in sessions[0][name]["reason"]
+    counts = sessions[0][name]["counts"]
+    assert counts["vocab"] == rows and (counts["heads"][1], counts["ffn"][1]) == (0, 0)
+    assert f" of {ROWS} vocabulary rows move" in sessions[0][name]["reason"]
 
 
 @pytest.mark.parametrize("name", ["AUTO", "AUTO, tied"])
@@ -60,6 +61,7 @@ def test_semi_reduces_the_logits_of_a_straggler(sessions):
     assert [bool(found["SEMI"]["columns"]) for found in sessions] == [False, False, True]
 
 
-def test_the_time_of_the_vocabulary_is_measured_on_ranks_that_own_rows(sessions):
-    assert all(each > 0 for each in sessions[0]["undisturbed"]["vocabulary"])
-    assert [each > 0 for each in sessions[0]["AUTO"]["vocabulary"]][::2] == [True, True]
+@pytest.mark.parametrize("name", ["undisturbed", "AUTO"])
+def test_the_time_of_the_vocabulary_is_measured_on_ranks_that_own_rows(sessions, name):
+    owners = [rank for rank, found in enumerate(sessions) if found[name]["rows"]]
+    assert owners and all(sessions[0][name]["vocabulary"][rank] > 0 for rank in owners)
