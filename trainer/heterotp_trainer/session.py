@@ -327,6 +327,7 @@ class Session:
             iteration=iteration,
             flags=flags,
             spent=spent,
+            owned=self.watched.owned_parts,
             ran=ran,
             control=self.control,
             ready=balancer.resharder.ready,
