@@ -60,7 +60,7 @@ def _declared(training: Training, devices: Sequence[Device], speeds: Sequence[fl
     plan = UnitPlan.from_speeds(list(speeds), shape.heads, shape.ffn_units)
     even = UnitPlan.even(ranks, shape.heads, shape.ffn_units) if len(set(speeds)) == 1 else plan
     calls, again = shape.depth * training.accumulate, int(training.recompute)
-    blocks = Blocks(shape.hidden_size, shape.heads, rows, calls, STATE_COPIES * 4 * shape.depth)
+    blocks = Blocks.plain(shape.hidden_size, shape.heads, rows, calls, STATE_COPIES * 4 * shape.depth)
     products = (3 + again) / 3  # a forward that is done again
     operation = [products / (float(device.teraflops or 0.0) * 1e12) for device in devices]
     slowest = max((_line(device) for device in devices), key=lambda line: line.at(1e6))

@@ -9,12 +9,13 @@ from heterotp_api.load import load_manifest
 from heterotp_api.policy import BalancingSettings, Reshard, Zero
 from heterotp_cli.errors import BadInput
 from heterotp_cli.main import group
-from heterotp_cli.simulate.blocks import Blocks, Vocabulary, costs_of, link_of
+from heterotp_cli.simulate.blocks import GATED_FFN, Blocks, Vocabulary, costs_of, grouped_attention, link_of
 from heterotp_cli.simulate.machine import machine_of
 from heterotp_cli.simulate.scenario import limit_seconds, policies, prospect
 from heterotp_cli.simulate.trace import HOUR, Spell, chis_at, end_of, read_trace, replay
 from heterotp_cli.simulate_command import parse_chis
 from heterotp_trainer.balancing.simulation import Machine
+from heterotp_trainer.plans.linears import UnitMoveCost
 from heterotp_trainer.plans.unit_plan import USUAL_WEIGHTS, UnitPlan
 
 MANIFEST = """
@@ -153,7 +154,8 @@ SPEED = 1e-9  # seconds of an operation
 def language(rows=1000, micro_batches=1, ranks=4):
     """Return two blocks of width 64 and a vocabulary as wide as eight of them, on 80 tokens."""
     plan = UnitPlan.even(ranks, 8, 256, rows)
-    blocks = Blocks(64, 8, 80, 2 * micro_batches, 24.0, Vocabulary(rows, micro_batches, 2 * 64 * 12.0))
+    vocabulary = Vocabulary(rows, micro_batches, 2 * 64 * 12.0)
+    blocks = replace(Blocks.plain(64, 8, 80, 2 * micro_batches, 24.0), vocabulary=vocabulary)
     costs = costs_of(blocks, plan, [SPEED] * ranks, link_of(ranks, 0.0, 1e-9), 4, 16)
     return blocks, Machine(costs, plan, fixed=0.02)
 
@@ -162,7 +164,7 @@ def language(rows=1000, micro_batches=1, ranks=4):
 def test_logits_of_all_tokens_are_a_product_of_their_own(micro_batches):
     blocks, machine = language(micro_batches=micro_batches)
     operations = 6 * 80 * (2 * 12 * 64**2 + 1000 * 64) * micro_batches
-    assert blocks.operations(256) == operations
+    assert blocks.operations(machine.unit_plan) == operations
     assert prospect(machine, [1.0] * 4).homogeneous == pytest.approx(operations * SPEED / 4 + 0.02)
     assert machine.costs.unit_move.vocab_bytes == 2 * 64 * 12
 
@@ -188,6 +190,17 @@ def test_families_weigh_as_much_as_their_products():
     whole = 12 * block + logits
     assert machine.costs.weights == pytest.approx((4 * block / whole, 8 * block / whole, logits / whole))
     assert replace(machine.costs, classes=(), curves=((),) * 4).weights == USUAL_WEIGHTS
+
+
+def test_grouped_heads_and_gated_networks_have_their_own_linears():
+    plan = UnitPlan.even(4, 8, 100, 300)
+    linears = (*grouped_attention(2, 12), *GATED_FFN)
+    blocks = Blocks(192, linears, 80, 2, 24.0, Vocabulary(300, 1, 1.0))
+    weights = 192 * (8 * (2 + 1 + 1 + 2) * 12 + 3 * 100) * 2 + 192 * 300
+    assert blocks.operations(plan) == 6 * 80 * weights
+    machine = Machine(costs_of(blocks, plan, [SPEED] * 4, link_of(4, 0.0, 1e-9), 4, 16), plan)
+    assert prospect(machine, [1.0] * 4).homogeneous == pytest.approx(6 * 80 * weights * SPEED / 4)
+    assert machine.costs.unit_move == UnitMoveCost(192 * 24.0 * 6 * 12, 192 * 24.0 * 3, 1.0)
 
 
 def test_the_costs_of_a_run_contain_its_vocabulary(tmp_path):
