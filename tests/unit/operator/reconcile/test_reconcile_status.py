@@ -252,6 +252,11 @@ def test_training_and_ranks_are_rounded_and_ranks_have_pod_and_node():
     assert world.status["slowest"] == "rank 2 (3.0x)"
 
 
+def test_two_ranks_of_one_pod_share_its_name():
+    world = training(World(manifest(groups=(("a", 1, 2), ("b", 1, 1)))).started())
+    assert [rank["pod"] for rank in world.status["ranks"]] == ["job-a-0-1", "job-a-0-1", "job-b-0-1"]
+
+
 def test_a_rank_is_shown_with_the_units_that_it_owns():
     world = World(manifest()).started()
     owned = [{"heads": 2, "hidden_units": 24, "vocabulary_rows": 64}, {"heads": 2, "hidden_units": 24}]
@@ -262,11 +267,6 @@ def test_a_rank_is_shown_with_the_units_that_it_owns():
     first, second = world.status["ranks"][:2]
     assert (first["heads"], first["hiddenUnits"], first["vocabularyRows"]) == (2, 24, 64)
     assert "vocabularyRows" not in second
-
-
-def test_two_ranks_of_one_pod_share_its_name():
-    world = training(World(manifest(groups=(("a", 1, 2), ("b", 1, 1)))).started())
-    assert [rank["pod"] for rank in world.status["ranks"]] == ["job-a-0-1", "job-a-0-1", "job-b-0-1"]
 
 
 def test_of_many_ranks_the_slowest_64_are_shown():
