@@ -22,7 +22,6 @@ from heterotp_trainer.checkpoint.optimizer_check import (
 from heterotp_trainer.devices.phase_clock import UPDATE, phase
 from heterotp_trainer.errors import InputError
 from heterotp_trainer.model.checks import DrawCheck, refuse_dropout
-from heterotp_trainer.plans.unit_plan import Family
 from heterotp_trainer.rebalancing.balancer import Balancer
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.gradients import (
@@ -31,7 +30,7 @@ from heterotp_trainer.tensor_parallel.gradients import (
     refuse_plain_clipping,
     scale_gradients,
 )
-from heterotp_trainer.tensor_parallel.unit_spec import owned_parts, work_weights
+from heterotp_trainer.tensor_parallel.unit_spec import work_weights
 
 
 class Watched:
@@ -102,11 +101,6 @@ class Watched:
             finally:
                 self._updating = False
         return True
-
-    @property
-    def owned_parts(self) -> dict[Family, float]:
-        """Each family's part of this rank's sharded parameters, 0..1."""
-        return owned_parts(self.parameters.values())
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps of balancing, ready for JSON."""
