@@ -151,7 +151,9 @@ class Semi(Model):
 class Reshard(Model):
     """RESHARD: move ownership of units once."""
 
-    grain: int | None = Field(None, ge=1, le=4096, description="Hidden units per block; absent: by device.")
+    grain: int | None = Field(
+        None, ge=1, le=4096, description="Hidden units or vocabulary rows per block; absent: by device."
+    )
     min_units: int | None = Field(None, ge=0, description="Hidden units that a rank keeps; absent: one block.")
     memory_limit_bytes: int | None = Field(
         None, ge=1, description="Most that a rank's weights and optimizer state may take; absent: no bound."

@@ -57,6 +57,7 @@ class MoveRecord(Model):
     decision_id: int = Field(description="The decision that it carries out.")
     heads: int = Field(0, description="Heads that changed rank.")
     hidden_units: int = Field(0, description="Hidden units that changed rank.")
+    vocabulary_rows: int = Field(0, description="Rows of the vocabulary that changed rank.")
     moved_bytes: float
     seconds: float = Field(description="What the move took.")
     expected_seconds: float | None = Field(None, description="What it was expected to take.")

@@ -84,6 +84,7 @@ class RankStatus(Model):
     columns_in: int | None = Field(None, description="Columns that it computes for others, over all linears.")
     heads: int | None = Field(None, description="Attention heads that it owns.")
     hidden_units: int | None = Field(None, description="Hidden units of the feed-forward networks that it owns.")
+    vocabulary_rows: int | None = Field(None, description="Rows of the vocabulary that it owns.")
     straggler: bool | None = Field(None, description="Whether the others wait for it.")
     straggling_since: str | None = _since("Since when they wait for it.")
     replaceable_since: str | None = _since("Since when its chi is at replaceThreshold or above.")

@@ -88,6 +88,7 @@ class TrainerRank(_Report):
     share: float | None = None
     heads: Count = 0
     hidden_units: Count = 0
+    vocabulary_rows: Count = 0
     pruned_ratio: float = 0.0
     migrated_ratio: float = 0.0
     columns_out: Count = 0

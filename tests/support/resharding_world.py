@@ -15,28 +15,31 @@ FAST = Link(Line(), Line(), Line(0.0, 1e-9))
 DEAR = Link(Line(), Line(), Line(0.0, 2e-5))  # 10 s and more for a move
 
 
-def machine(ranks=8, matmul=0.4, fixed=0.6, link=FAST, curve=(1.0,), plan=None, **more):
+def machine(ranks=8, matmul=0.4, fixed=0.6, link=FAST, curve=(1.0,), plan=None, rows=0, **more):
     """Return ranks whose products take `matmul` seconds with even shares, a third of it attention's.
 
-    curve: seconds at equal parts of all columns, relative to a straight line's at the end.
+    curve: seconds at equal parts of all columns, relative to a straight line's at the end. rows: of a vocabulary, whose
+    logits take half of `matmul` on top.
     """
-    plan = plan or UnitPlan.even(ranks, HEADS, UNITS)
+    plan = plan or UnitPlan.even(ranks, HEADS, UNITS, rows)
     sizes = [
         ("qkv", "column", WIDTH, 3 * HEAD_SIZE, "heads"),
         ("proj", "row", HEAD_SIZE, WIDTH, "heads"),
         ("fc1", "column", WIDTH, 1, "ffn"),
         ("fc2", "row", 1, WIDTH, "ffn"),
     ]
-    parts = {"qkv": 0.25, "proj": 1 / 12, "fc1": 1 / 3, "fc2": 1 / 3}
+    sizes += [("head", "column", WIDTH, 1, "vocab")] if rows else []
+    parts = {"qkv": 0.25, "proj": 1 / 12, "fc1": 1 / 3, "fc2": 1 / 3, "head": 0.5}
+    totals = {"heads": HEADS, "ffn": UNITS, "vocab": rows}
     classes, curves = [], []
     for name, parallel, width, per_unit, family in sizes:
-        even = (HEADS if family == "heads" else UNITS) * per_unit // ranks
+        even = totals[family] * per_unit // ranks
         columns, outputs = (width, even) if parallel == "column" else (even, width)
         linears = LinearClass(name, parallel, (columns,) * ranks, (outputs,) * ranks, 16, 1, family, per_unit)
         classes.append(linears.owned_by(plan))
         xs = [columns * (n + 1) / len(curve) for n in range(len(curve))]
         curves.append(Curve((0.0, *xs), (0.0, *(matmul * parts[name] * y for y in curve)), outputs))
-    unit_move = UnitMoveCost(heads_bytes=4 * WIDTH * HEAD_SIZE * 12, ffn_bytes=2 * WIDTH * 12)
+    unit_move = UnitMoveCost(4 * WIDTH * HEAD_SIZE * 12, 2 * WIDTH * 12, 2 * WIDTH * 12)
     costs = Costs(tuple(classes), (tuple(curves),) * ranks, (16,) * ranks, link, unit_move=unit_move)
     return Machine(costs, plan, fixed=fixed, **more)
 
@@ -68,11 +71,11 @@ def one(chi, ranks=8, place=0):
 
 
 @st.composite
-def partitions(draw, ranks, heads=12, units=40):
+def partitions(draw, ranks, heads=12, units=40, rows=0):
     """Draw a plan in which ranks own units from all over, some of them none."""
 
     def deal(count):
         owners = draw(st.lists(st.integers(0, ranks - 1), min_size=count, max_size=count))
         return tuple(tuple((u, u + 1) for u in range(count) if owners[u] == rank) for rank in range(ranks))
 
-    return UnitPlan(deal(heads), deal(units))
+    return UnitPlan(deal(heads), deal(units), deal(rows))

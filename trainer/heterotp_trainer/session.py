@@ -65,6 +65,7 @@ from heterotp_trainer.reporting.log_line import log
 from heterotp_trainer.reporting.null_reporter import NullReporter
 from heterotp_trainer.reporting.reporter import Reporter
 from heterotp_trainer.tensor_parallel.context import TPContext
+from heterotp_trainer.tensor_parallel.unit_spec import owned_parts
 from heterotp_trainer.watched import Watched
 
 COMPARE_EVERY = 100  # iterations
@@ -327,6 +328,7 @@ class Session:
             iteration=iteration,
             flags=flags,
             spent=spent,
+            owned=owned_parts(self.watched.parameters.values()),
             ran=ran,
             control=self.control,
             ready=balancer.resharder.ready,

@@ -19,7 +19,7 @@ from heterotp_trainer.checkpoint.optimizer_check import (
     refuse_strangers,
     refuse_whole_tensor,
 )
-from heterotp_trainer.devices.phase_clock import phase
+from heterotp_trainer.devices.phase_clock import UPDATE, phase
 from heterotp_trainer.errors import InputError
 from heterotp_trainer.model.checks import DrawCheck, refuse_dropout
 from heterotp_trainer.rebalancing.balancer import Balancer
@@ -94,7 +94,7 @@ class Watched:
             return False
         if gradient_clip is not None and norm > gradient_clip:
             scale_gradients(parameters, gradient_clip / norm)
-        with phase(tp.clock, "unit"):
+        with phase(tp.clock, UPDATE):
             self._updating = True
             try:
                 self.balancer.optimizer_step(self.optimizer)

@@ -29,8 +29,8 @@ def machine_of(model: PaperModel) -> Any:
 
     ffn = FFN_RATIO * model.width
     plan = UnitPlan.even(RANKS, model.heads, ffn)
-    blocks = Blocks(model.width, model.heads, model.rows, PAPER_DEPTH, STATE_BYTES * PAPER_DEPTH)
-    operation = model.matmul_seconds * RANKS / blocks.operations(ffn)
+    blocks = Blocks.plain(model.width, model.heads, model.rows, PAPER_DEPTH, STATE_BYTES * PAPER_DEPTH)
+    operation = model.matmul_seconds * RANKS / blocks.operations(plan)
     link = link_of(RANKS, LATENCY_SECONDS, 1 / LINK_BYTES_PER_SECOND)
     costs = costs_of(blocks, plan, [operation] * RANKS, link, PAPER_ITEM_BYTES, GRAIN)
     rest = model.iteration_seconds - model.matmul_seconds

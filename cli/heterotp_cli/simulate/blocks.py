@@ -3,52 +3,101 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from heterotp_trainer.plans.costs import Costs
-from heterotp_trainer.plans.linears import Curve, Line, LinearClass, Link, UnitMoveCost
-from heterotp_trainer.plans.unit_plan import UnitPlan
+from heterotp_trainer.plans.linears import Curve, Line, LinearClass, Link, Parallel, UnitMoveCost
+from heterotp_trainer.plans.unit_plan import FAMILIES, Family, UnitPlan
 
-PARTS = (("qkv", "column", "heads"), ("proj", "row", "heads"), ("fc1", "column", "ffn"), ("fc2", "row", "ffn"))
+
+@dataclass(frozen=True)
+class Linear:
+    """One linear of every block; its other side is as wide as the model. per_unit: rows or columns of one unit."""
+
+    name: str
+    parallel: Parallel
+    family: Family
+    per_unit: int
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Embedding and logits: rows V, calls of the logits in an iteration, bytes of a row with its optimizer state."""
+
+    rows: int
+    calls: int
+    row_bytes: float
+
+
+def attention(size: int) -> tuple[Linear, ...]:
+    """Return the linears of attention whose query, key and value are one; size: width of a head."""
+    return Linear("qkv", "column", "heads", 3 * size), Linear("proj", "row", "heads", size)
+
+
+def grouped_attention(queries: int, size: int) -> tuple[Linear, ...]:
+    """Return the linears of attention whose unit is a K/V head with its query heads."""
+    widths = {"query": queries * size, "key": size, "value": size}
+    columns = (Linear(name, "column", "heads", width) for name, width in widths.items())
+    return *columns, Linear("proj", "row", "heads", queries * size)
+
+
+FFN = (Linear("fc1", "column", "ffn", 1), Linear("fc2", "row", "ffn", 1))
+GATED_FFN = (Linear("gate", "column", "ffn", 1), Linear("up", "column", "ffn", 1), Linear("down", "row", "ffn", 1))
+LOGITS = Linear("lm_head", "column", "vocab", 1)
 
 
 @dataclass(frozen=True)
 class Blocks:
     """Blocks of attention and a feed-forward network; rows: tokens of a batch, calls: blocks passed in an iteration.
 
-    parameter_bytes: of one parameter of all blocks with its optimizer state.
+    parameter_bytes: of one parameter of all blocks with its optimizer state. vocabulary: of a language model; its
+    logits are computed for all tokens.
     """
 
     width: int
-    heads: int
+    linears: tuple[Linear, ...]
     rows: int
     calls: int
     parameter_bytes: float
+    vocabulary: Vocabulary | None = None
 
-    def operations(self, ffn_units: int) -> float:
+    @classmethod
+    def plain(cls, width: int, heads: int, rows: int, calls: int, parameter_bytes: float) -> "Blocks":
+        """Return blocks of the vision transformer: heads that divide the width, and plain feed-forward networks."""
+        return cls(width, (*attention(width // heads), *FFN), rows, calls, parameter_bytes)
+
+    def operations(self, plan: UnitPlan) -> float:
         """Return the operations of all products of one iteration, forward and backward."""
-        return 6.0 * self.rows * (4 * self.width + 2 * ffn_units) * self.width * self.calls
+        each = sum(linear.per_unit * plan.total(linear.family) for linear in self.linears)
+        logits = self.vocabulary.rows * self.vocabulary.calls if self.vocabulary is not None else 0
+        return 6.0 * self.rows * (each * self.calls + logits) * self.width
+
+    def unit_bytes(self, family: Family) -> float:
+        """Return the bytes of one unit with its optimizer state."""
+        if family == "vocab":
+            return self.vocabulary.row_bytes if self.vocabulary is not None else 0.0
+        return self.width * self.parameter_bytes * sum(each.per_unit for each in self.linears if each.family == family)
 
 
 def costs_of(
     blocks: Blocks, plan: UnitPlan, operation_seconds: Sequence[float], link: Link, item_bytes: int, grain: int
 ) -> Costs:
     """Return the costs that decisions use; operation_seconds: of one operation, by rank."""
-    width, head = blocks.width, blocks.width // blocks.heads
-    per_unit = {"qkv": 3 * head, "proj": head, "fc1": 1, "fc2": 1}
-    wide = (width,) * plan.ranks
-    classes = tuple(_linears(name, how, wide, blocks, family, per_unit[name], plan) for name, how, family in PARTS)
-    square = 6.0 * blocks.rows * width * width
-    lines = tuple(Curve((0.0, float(width)), (0.0, square * each), width) for each in operation_seconds)
+    called = [(linear, blocks.calls) for linear in blocks.linears]
+    if blocks.vocabulary is not None:
+        called.append((LOGITS, blocks.vocabulary.calls))
+    classes = tuple(_class(linear, blocks, calls, plan) for linear, calls in called)
+    square = 6.0 * blocks.rows * blocks.width**2
+    wide = float(blocks.width)
+    lines = tuple(Curve((0.0, wide), (0.0, square * each), blocks.width) for each in operation_seconds)
     curves = tuple((line,) * len(classes) for line in lines)
-    unit_move = UnitMoveCost(4 * width * head * blocks.parameter_bytes, 2 * width * blocks.parameter_bytes)
+    unit_move = UnitMoveCost(*map(blocks.unit_bytes, FAMILIES))
     return Costs(classes, curves, (grain,) * plan.ranks, link, item_bytes, unit_move=unit_move)
 
 
-def _linears(
-    name: str, how: Any, wide: tuple[int, ...], blocks: Blocks, family: Any, per_unit: int, plan: UnitPlan
-) -> LinearClass:
-    return LinearClass(name, how, wide, wide, blocks.rows, blocks.calls, family, per_unit).owned_by(plan)
+def _class(linear: Linear, blocks: Blocks, calls: int, plan: UnitPlan) -> LinearClass:
+    wide = (blocks.width,) * plan.ranks
+    sizes = linear.family, linear.per_unit
+    return LinearClass(linear.name, linear.parallel, wide, wide, blocks.rows, calls, *sizes).owned_by(plan)
 
 
 def link_of(ranks: int, latency_seconds: float, byte_seconds: float) -> Link:

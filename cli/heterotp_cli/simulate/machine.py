@@ -22,6 +22,7 @@ GRAIN = 16
 UNITS: dict[Family, str] = {
     "heads": "heads",
     "ffn": "hiddenUnits",
+    "vocab": "vocabularyRows",
 }  # the fields of status.json that hold what a rank owns
 
 
@@ -59,7 +60,7 @@ def _declared(training: Training, devices: Sequence[Device], speeds: Sequence[fl
     plan = UnitPlan.from_speeds(list(speeds), shape.heads, shape.ffn_units)
     even = UnitPlan.even(ranks, shape.heads, shape.ffn_units) if len(set(speeds)) == 1 else plan
     calls, again = shape.depth * training.accumulate, int(training.recompute)
-    blocks = Blocks(shape.hidden_size, shape.heads, rows, calls, STATE_COPIES * 4 * shape.depth)
+    blocks = Blocks.plain(shape.hidden_size, shape.heads, rows, calls, STATE_COPIES * 4 * shape.depth)
     products = (3 + again) / 3  # a forward that is done again
     operation = [products / (float(device.teraflops or 0.0) * 1e12) for device in devices]
     slowest = max((_line(device) for device in devices), key=lambda line: line.at(1e6))
@@ -104,14 +105,20 @@ def _measured(run: Path, expected: int) -> Machine:
 def machine_of_run(calibration: dict[str, Any], status: dict[str, Any]) -> Machine:
     """Return the ranks of a run by what its cost_calibration.json and its status.json hold."""
     costs, ranks = _costs(calibration), status["ranks"]
-    counts = {family: _units(costs, family, [rank[UNITS[family]] for rank in ranks]) for family in FAMILIES}
+    counts = {family: _units(costs, family, [_owned(rank, family) for rank in ranks]) for family in FAMILIES}
 
     def every(name: str) -> list[float]:
         return [float(rank[name] or 0.0) for rank in ranks]
 
     fixed, unit, wait = every("fixedSeconds"), every("unitSeconds"), every("waitSeconds")
-    unit_plan = UnitPlan.from_counts(counts["heads"], counts["ffn"])
-    return Machine(costs, unit_plan, max(fixed), (0.0, sum(unit) / len(unit)), min(wait))
+    unit_plan = UnitPlan.from_counts(counts["heads"], counts["ffn"], counts["vocab"])
+    return Machine(costs, unit_plan, max(fixed), (0.0, sum(unit) / len(unit), 0.0), min(wait))
+
+
+def _owned(rank: dict[str, Any], family: Family) -> int:
+    """Return a rank's units by its entry of status.json; runs of earlier versions have no vocabulary."""
+    owned: int = rank.get(UNITS[family], 0) if family == "vocab" else rank[UNITS[family]]
+    return owned
 
 
 def _units(costs: Costs, family: Family, last: list[int]) -> list[int]:

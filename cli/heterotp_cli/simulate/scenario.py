@@ -96,6 +96,7 @@ def _outcome(name: str, machine: Machine, policy: BalancingSettings, chis: Seque
     run.policy = policy  # an eviction follows only after the slow ranks were detected
     after = [each for count, each in run.run(chis, AFTER) for _ in range(count)]
     unit_plan = run.plan.ownership.unit_plan or machine.unit_plan
+    weighed = replace(unit_plan, weights=machine.costs.weights)
     return Outcome(
         name,
         after[-1].seconds,
@@ -105,7 +106,7 @@ def _outcome(name: str, machine: Machine, policy: BalancingSettings, chis: Seque
         _settled(after),
         None,
         run.plan.reason,
-        tuple(unit_plan.share(rank) for rank in range(unit_plan.ranks)),
+        tuple(weighed.share(rank) for rank in range(unit_plan.ranks)),
     )
 
 

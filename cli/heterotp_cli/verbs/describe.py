@@ -50,7 +50,11 @@ def _facts(rank: RankView) -> list[tuple[str, str]]:
 def _share(rank: RankView) -> str:
     if rank.share is None:
         return ""
-    owned = ((rank.heads, "heads"), (rank.hidden_units, "hidden units"))
+    owned = (
+        (rank.heads, "heads"),
+        (rank.hidden_units, "hidden units"),
+        (rank.vocabulary_rows or None, "vocabulary rows"),  # most models have none
+    )
     units = [f"{count} {name}" for count, name in owned if count is not None]
     return f"{percent(rank.share)} of the work" + (f": {listed(units)}" if units else "")
 

@@ -42,6 +42,7 @@ class RankView:
     columns_in: int | None = None
     heads: int | None = None
     hidden_units: int | None = None
+    vocabulary_rows: int | None = None
     injected_slowdown: float | None = None
     measured_slowdown: float | None = None
     injection_problem: str = ""

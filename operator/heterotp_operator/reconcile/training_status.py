@@ -98,6 +98,7 @@ def _rank(rank: TrainerRank, pod: Body | None) -> Body:
             "columnsIn": rank.columns_in or None,
             "heads": rank.heads or None,
             "hiddenUnits": rank.hidden_units or None,
+            "vocabularyRows": rank.vocabulary_rows or None,
             "straggler": rank.straggler,
         }
     )

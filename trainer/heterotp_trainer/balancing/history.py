@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from heterotp_trainer.plans.unit_plan import Family
+
 Array = NDArray[np.float64]
 
 
@@ -22,6 +24,7 @@ class Observation:
     fixed: Array  # F
     wait: Array  # W
     attention: Array  # attention's part of `unit`
+    vocabulary: Array  # the vocabulary's part of `unit`; the rest is the FFN's
     pace: Array  # a probe's seconds over those at calibration; 0 without a probe
     aside: Array  # data and control: no plan changes them, but iterations contain them
     migrating: bool = False  # whether columns migrated: then `wait` contains their transfers
@@ -36,19 +39,20 @@ class Observation:
         migrating: bool = False,
         *,
         attention: Sequence[float] = (),
+        vocabulary: Sequence[float] = (),
         pace: Sequence[float] = (),
         aside: Sequence[float] = (),
     ) -> "Observation":
         """Return the observation of lists of numbers."""
         nothing = [0.0] * len(full)
-        values = (full, unit, fixed, wait, attention or nothing, pace or nothing, aside or nothing)
+        values = (full, unit, fixed, wait, *(each or nothing for each in (attention, vocabulary, pace, aside)))
         return cls.from_rows([np.asarray(each, dtype=np.float64) for each in values], migrating)
 
     @classmethod
     def from_rows(cls, rows: Sequence[Array], migrating: bool) -> "Observation":
         """Return the observation of arrays in the order of its fields."""
-        full, unit, fixed, wait, attention, pace, aside = rows
-        return cls(full, unit, fixed, wait, attention, pace, aside, migrating)
+        full, unit, fixed, wait, attention, vocabulary, pace, aside = rows
+        return cls(full, unit, fixed, wait, attention, vocabulary, pace, aside, migrating)
 
     @property
     def rows(self) -> list[Array]:
@@ -58,6 +62,11 @@ class Observation:
     def with_full(self, full: Sequence[float]) -> "Observation":
         """Return the observation with other M hat."""
         return replace(self, full=np.asarray(full, dtype=np.float64))
+
+    def unit_of(self, family: Family) -> Array:
+        """Return a family's part of `unit`, seconds by rank: [e]."""
+        apart: dict[Family, Array] = {"heads": self.attention, "vocab": self.vocabulary}
+        return apart[family] if family in apart else self.unit - self.attention - self.vocabulary
 
     @property
     def total(self) -> Array:

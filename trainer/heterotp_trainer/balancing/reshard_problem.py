@@ -1,6 +1,6 @@
 """The case for other shares: the time of each rank over the units that it owns (docs/algorithms.md, RESHARD).
 
-FFN and attention each end in a barrier of their own. Shapes: e ranks, P points of a curve.
+FFN, attention and vocabulary each end in a barrier of their own. Shapes: e ranks, P points of a curve.
 """
 
 from collections.abc import Mapping, Sequence
@@ -75,8 +75,8 @@ class ReshardProblem:
 
     def _times(self, family: Family) -> Times:
         counts = np.asarray(self.unit_plan.counts(family), dtype=np.float64)
-        spent = self.seen.attention if family == "heads" else self.seen.unit - self.seen.attention
-        return family_times(self.costs, self.pace, self._unit_seconds(spent, counts), family)
+        each = self._unit_seconds(self.seen.unit_of(family), counts)
+        return family_times(self.costs, self.pace, each, family)
 
     def _unit_seconds(self, spent: Array, counts: Array) -> Array:
         """Return the seconds of one unit beside its products: [e]; spent: of all units, counts: units, [e] each.
@@ -92,7 +92,7 @@ class ReshardProblem:
 
     @cached_property
     def imbalance(self) -> float:
-        """By how much the slowest ranks exceed the fluid limit, both families added, relative to the limit."""
+        """By how much the slowest ranks exceed the fluid limit, all families added, relative to the limit."""
         counts = {family: np.asarray(self.unit_plan.counts(family), dtype=np.float64) for family in self.families}
         late = sum(float(self.times[family].at(counts[family]).max()) for family in self.families)
         return late / self.fluid - 1 if self.fluid else 0.0
@@ -116,8 +116,10 @@ class ReshardProblem:
     def seen_under(self, after: UnitPlan) -> Observation:
         """Return the observation as it would have been under another unit plan."""
         full = self.pace * self.costs.owned_by(after).tables.full
-        parts = [_scaled(self.seen, self.unit_plan, after, family) for family in FAMILIES]
-        return replace(self.seen, full=full, unit=parts[0] + parts[1], attention=parts[0], pace=self.pace)
+        heads, ffn, vocab = (_scaled(self.seen, self.unit_plan, after, family) for family in FAMILIES)
+        return replace(
+            self.seen, full=full, unit=heads + ffn + vocab, attention=heads, vocabulary=vocab, pace=self.pace
+        )
 
     def lost_seconds(self, seen: Observation, target_seconds: float) -> float:
         """Return by how many seconds one iteration under the shares in force exceeded the target."""
@@ -128,8 +130,7 @@ class ReshardProblem:
 def _scaled(seen: Observation, before: UnitPlan, after: UnitPlan, family: Family) -> Array:
     """Return the unit seconds of a family under another plan: [e]; 0 for a rank that owned no unit."""
     old, new = (np.asarray(plan.counts(family), dtype=np.float64) for plan in (before, after))
-    spent = seen.attention if family == "heads" else seen.unit - seen.attention
-    return spent * np.divide(new, old, out=np.zeros_like(old), where=old > 0)
+    return seen.unit_of(family) * np.divide(new, old, out=np.zeros_like(old), where=old > 0)
 
 
 def counts_of(plan: UnitPlan) -> Counts:

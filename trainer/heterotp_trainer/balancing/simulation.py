@@ -30,7 +30,7 @@ class Machine:
     costs: Costs
     unit_plan: UnitPlan
     fixed: float = 0.0
-    unit_seconds: tuple[float, float] = (0.0, 0.0)  # with an even share: attention's and the FFN's
+    unit_seconds: tuple[float, float, float] = (0.0, 0.0, 0.0)  # with an even share, in the order of FAMILIES
     wait: float = 0.0  # least seconds that an iteration waits in its collectives
     slowness: tuple[float, ...] = ()  # that the first shares were made for, see Ownership
 
@@ -89,14 +89,14 @@ class Simulation:
     def seen(self, slowdowns: Sequence[float]) -> Observation:
         """Return the observation of an iteration under these slow-downs."""
         chis, machine, ranks = np.asarray(slowdowns, dtype=np.float64), self.machine, len(slowdowns)
-        attention, network = (
-            np.asarray(self._unit_plan.counts(f)) * each * ranks / self._unit_plan.total(f)
+        attention, network, vocabulary = (
+            np.asarray(self._unit_plan.counts(f)) * each * ranks / max(1, self._unit_plan.total(f))
             for f, each in zip(FAMILIES, machine.unit_seconds, strict=True)
         )
-        flat = np.ones(ranks)
-        rows = [self._costs.tables.full * chis, attention + network, flat * machine.fixed, flat * machine.wait]
+        flat, unit = np.ones(ranks), attention + network + vocabulary
+        rows = [self._costs.tables.full * chis, unit, flat * machine.fixed, flat * machine.wait, attention, vocabulary]
         probed = np.where(self._costs.idle, chis, 0.0)
-        return Observation.from_rows([*rows, attention, probed, 0.0 * flat], self.plan.migrates)
+        return Observation.from_rows([*rows, probed, 0.0 * flat], self.plan.migrates)
 
     def _seconds(self, seen: Observation, plan: WorkPlan) -> float:
         if plan.reductions:

@@ -19,11 +19,15 @@ NEAR = 0.01  # shares within this of the fastest count as equally fast
 
 @dataclass(frozen=True)
 class Bounds:
-    """Blocks of `grain` units that each rank may own at least and at most: [e]."""
+    """Blocks of `grain` units that each rank may own at least and at most: [e].
+
+    rest: units that fill no block; one rank owns them all.
+    """
 
     grain: int
     least: Array
     most: Array
+    rest: int = 0
 
 
 class Impossible(ValueError):
@@ -58,7 +62,7 @@ def keeps_limits(problem: ReshardProblem, settings: Reshard) -> bool:
 def _within_limits(problem: ReshardProblem, settings: Reshard, counts: Counts) -> bool:
     for family in problem.families:
         bounds, owned = _bounds(problem, settings, family), np.asarray(counts[family], dtype=np.float64)
-        if (owned > bounds.most * bounds.grain).any():
+        if (owned > bounds.most * bounds.grain + bounds.rest).any():
             return False
         if settings.min_units is not None and (owned < bounds.least * bounds.grain).any():
             return False
@@ -67,7 +71,7 @@ def _within_limits(problem: ReshardProblem, settings: Reshard, counts: Counts) -
 
 def _bounds(problem: ReshardProblem, settings: Reshard, family: Family) -> Bounds:
     units, ranks = problem.unit_plan.total(family), problem.unit_plan.ranks
-    grain = grain_for(settings.grain, max(problem.costs.grains), units // ranks) if family == "ffn" else 1
+    grain = 1 if family == "heads" else grain_for(settings.grain, max(problem.costs.grains), units // ranks)
     least = 0
     if family == "ffn":  # so that the rank's speed can be measured
         least = settings.min_units if settings.min_units is not None else min(grain, units // ranks)
@@ -77,7 +81,7 @@ def _bounds(problem: ReshardProblem, settings: Reshard, family: Family) -> Bound
         unit_move = problem.costs.unit_move
         whole = sum(problem.unit_plan.total(each) * unit_move.unit_bytes(each) for each in FAMILIES)
         most = [limit / whole * units if whole else float(units)] * ranks
-    return bounds_of(units, grain, ranks, least, settings.evict or (), most)
+    return bounds_of(units, grain, ranks, least, settings.evict or (), most, divides=family != "vocab")
 
 
 def bounds_of(
@@ -87,14 +91,19 @@ def bounds_of(
     least: int,
     evicted: Collection[int] = (),
     most: Sequence[float] | None = None,
+    *,
+    divides: bool = True,
 ) -> Bounds:
-    """Return the bounds of a family in blocks that divide its units; least and most are given in units."""
-    whole = math.gcd(total, grain)
+    """Return the bounds of a family in blocks; least and most are given in units.
+
+    divides: blocks divide the units; else they are of `grain` units, also of a vocabulary of an odd number of rows.
+    """
+    whole = math.gcd(total, grain) if divides else grain
     low, high = np.full(ranks, float(-(-least // whole))), np.full(ranks, float(total // whole))
     if most is not None:
         high = np.minimum(high, np.floor(np.asarray(most) / whole))
     low[list(evicted)] = high[list(evicted)] = 0.0
-    return Bounds(whole, np.minimum(low, high), high)
+    return Bounds(whole, np.minimum(low, high), high, total % whole)
 
 
 def balanced(times: Times, bounds: Bounds, total: int, current: Sequence[int]) -> tuple[int, ...]:
@@ -114,7 +123,19 @@ def balanced(times: Times, bounds: Bounds, total: int, current: Sequence[int]) -
         level = _lowest(times, bounds, blocks, kept, room)
         filled = np.clip(_blocks_within(times, bounds, level), kept, room)
         counts = _trimmed(times, bounds, filled, kept, blocks)
-    return tuple((counts * bounds.grain).astype(int).tolist())
+    return tuple(_with_rest(times, bounds, counts * bounds.grain).astype(int).tolist())
+
+
+def _with_rest(times: Times, bounds: Bounds, counts: Array) -> Array:
+    """Return the units with those that fill no block, at the rank that finishes soonest with them."""
+    if not bounds.rest:
+        return counts
+    open_ranks = np.flatnonzero(bounds.most > 0)
+    if not len(open_ranks):
+        raise Impossible
+    more = counts + bounds.rest
+    soonest = open_ranks[np.argmin(times.at(more)[open_ranks])]
+    return np.where(np.arange(len(counts)) == soonest, more, counts)
 
 
 def _blocks_within(times: Times, bounds: Bounds, seconds: float) -> Array:

@@ -17,7 +17,7 @@ from heterotp_trainer.devices.phase_clock import PHASES
 
 STOP, CHECKPOINT, EVALUATE, LEASE_OVER = 1, 2, 4, 8
 _NUMBERS = ("iteration", "flags", "generation", "document_bytes", "measured", "applied", "decision_id", "ready")
-_SECONDS = ("full", "unslowed", "attention", "pace_ratio")
+_SECONDS = ("full", "unslowed", "attention", "vocabulary", "pace_ratio")
 _HASHES = ("plan", "batch")  # 64 bits each, as two whole numbers that a float64 holds exactly
 WIDTH = len(_NUMBERS) + len(_SECONDS) + 2 * len(_HASHES) + len(PHASES)
 
@@ -41,6 +41,7 @@ class Report:
     full: float = 0.0  # matmul seconds with no work pruned or migrated (estimated)
     unslowed: float = 0.0  # matmul seconds without the injected slow-down (estimated); 0: there is none
     attention: float = 0.0  # the part of the unit seconds that belongs to attention
+    vocabulary: float = 0.0  # the part of them that belongs to the vocabulary
     pace_ratio: float = 0.0  # seconds of a product over its seconds at calibration; 0: not probed
     plan: int = 0  # 64-bit hash
     batch: int = 0  # 64-bit hash of what entered the model; 0: nothing that is watched

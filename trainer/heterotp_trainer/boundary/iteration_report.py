@@ -1,11 +1,13 @@
 """This rank's report of the iteration that ends, made of what the iteration measured and what holds now."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from heterotp_trainer.boundary.control_channel import ControlChannel
 from heterotp_trainer.boundary.exchange import Report
 from heterotp_trainer.boundary.iteration_context import IterationContext, RecentContexts
-from heterotp_trainer.devices.phase_clock import ATTENTION
+from heterotp_trainer.devices.phase_clock import ATTENTION, UPDATE, VOCABULARY
+from heterotp_trainer.plans.unit_plan import Family
 
 WARM_UP_ITERATIONS = 2  # of an attempt; they enter no statistic
 
@@ -38,6 +40,7 @@ def iteration_report(
     iteration: int,
     flags: int,
     spent: dict[str, float],
+    owned: Mapping[Family, float],
     ran: IterationContext,
     control: ControlChannel,
     ready: int,
@@ -45,10 +48,14 @@ def iteration_report(
     plan: int,
     batch: int,
 ) -> Report:
-    """Return the report; spent: seconds by phase, attention apart; ran: the context that these seconds belong to."""
+    """Return the report.
+
+    spent: seconds by phase, those of attention, vocabulary and update apart. owned: each family's part of the rank's
+    sharded parameters, 0..1. ran: the context that these seconds belong to.
+    """
     seconds = dict(spent)
-    attention = seconds.pop(ATTENTION)
-    seconds["unit"] += attention
+    update, attention, vocabulary = (seconds.pop(name) for name in (UPDATE, ATTENTION, VOCABULARY))
+    seconds["unit"] += update + attention + vocabulary
     generation, length = control.announcement()
     return Report(
         iteration=iteration,
@@ -63,7 +70,8 @@ def iteration_report(
         batch=batch,
         full=seconds["matmul"] * ran.full_work_factor,
         unslowed=ran.unslowed,
-        attention=attention,
+        attention=attention + update * owned["heads"],
+        vocabulary=vocabulary + update * owned["vocab"],
         pace_ratio=pace_ratio,
         seconds=seconds,
     )

@@ -12,7 +12,8 @@ PHASES = ("data", "matmul", "unit", "fixed", "wait", "migrate", "control")
 COMPUTE = ("matmul", "unit", "fixed")  # T = M + U + F of docs/algorithms.md, How a decision is made
 ATTENTION = "attention"  # the part of "unit" that moves with heads; separate in a clock, added to "unit" in reports
 VOCABULARY = "vocabulary"  # likewise: the part that moves with vocabulary rows
-BOOKED = (*PHASES, ATTENTION, VOCABULARY)
+UPDATE = "update"  # the optimizer's step; reports divide it among the families by the parameters that a rank owns
+BOOKED = (*PHASES, ATTENTION, VOCABULARY, UPDATE)
 
 
 class Clock(Protocol):

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from heterotp_trainer.plans.arrays import Array, added, total
 from heterotp_trainer.plans.cost_tables import CostTables
 from heterotp_trainer.plans.linears import Curve, Line, LinearClass, Link, UnitMoveCost
-from heterotp_trainer.plans.unit_plan import Family, UnitPlan
+from heterotp_trainer.plans.unit_plan import FAMILIES, USUAL_WEIGHTS, Family, UnitPlan, Weights
 
 IDLE_SHARE = 0.125  # of an even share of the work
 
@@ -54,6 +54,14 @@ class Costs:
     def by_family(self) -> dict[Family, tuple[Array, Array]]:
         """Cache of units and seconds of each family's curves, filled by `reshard_problem.family_curve`: [e, P] each."""
         return {}
+
+    @property
+    def weights(self) -> Weights:
+        """Each family's part of the operations of all ranks, 0..1."""
+        work = [total(row) for row in self.tables.operations * self.tables.columns]
+        whole = sum(work)
+        named = [sum(w for w, c in zip(work, self.classes, strict=True) if c.family == f) for f in FAMILIES]
+        return tuple(each / whole for each in named) if whole else USUAL_WEIGHTS
 
     def full_seconds(self, rank: int) -> float:
         """Return the seconds of the rank's products per iteration, by its curves, with no work taken."""

@@ -142,8 +142,11 @@ class UnitPlan:
         return sum(shares) / whole if whole else 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON-ready form."""
-        return {family: self._owned(family) for family in FAMILIES}
+        """Return the JSON-ready form.
+
+        Without a vocabulary it is that of earlier versions, whose checkpoints hold the hash.
+        """
+        return {f: self._owned(f) for f in FAMILIES if f != "vocab" or self.total(f)}
 
     @cached_property
     def hash(self) -> str:

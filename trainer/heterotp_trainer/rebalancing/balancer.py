@@ -224,6 +224,7 @@ def observation(reports: Sequence[Report], migrating: bool = False) -> Observati
         of("wait"),
         migrating,
         attention=[report.attention for report in reports],
+        vocabulary=[report.vocabulary for report in reports],
         pace=[report.pace_ratio for report in reports],
         aside=[report.seconds["data"] + report.seconds["control"] for report in reports],
     )

@@ -1,5 +1,6 @@
 """From a work plan, the same on all ranks, to the columns of every linear of this rank."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -57,6 +58,7 @@ class ColumnAssigner:
         self.groups = tuple(_Group(tuple(linears)) for linears in groups.values())
         self.linears = tuple(linear for group in self.groups for linear in group.linears)
         self._pairs, self._unpaired = paired(model)
+        self._tied = _tied(model)
         self._memories = {linear: Memory() for linear in self.linears}
         self._keeps_gradients = False
         self._importance: dict[ParallelLinear, Importance] = {}
@@ -201,7 +203,11 @@ class ColumnAssigner:
                 first.partition = ColumnPartition(kept, units=kept)
 
     def pruned_parts(self) -> Iterator[tuple[nn.Parameter, int, Tensor]]:
-        """Yield parameter, dimension and indices of what was pruned, for a step that must not change it."""
+        """Yield parameter, dimension and indices of what was pruned, for a step that must not change it.
+
+        A weight that another module computes with, too (an embedding tied to the logits), is left out: its pruned
+        columns have gradients from there.
+        """
         for linear in self.linears:
             partition = linear.partition
             if partition is None:
@@ -209,7 +215,7 @@ class ColumnAssigner:
             if partition.units is not None and linear.parallel == "column":
                 pruned = partition.units.rest.ids
                 yield from ((p, 0, pruned) for p in linear.parameters())
-            elif partition.pruned is not None:
+            elif partition.pruned is not None and linear.weight not in self._tied:
                 yield linear.weight, 1, partition.pruned.ids
 
     # -- migration ----------------------------------------------------------------------------------------
@@ -258,6 +264,12 @@ class ColumnAssigner:
         """Return where the columns of linear `number` of class k begin in the sender's indices."""
         before = sum(taken[j].migrated * len(self.groups[j].linears) for j in self._column_groups() if j < k)
         return before + number * taken[k].migrated
+
+
+def _tied(model: nn.Module) -> frozenset[nn.Parameter]:
+    """Return the parameters that several modules hold."""
+    holders = Counter(parameter for _, parameter in model.named_parameters(remove_duplicate=False))
+    return frozenset(parameter for parameter, count in holders.items() if count > 1)
 
 
 def _memory_slots(linear: ParallelLinear, memory: Memory) -> list[Slot]:

@@ -29,6 +29,7 @@ SHARES = (0.125, 0.25, 0.5, 0.75, 1.0)
 REPEATS = 3
 ENOUGH_SECONDS, MOST_IN_A_ROW = 0.02, 16
 SMALL_ROWS = 8  # of a transfer that is small enough to show the fixed part
+LARGE_BYTES = 64 << 20  # of a transfer that is large enough to show the part that grows; logits have many more
 GRAINS = {"cpu": 16, "emulated": 16, "cuda": 64}
 
 
@@ -167,7 +168,7 @@ def _link(tp: TPContext, classes: Sequence[LinearClass], generator: torch.Genera
         return lambda: tree.return_sum(_random(tp, generator, n, width), n, width)
 
     def line(make: Callable[[int], Callable[[], object]]) -> Line:
-        sizes = (SMALL_ROWS, max(rows, 2 * SMALL_ROWS))
+        sizes = (SMALL_ROWS, max(min(rows, LARGE_BYTES // (width * tp.dtype.itemsize)), 2 * SMALL_ROWS))
         return fit([n * width * tp.dtype.itemsize for n in sizes], [_together(tp, make(n)) for n in sizes])
 
     return Link(line(lambda n: whole(tree, n)), line(summed), line(lambda n: whole(pair, n)))

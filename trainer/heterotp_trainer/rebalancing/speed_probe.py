@@ -78,7 +78,7 @@ class PaceProbe:
 
     def take(self, costs: Costs) -> float:
         """Return the call's seconds over those at calibration; 0 where they are unknown, or not measured yet."""
-        k = max(range(len(costs.classes)), key=lambda k: max(curves[k].seconds[1] for curves in costs.curves))
+        k = max(_probed(costs), key=lambda k: max(curves[k].seconds[1] for curves in costs.curves))
         curve, linears = costs.curves[self._tp.rank][k], costs.classes[k]
         shape = linears.rows, int(curve.columns[1]), curve.outputs or linears.outputs[self._tp.rank]
         if not all(shape) or not curve.seconds[1]:
@@ -114,6 +114,12 @@ class PaceProbe:
             product(a, b, tp)
         if device.slowdown is not None:
             device.slowdown.own_seconds = own
+
+
+def _probed(costs: Costs) -> list[int]:
+    """Return the classes of linears to probe by: not the logits', whose products are long beside all others."""
+    every = range(len(costs.classes))
+    return [k for k in every if costs.classes[k].family != "vocab"] or list(every)
 
 
 def quantized(speeds: list[float]) -> list[float]:

@@ -134,6 +134,7 @@ class Journal:
             decision_id=decision_id,
             heads=units.get("heads", 0),
             hidden_units=units.get("ffn", 0),
+            vocabulary_rows=units.get("vocab", 0),
             moved_bytes=moved.nbytes,
             seconds=moved.seconds,
             expected_seconds=case.move_seconds if case is not None else None,

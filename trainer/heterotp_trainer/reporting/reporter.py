@@ -12,7 +12,7 @@ from heterotp_api.policy import BalancingSettings
 from heterotp_api.trainer_status import for_a_poll
 from torch import Tensor
 
-from heterotp_trainer.balancing.explanations import NAMED, seconds_named, size_named
+from heterotp_trainer.balancing.explanations import NAMED, NOUNS, seconds_named, size_named
 from heterotp_trainer.balancing.prediction import pruned_share
 from heterotp_trainer.boundary.control_channel import ControlError
 from heterotp_trainer.boundary.exchange import Report
@@ -206,7 +206,8 @@ class Reporter(NullReporter):
         self.job.moved(moved.seconds)
         self._moved = moved
         words = f"{size_named(moved.nbytes)} in {seconds_named(moved.seconds)}"
-        log(self._coming, f"units moved: {words}; heads {plan.counts('heads')}, hidden units {plan.counts('ffn')}")
+        owned = [f"{noun} {plan.counts(family)}" for family, noun in NOUNS.items() if plan.total(family)]
+        log(self._coming, f"units moved: {words}; {', '.join(owned)}")
 
     def balanced(self, plan: WorkPlan, costs: Costs, injecting: Injecting) -> None:
         """See NullReporter.balanced.

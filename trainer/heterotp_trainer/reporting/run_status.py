@@ -179,6 +179,7 @@ class RunStatus:
             "share": self.saved.shares[rank],
             "heads": unit_plan.counts("heads")[rank],
             "hidden_units": unit_plan.counts("ffn")[rank],
+            "vocabulary_rows": unit_plan.counts("vocab")[rank],
             "pruned_ratio": effect.pruned,
             "migrated_ratio": effect.migrated,
             "columns_out": effect.columns_out,

@@ -45,7 +45,10 @@ class ShardedState:
 
 @dataclass(frozen=True)
 class Layer:
-    """The sharded parameters that move together: the linears of one attention or one feed-forward network."""
+    """The sharded parameters that move together: the linears of one attention or one feed-forward network.
+
+    Embedding and logits are layers of their own, so that a move needs the memory of one at a time.
+    """
 
     family: Family
     parameters: tuple[nn.Parameter, ...]
@@ -57,12 +60,16 @@ class Layer:
 
 
 def layers_of(parameters: Named) -> list[Layer]:
-    """Return the layers in the order of their modules; one module may hold both attention and feed-forward network."""
+    """Return the layers in the order of their modules; one module may hold both attention and feed-forward network.
+
+    parameters: a tied one under one name only.
+    """
     layers: dict[tuple[str, Family], list[nn.Parameter]] = {}
     for name, parameter in parameters.items():
         spec = shard_spec(parameter)
         if spec is not None:
-            layers.setdefault((name.rsplit(".", 2)[0], spec.family), []).append(parameter)
+            module = name.rsplit(".", 1 if spec.family == "vocab" else 2)[0]
+            layers.setdefault((module, spec.family), []).append(parameter)
     return [Layer(family, tuple(each)) for (_, family), each in layers.items()]
 
 

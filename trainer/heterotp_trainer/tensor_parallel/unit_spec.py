@@ -105,6 +105,17 @@ def work_weights(parameters: Iterable[Tensor]) -> Weights:
     return tuple(elements[family] / whole for family in FAMILIES) if whole else USUAL_WEIGHTS
 
 
+def owned_parts(parameters: Iterable[Tensor]) -> dict[Family, float]:
+    """Return each family's part of the elements of these shards, 0..1; 0 for all where a rank owns no units."""
+    elements = dict.fromkeys(FAMILIES, 0)
+    for parameter in parameters:
+        spec = shard_spec(parameter)
+        if spec is not None:
+            elements[spec.family] += parameter.numel()
+    whole = max(1, sum(elements.values()))
+    return {family: count / whole for family, count in elements.items()}
+
+
 def mark_sharded(parameter: nn.Parameter, spec: ShardSpec) -> nn.Parameter:
     """Attach the spec to a parameter, and return the parameter."""
     parameter.heterotp = spec  # type: ignore[attr-defined]

@@ -190,6 +190,20 @@ rank 2 · straggler for 12 min
     )
 
 
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ({"vocabularyRows": 64}, "4 heads, 96 hidden units and 64 vocabulary rows"),
+        ({"vocabularyRows": 0}, "4 heads and 96 hidden units"),
+        ({}, "4 heads and 96 hidden units"),
+    ],
+    ids=["of a vocabulary", "no row", "no vocabulary"],
+)
+def test_a_rank_is_described_with_its_units(rows, words):
+    body = job_body(job_status(rank(1, heads=4, hiddenUnits=96, **rows)))
+    assert f"  share      25.0 % of the work: {words}" in describe(of_job(body), NOW)
+
+
 def test_a_job_without_ranks_has_none_to_describe():
     assert describe(of_job(job_body()), NOW) == ["demo: no rank has reported yet; it is new"]
 

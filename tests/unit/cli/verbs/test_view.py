@@ -97,6 +97,7 @@ def test_a_run_is_seen_like_a_job():
         device="cuda:NVIDIA H100",
         slowdown=4.0,
         columns_in=7,
+        vocabulary_rows=64,
         injected_slowdown=4.0,
         injection_problem="no clock",
     )
@@ -112,6 +113,7 @@ def test_a_run_is_seen_like_a_job():
     )
     seen = view.ranks[3]
     assert (seen.group, seen.device, seen.slowdown, seen.columns_in) == ("slow", "NVIDIA H100", 4.0, 7)
+    assert seen.vocabulary_rows == 64
     assert (seen.injected, seen.has_reduced_work, seen.injection_problem) == (True, False, "no clock")
     assert view.ranks[0].device == "emulated 0.02 TFLOPS"
 

@@ -1,6 +1,7 @@
 """The status: conditions, phase, counts, waitingFor, what the trainer reports."""
 
 import copy
+import dataclasses
 import json
 import math
 
@@ -254,6 +255,18 @@ def test_training_and_ranks_are_rounded_and_ranks_have_pod_and_node():
 def test_two_ranks_of_one_pod_share_its_name():
     world = training(World(manifest(groups=(("a", 1, 2), ("b", 1, 1)))).started())
     assert [rank["pod"] for rank in world.status["ranks"]] == ["job-a-0-1", "job-a-0-1", "job-b-0-1"]
+
+
+def test_a_rank_is_shown_with_the_units_that_it_owns():
+    world = World(manifest()).started()
+    owned = [{"heads": 2, "hidden_units": 24, "vocabulary_rows": 64}, {"heads": 2, "hidden_units": 24}]
+    rows = tuple(TrainerRank(rank=rank, tp_rank=rank, device="cpu", **each) for rank, each in enumerate(owned))
+    report = trainer_report()
+    world.trainer = dataclasses.replace(report, status=report.status.model_copy(update={"ranks": rows}))
+    world.settle()
+    first, second = world.status["ranks"][:2]
+    assert (first["heads"], first["hiddenUnits"], first["vocabularyRows"]) == (2, 24, 64)
+    assert "vocabularyRows" not in second
 
 
 def test_of_many_ranks_the_slowest_64_are_shown():

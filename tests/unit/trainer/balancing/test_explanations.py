@@ -38,6 +38,20 @@ def test_data_and_control_of_a_rank_are_set_aside():
     assert observation([Report(1, seconds=seconds)] * 2).aside.tolist() == [0.75, 0.75]
 
 
+def test_attention_and_vocabulary_of_a_rank_are_observed_apart():
+    seen = observation([Report(1, attention=0.5, vocabulary=0.125, seconds=dict.fromkeys(PHASES, 1.0))] * 2)
+    assert (seen.attention.tolist(), seen.vocabulary.tolist()) == ([0.5] * 2, [0.125] * 2)
+    assert seen.unit_of("ffn").tolist() == [0.375] * 2
+
+
+def test_a_move_names_the_rows_of_the_vocabulary():
+    run = simulation(machine(rows=50_257))
+    train(run, one(1.0), 20)
+    train(run, one(4.0, place=2), 12)
+    moved = 50_257 // 8 - run.plan.ownership.unit_plan.counts("vocab")[2]
+    assert f"{moved} of 50257 vocabulary rows move (" in run.plan.reason
+
+
 def checked_move(run, before, chis):
     """Check that a move's sentence shows the seconds of the iterations before and after it."""
     plan, after = run.plan, train(run, chis, 1)[0].seconds

@@ -31,6 +31,21 @@ def test_a_straggler_is_balanced_within_ten_iterations_and_near_the_limit(chi, s
     assert all(each.deleted == 0 for each in after)
 
 
+@pytest.mark.parametrize("other", [0.0, 0.02], ids=["products alone", "other work, too"])
+@pytest.mark.parametrize("chi", [2.0, 8.0])
+def test_the_vocabulary_is_balanced_beside_heads_and_hidden_units(chi, other):
+    run = simulation(machine(rows=50_257, unit_seconds=(other, 0.0, other)), strategy="RESHARD")
+    first = run.machine.unit_plan
+    train(run, one(1.0), 20)
+    after = train(run, one(chi), 30)
+    assert len(moves(after)) == 1
+    assert after[-1].seconds <= (0.6 + 2 * other + 0.6 * FLUID[chi]) * 1.05
+    rows = run.plan.ownership.unit_plan.counts("vocab")
+    assert sum(rows) == 50_257 and rows[0] == pytest.approx(first.counts("vocab")[0] * FLUID[chi] / chi, rel=0.25)
+    train(run, one(1.0), 30)
+    assert run.plan.ownership.unit_plan == first
+
+
 def test_each_sentence_belongs_to_one_decision_and_a_proposal_has_none():
     run = simulation()
     plans = [run.plan]

@@ -18,7 +18,7 @@ from heterotp_trainer.balancing.unit_planner import (
     keeps_limits,
     target,
 )
-from heterotp_trainer.plans.unit_plan import UnitPlan
+from heterotp_trainer.plans.unit_plan import FAMILIES, UnitPlan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.resharding_world import HEADS, UNITS, machine, one
@@ -32,15 +32,17 @@ def straight(*seconds_per_unit, most=1000.0):
     return Times(np.tile([0.0, most], (len(slopes), 1)), slopes[:, None] * np.array([0.0, most]))
 
 
-def seen_by(found, chis, unit=0.0, attention=0.0):
+EQUAL = {"heads": (4,) * 8, "ffn": (128,) * 8, "vocab": (0,) * 8}
+
+
+def seen_by(found, chis, unit=0.0, attention=0.0, vocabulary=0.0):
     """Return what one iteration on a machine looks like."""
     ranks = len(chis)
     full = found.costs.tables.full * np.array(chis)
     nothing = [found.fixed] * ranks
     probed = np.where(found.costs.idle, chis, 0.0).tolist()
-    return Observation.of(
-        full.tolist(), [unit] * ranks, nothing, [0.0] * ranks, attention=[attention] * ranks, pace=probed
-    )
+    parts = {"attention": [attention] * ranks, "vocabulary": [vocabulary] * ranks}
+    return Observation.of(full.tolist(), [unit] * ranks, nothing, [0.0] * ranks, **parts, pace=probed)
 
 
 def reshard_problem(chis, found=None, **seen):
@@ -130,7 +132,7 @@ def test_fixed_times_of_a_rank_do_not_change_its_share():
     found = machine(plan=SKEWED)
     seen = replace(seen_by(found, [1.0] * 8), unit=np.array([0.03] + [0.04] * 7))
     case = ReshardProblem(found.costs, seen, SKEWED)
-    assert target(case, Reshard()) == {"heads": (4,) * 8, "ffn": (128,) * 8}
+    assert target(case, Reshard()) == EQUAL
     # a slow rank may be slow in that, too
     slow = ReshardProblem(found.costs, replace(seen, pace=np.array([8.0] + [0.0] * 7)), SKEWED)
     units = slow.times["ffn"].at([128] * 8) - slow.pace * case.times["ffn"].at([128] * 8)
@@ -149,7 +151,7 @@ def test_limits_are_kept_by_even_shares_too():
     unit_move = found.costs.unit_move
     whole = HEADS * unit_move.heads_bytes + UNITS * unit_move.ffn_bytes
     case = ReshardProblem(found.costs, seen_by(found, [1.0] * 8), SKEWED)
-    assert target(case, Reshard(memory_limit_bytes=int(whole * 0.2))) == {"heads": (4,) * 8, "ffn": (128,) * 8}
+    assert target(case, Reshard(memory_limit_bytes=int(whole * 0.2))) == EQUAL
     assert keeps_limits(case, Reshard(memory_limit_bytes=int(whole * 0.2)))
     assert not keeps_limits(case, Reshard(memory_limit_bytes=int(whole * 0.13)))
     assert not keeps_limits(case, Reshard(min_units=32)) and keeps_limits(case, Reshard())
@@ -264,12 +266,16 @@ def test_a_memory_limit_caps_each_family():
 
 def test_a_move_costs_the_longest_queue_of_bytes():
     found = machine(4)
-    before = {"heads": (8, 8, 8, 8), "ffn": (256,) * 4}
-    after = {"heads": (5, 9, 9, 9), "ffn": (256, 128, 320, 320)}
+    before = {"heads": (8, 8, 8, 8), "ffn": (256,) * 4, "vocab": (0,) * 4}
+    after = {"heads": (5, 9, 9, 9), "ffn": (256, 128, 320, 320), "vocab": (0,) * 4}
     heads, ffn = found.costs.unit_move.heads_bytes, found.costs.unit_move.ffn_bytes
     longest = max(3 * heads, 128 * ffn, heads + 64 * ffn)
     assert move_seconds(found.costs, before, after) == pytest.approx(longest * 1e-9)
     assert move_seconds(found.costs, before, before) == 0
+    rows = {"vocab": (200, 0, 0, 0)}
+    assert move_seconds(found.costs, before, after | rows) == pytest.approx(
+        max(200 * found.costs.unit_move.vocab_bytes, longest) * 1e-9
+    )
 
 
 def test_an_observation_is_converted_to_other_shares():
@@ -285,3 +291,76 @@ def test_an_observation_is_converted_to_other_shares():
     assert seen.fixed.tolist() == case.seen.fixed.tolist()
     without_heads = UnitPlan.from_counts([0, 8, *[4] * 6], [UNITS // 8] * 8)
     assert case.seen_under(without_heads).full[0] == pytest.approx(4 * 0.4 * 2 / 3)
+
+
+# -- the vocabulary -------------------------------------------------------------------------------------------
+
+ROWS = 50_257  # as GPT-2's: odd
+
+
+def with_vocabulary(chis, plan=None, **seen):
+    return reshard_problem(chis, machine(len(chis), rows=ROWS, plan=plan), **seen)
+
+
+@pytest.mark.parametrize("chi", [1.0, 4.0, 60.0], ids=str)
+def test_rows_of_the_vocabulary_follow_speed_in_blocks_and_the_odd_ones_stay_together(chi):
+    gathered = UnitPlan.from_counts([4] * 8, [128] * 8, [ROWS - 7 * 5000] + [5000] * 7)
+    counts = target(with_vocabulary(one(chi), gathered), Reshard())
+    odd_ones = sorted(count % 16 for count in counts["vocab"])
+    assert sum(counts["vocab"]) == ROWS
+    assert counts["vocab"] == UnitPlan.even(8, 1, 8, ROWS).counts("vocab") if chi == 1 else odd_ones == [0] * 7 + [1]
+    share = ROWS / (7 + 1 / chi)
+    assert max(counts["vocab"]) <= share * SLACK + 16
+    assert counts["vocab"][0] == pytest.approx(share / chi, abs=0.01 * share + 17)
+
+
+def test_a_rank_may_own_no_row_and_an_evicted_one_owns_none():
+    assert target(with_vocabulary(one(1e6)), Reshard())["vocab"][0] == 0
+    evicting = target(with_vocabulary([1.0] * 4), Reshard(evict=[1, 2, 3]))
+    assert evicting["vocab"] == (ROWS, 0, 0, 0)
+
+
+def test_a_memory_limit_counts_rows_and_the_ones_that_fill_no_block_exceed_it_never():
+    case = with_vocabulary(one(8.0, 4))
+    totals, unit_move = {"heads": HEADS, "ffn": UNITS, "vocab": ROWS}, case.costs.unit_move
+    whole = sum(count * unit_move.unit_bytes(family) for family, count in totals.items())
+    limit = Reshard(memory_limit_bytes=int(0.3 * whole))
+    assert max(target(case, Reshard())["vocab"]) > 0.31 * ROWS
+    counts = target(case, limit)
+    assert max(counts["vocab"]) <= 0.3 * ROWS + 1
+    kept = replace(case, unit_plan=case.unit_plan.rearranged(counts))
+    assert keeps_limits(kept, limit)  # or units would be asked to move for ever
+
+
+def test_a_user_may_choose_the_blocks_of_rows():
+    counts = target(with_vocabulary(one(4.0, 4)), Reshard(grain=100))
+    assert sorted(count % 100 for count in counts["vocab"]) == [0, 0, 0, 57]
+
+
+def test_other_work_of_the_vocabulary_moves_with_its_rows():
+    slow, with_more = (
+        target(with_vocabulary(one(4.0), unit=0.3, **more), Reshard()) for more in ({}, {"vocabulary": 0.3})
+    )
+    assert with_more["vocab"][0] > slow["vocab"][0]
+    assert with_more["ffn"][0] < slow["ffn"][0]
+
+
+def test_an_observation_under_other_shares_has_the_vocabulary_of_these_shares():
+    case = with_vocabulary(one(4.0), unit=0.3, attention=0.08, vocabulary=0.1)
+    after = UnitPlan.from_speeds([0.25] + [1.0] * 7, HEADS, UNITS, ROWS)
+    seen = case.seen_under(after)
+    heads, ffn, rows = (after.counts(family)[0] / case.unit_plan.counts(family)[0] for family in FAMILIES)
+    assert seen.vocabulary[0] == pytest.approx(0.1 * rows)
+    assert seen.unit[0] == pytest.approx(0.08 * heads + 0.12 * ffn + 0.1 * rows)
+    assert seen.full[0] == pytest.approx(4 * 0.4 * (heads / 3 + ffn * 2 / 3 + rows / 2), rel=1e-4)
+    assert [seen.unit_of(family)[0] for family in FAMILIES] == pytest.approx([0.08 * heads, 0.12 * ffn, 0.1 * rows])
+
+
+def test_the_limit_adds_a_barrier_for_the_vocabulary():
+    chis, products = one(4.0), 0.4 * 1.5
+    case = with_vocabulary(chis)
+    assert case.fluid == pytest.approx(products * 8 / 7.25, rel=1e-3)
+    assert case.seconds({family: case.unit_plan.counts(family) for family in FAMILIES}) == pytest.approx(
+        4 * products + 0.6, rel=1e-3
+    )
+    assert case.imbalance == pytest.approx(4 * 7.25 / 8 - 1, rel=1e-2)

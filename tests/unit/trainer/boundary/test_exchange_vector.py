@@ -25,7 +25,7 @@ NUMBERS = st.integers(0, 2**40)
 def test_a_report_survives_the_vector(iteration, flags, generation, length, measured, full, unslowed, plan, batch):
     seconds = {phase: index / 8 for index, phase in enumerate(PHASES)}
     numbers = {"generation": generation, "applied": length, "decision_id": generation, "document_bytes": length}
-    times = {"full": full, "unslowed": unslowed, "seconds": seconds}
+    times = {"full": full, "unslowed": unslowed, "seconds": seconds, "attention": full / 2, "vocabulary": full / 4}
     report = Report(iteration, flags, measured=measured, plan=plan, batch=batch, **numbers, **times)
     assert Report.unpack(report.pack()) == report
 

@@ -8,9 +8,10 @@ from heterotp_trainer.boundary.control_channel import ControlChannel
 from heterotp_trainer.boundary.exchange import STOP
 from heterotp_trainer.boundary.iteration_context import IterationContext
 from heterotp_trainer.boundary.iteration_report import IterationStatistics, iteration_report
-from heterotp_trainer.devices.phase_clock import ATTENTION, PHASES
+from heterotp_trainer.devices.phase_clock import ATTENTION, PHASES, UPDATE, VOCABULARY
 
-SPENT = {phase: (index + 1) / 8 for index, phase in enumerate(PHASES)} | {ATTENTION: 4.0}
+SPENT = {phase: (index + 1) / 8 for index, phase in enumerate(PHASES)} | {ATTENTION: 4.0, VOCABULARY: 2.0, UPDATE: 8.0}
+OWNED = {"heads": 0.25, "ffn": 0.125, "vocab": 0.625}
 
 
 def measured(statistics, *iterations):
@@ -54,12 +55,13 @@ def control(generation=0):
     return channel
 
 
-def report(ran=None, channel=None):
+def report(ran=None, channel=None, owned=OWNED):
     ran = ran or IterationContext(True, 7, 4.0, 0.25)
     return iteration_report(
         iteration=9,
         flags=STOP,
         spent=SPENT,
+        owned=owned,
         ran=ran,
         control=channel or control(3),
         ready=5,
@@ -82,13 +84,19 @@ def test_a_report_holds_each_value_in_its_own_field():
     assert (made.measured, made.decision_id, made.unslowed) == (1, 7, 0.25)
 
 
-def test_attention_is_part_of_the_unit_seconds_and_reported_apart():
-    made = report()
-    assert made.seconds["unit"] == SPENT["unit"] + 4.0
-    assert made.attention == 4.0
+def test_attention_and_vocabulary_are_parts_of_the_unit_seconds_and_reported_apart():
+    made = report(owned=dict.fromkeys(OWNED, 0.0))
+    assert made.seconds["unit"] == SPENT["unit"] + 4.0 + 2.0 + 8.0
+    assert (made.attention, made.vocabulary) == (4.0, 2.0)
     assert set(made.seconds) == set(PHASES)
     assert sum(made.seconds.values()) == sum(SPENT.values())
     assert SPENT[ATTENTION] == 4.0 and SPENT["unit"] == (PHASES.index("unit") + 1) / 8  # the argument is unchanged
+
+
+def test_the_optimizers_step_belongs_to_the_families_by_the_parameters_of_the_rank():
+    made = report()
+    assert made.seconds["unit"] == SPENT["unit"] + 4.0 + 2.0 + 8.0
+    assert (made.attention, made.vocabulary) == (4.0 + 2.0, 2.0 + 5.0)
 
 
 def test_full_seconds_are_those_of_the_products_times_the_full_work_factor():

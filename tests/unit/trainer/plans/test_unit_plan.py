@@ -141,3 +141,54 @@ def test_a_share_of_one_family_is_that_of_its_units(heads, ffn, weight):
     alone = {0.0: heads, 1.0: ffn}.get(weight, 1)  # the other family then has no elements
     plan = replace(UnitPlan.even(2, heads, ffn), weights=(1 - weight, weight, 0.0))
     assert plan.share(0) == (0.5 if alone else 0.0)
+
+
+# -- the vocabulary -------------------------------------------------------------------------------------------
+
+THREE = partitions(3, rows=24)
+
+
+@given(speeds=SPEEDS, rows=st.integers(0, 70))
+def test_every_row_of_a_vocabulary_has_one_owner(speeds, rows):
+    plan = UnitPlan.from_speeds(speeds, 4, 40, rows)
+    owned = [row for rank in range(plan.ranks) for row in plan.owned("vocab", rank)]
+    assert sorted(owned) == list(range(rows))
+    weighed = replace(plan, weights=(0.2, 0.3, 0.5))
+    assert sum(weighed.share(rank) for rank in range(plan.ranks)) == pytest.approx(1)
+
+
+@given(THREE, THREE)
+def test_transfers_of_three_families_turn_one_plan_into_the_other(before, after):
+    owners = {family: before.owners(family).copy() for family in FAMILIES}
+    for each in transfers(before, after):
+        assert (owners[each.family][each.start : each.stop] == each.source).all()
+        owners[each.family][each.start : each.stop] = each.target
+    assert all((owners[family] == after.owners(family)).all() for family in FAMILIES)
+
+
+@given(THREE, st.lists(st.integers(0, 24), min_size=2, max_size=2))
+def test_other_rows_leave_heads_and_hidden_units_where_they_are(before, cuts):
+    wanted = counts_between(cuts, 24)
+    after = before.rearranged({"vocab": wanted})
+    assert list(after.counts("vocab")) == wanted
+    if after == UnitPlan.even(3, 12, 40, 24):
+        return
+    assert all((after.owners(family) == before.owners(family)).all() for family in ("heads", "ffn"))
+    moved = sum(each.units for each in transfers(before, after))
+    assert moved == sum(max(0, a - b) for a, b in zip(wanted, before.counts("vocab"), strict=True))
+
+
+@given(THREE, THREE)
+def test_plans_are_equal_if_and_only_if_their_hashes_are(plan, other):
+    assert (plan == other) == (plan.hash == other.hash)
+    assert plan != UnitPlan(plan.heads, plan.ffn)
+
+
+def test_a_plan_without_a_vocabulary_keeps_the_hash_that_checkpoints_of_earlier_versions_hold():
+    assert UnitPlan.from_counts([2, 1], [3, 5]).hash == "a3c842a31dc8df94"
+    assert UnitPlan.from_counts([2, 1], [3, 5], [0, 0]) == UnitPlan.from_counts([2, 1], [3, 5])
+
+
+def test_rows_of_another_number_of_ranks_are_refused():
+    with pytest.raises(ValueError, match="heads has 2 ranks, vocab has 3"):
+        UnitPlan.from_counts([2, 1], [3, 5], [1, 1, 1])

@@ -16,7 +16,18 @@ from heterotp_trainer.resharding.resharder import CompletedMove
 NONE = (1.0, None)
 POLICY = BalancingSettings(strategy="AUTO")
 CASE = MoveCase(
-    MoveCause.SPEEDS, (1,), 4.0, (), 1.0, (), (("heads", 2, 8), ("ffn", 24, 64)), 4096.0, 0.25, 1.5, 2.0, 1.0
+    MoveCause.SPEEDS,
+    (1,),
+    4.0,
+    (),
+    1.0,
+    (),
+    (("heads", 2, 8), ("ffn", 24, 64), ("vocab", 7, 40)),
+    4096.0,
+    0.25,
+    1.5,
+    2.0,
+    1.0,
 )
 
 
@@ -85,7 +96,8 @@ def test_a_move_has_the_numbers_of_its_proposal_and_its_decision_names_the_slow_
     found = journal.document()
     assert [(each.rank, each.slowdown) for each in found.decisions[0].stragglers] == [(1, None)]
     (move,) = found.moves
-    assert (move.heads, move.hidden_units, move.moved_bytes, move.seconds) == (2, 24, 4000.0, 0.5)
+    assert (move.heads, move.hidden_units, move.vocabulary_rows) == (2, 24, 7)
+    assert (move.moved_bytes, move.seconds) == (4000.0, 0.5)
     assert (move.expected_seconds, move.decision_id, move.iteration) == (0.25, 3, 50)
 
 

@@ -19,6 +19,7 @@ from heterotp_trainer.reporting.metrics import RankMetrics
 from heterotp_trainer.reporting.null_reporter import NullReporter
 from heterotp_trainer.reporting.reporter import Reporter, work_owned
 from heterotp_trainer.reporting.run_status import RunStatus
+from heterotp_trainer.resharding.resharder import CompletedMove
 from support.resharding_world import HEADS, UNITS, machine, measured
 
 
@@ -118,6 +119,19 @@ def test_a_decision_for_after_the_last_iteration_is_not_kept(ended, kept, capsys
     document = reporter.run_status.report()
     assert [each["iteration"] for each in document["decisions"]] == kept
     assert (document["decisionId"], "decision 3" in capsys.readouterr().out) == ((3, True) if kept else (0, False))
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [((), "heads (1, 1), hidden units (3, 5)"), ((2, 5), "heads (1, 1), hidden units (3, 5), vocabulary rows (2, 5)")],
+    ids=["no vocabulary", "vocabulary"],
+)
+def test_a_move_is_logged_with_the_units_of_every_rank(rows, words, capsys):
+    reporter, moved = OfDecisions(10), UnitPlan.from_counts([1, 1], [3, 5], rows)
+    reporter._first_unit_plan, reporter._costs = moved, None
+    reporter.job = SimpleNamespace(moved=lambda seconds: None)
+    reporter.moved(moved, CompletedMove(0.5, 2048.0))
+    assert capsys.readouterr().out.strip().endswith(f"units moved: 2 KiB in 0.5 s; {words}")
 
 
 # -- chi ----------------------------------------------------------------------------------------------------

@@ -224,7 +224,7 @@ def test_last_words_fit_into_a_termination_message():
 
 # -- units that moved -----------------------------------------------------------------------------------------
 
-EVEN, SKEWED = UnitPlan.even(2, 4, 16), UnitPlan.from_counts([3, 1], [12, 4])
+EVEN, SKEWED = UnitPlan.even(2, 4, 16, 21), UnitPlan.from_counts([3, 1], [12, 4], [20, 1])
 
 
 def owning():
@@ -253,6 +253,7 @@ def test_shares_are_shown_with_the_first_times_under_them():
     assert [rank.hidden_units for rank in shown.ranks()] == [8, 8]
     shown.take(of(3, 1.5, 2.0))
     assert [(rank.heads, rank.hidden_units) for rank in shown.ranks()] == [(3, 12), (1, 4)]
+    assert [rank.vocabulary_rows for rank in shown.ranks()] == [20, 1]
     assert [rank.share for rank in shown.ranks()] == [0.75, 0.25]
     assert shown.status().plan_hash == SKEWED.hash
     assert (shown.status().moves, shown.status().moved_seconds) == (1, 0.5)

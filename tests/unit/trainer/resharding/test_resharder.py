@@ -12,9 +12,12 @@ from heterotp_trainer.plans.ownership import MoveCase, MoveCause, Proposal
 from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.resharding import memory
 from heterotp_trainer.resharding.resharder import Resharder, _corrected
+from heterotp_trainer.resharding.sharded_state import layers_of
 from heterotp_trainer.resharding.unit_mover import CHUNK_BYTES
 from heterotp_trainer.tensor_parallel.context import TPContext
+from heterotp_trainer.tensor_parallel.linear import ColumnParallelLinear
 from heterotp_trainer.tensor_parallel.mlp import ParallelMLP
+from heterotp_trainer.tensor_parallel.unit_spec import sharded_parameter, vocabulary
 from heterotp_trainer.training.optimizer import EagerAdamW
 from torch import nn
 
@@ -45,6 +48,25 @@ def proposal(decision_id, unit_plan=SKEWED):
 def test_bytes_of_a_unit_are_known_without_owned_units(plan):
     # a row and a column of the weights and a bias, each with two moments, fp32
     assert owner_of(plan=plan).prices() == UnitMoveCost(heads_bytes=0, ffn_bytes=(2 * WIDTH + 1) * 3 * 4)
+
+
+@pytest.mark.parametrize("tied", [False, True], ids=["two weights", "one tied weight"])
+def test_a_row_of_the_vocabulary_moves_once_for_each_weight(tied):
+    tp, spec = context(plan=UnitPlan.from_counts([1, 1, 1], [16, 16, 16], [0, 9, 1])), vocabulary(10)
+    head = ColumnParallelLinear(tp, spec, WIDTH, name="lm_head", seed=1, bias=False)
+    embed, block = nn.Module(), nn.Module()
+    embed.weight = head.weight if tied else sharded_parameter("embed", (10, WIDTH), spec, (), 0.02, 1)
+    block.mlp = ParallelMLP(tp, WIDTH, UNITS, name="m", seed=1)
+    model = nn.ModuleDict({"embed": embed, "block": block, "lm_head": head})
+    optimizer = EagerAdamW(model.parameters(), lr=0.1)
+    prices = Resharder(model, tp, optimizer, lambda parameter: []).prices()  # before any step: no moments
+    assert prices.vocab_bytes == (1 if tied else 2) * WIDTH * 4
+    layers = layers_of(dict(model.named_parameters()))
+    assert [(each.family, len(each.parameters)) for each in layers] == (
+        [("vocab", 1), ("ffn", 3)] if tied else [("vocab", 1), ("ffn", 3), ("vocab", 1)]
+    )
+    nested = nn.ModuleDict({"model": nn.ModuleDict({"embed": embed, "lm_head": head})})
+    assert len(layers_of(dict(nested.named_parameters()))) == len(layers) - 1  # apart under any name
 
 
 def test_memory_is_reserved_once_for_each_proposal_and_given_back(monkeypatch):

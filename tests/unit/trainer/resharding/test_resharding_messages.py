@@ -15,7 +15,12 @@ def owned(plan, family, rank):
     return list(plan.owned(family, rank))
 
 
-@given(partitions(RANKS), partitions(RANKS), st.lists(st.integers(1, 40), min_size=1, max_size=3), st.integers(1, 100))
+@given(
+    partitions(RANKS, rows=17),
+    partitions(RANKS, rows=17),
+    st.lists(st.integers(1, 40), min_size=1, max_size=3),
+    st.integers(1, 100),
+)
 def test_every_unit_arrives_once_at_its_place(before, after, unit_bytes, most):
     journeys = transfers(before, after)
     for family in FAMILIES:
@@ -36,7 +41,12 @@ def test_every_unit_arrives_once_at_its_place(before, after, unit_bytes, most):
             assert [each.tolist() for each in held] == [owned(after, family, rank) for rank in range(RANKS)]
 
 
-@given(partitions(RANKS), partitions(RANKS), st.lists(st.integers(1, 40), min_size=1, max_size=3), st.integers(1, 100))
+@given(
+    partitions(RANKS, rows=17),
+    partitions(RANKS, rows=17),
+    st.lists(st.integers(1, 40), min_size=1, max_size=3),
+    st.integers(1, 100),
+)
 def test_no_message_is_larger_than_allowed_but_for_a_single_unit(before, after, unit_bytes, most):
     journeys = [each for each in transfers(before, after) if each.family == "ffn"]
     for every in messages(before, after, journeys, unit_bytes, most).values():

@@ -43,6 +43,14 @@ def test_small_gradients_stay():
     assert torch.equal(parameter.grad, torch.tensor([0.3, 0.4]))
 
 
+@pytest.mark.parametrize("others", [torch.float64, torch.float32], ids=["float64", "float64 and fp32"])
+def test_the_norm_of_a_model_in_float64_is_exact(others):
+    parameters = [nn.Parameter(torch.zeros(1, dtype=each)) for each in (torch.float64, others)]
+    for parameter, value in zip(parameters, (1.0, 2.0**-20), strict=True):
+        parameter.grad = torch.full_like(parameter, value)
+    assert gradient_norm(parameters, TP) == math.sqrt(1 + 2.0**-40) > 1
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_one_value_that_is_not_finite_makes_the_norm_so(value):
     parameters = [nn.Parameter(torch.zeros(3)), mark_sharded(nn.Parameter(torch.zeros(3)), SPEC)]

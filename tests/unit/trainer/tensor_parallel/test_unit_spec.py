@@ -2,7 +2,16 @@
 
 import pytest
 import torch
-from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec, ffn, gated_ffn, heads, sharded_parameter, work_weights
+from heterotp_trainer.tensor_parallel.unit_spec import (
+    ShardSpec,
+    ffn,
+    gated_ffn,
+    heads,
+    owned_parts,
+    sharded_parameter,
+    vocabulary,
+    work_weights,
+)
 
 WIDTH, HEADS, HEAD_SIZE = 24, 6, 4
 
@@ -36,3 +45,22 @@ def test_the_networks_part_of_the_work_follows_from_the_model(network, weight, o
 def test_a_model_without_sharded_matrices_counts_as_the_usual_one():
     bias = sharded_parameter("b", (96,), ShardSpec("ffn", 0, 1, 96), range(3), 0.0, 0)
     assert work_weights([bias]) == work_weights([]) == pytest.approx((1 / 3, 2 / 3, 0))
+
+
+def test_logits_have_their_part_of_the_work_and_an_embedding_has_none():
+    parts = {**heads(HEADS, HEAD_SIZE), **ffn(96)}
+    logits, embedding = (
+        sharded_parameter(name, (1000, WIDTH), vocabulary(1000), range(7), 0.0, 0) for name in ("logits", "embedding")
+    )
+    embedding.makes_no_product = True
+    whole = 4 * WIDTH**2 + 2 * 96 * WIDTH + 1000 * WIDTH
+    weights = (4 * WIDTH**2 / whole, 2 * 96 * WIDTH / whole, 1000 * WIDTH / whole)
+    assert work_weights([*parameters(parts, {"heads": 3, "ffn": 3}), logits, embedding]) == pytest.approx(weights)
+
+
+def test_a_ranks_parts_are_those_of_the_elements_that_it_owns():
+    rows = sharded_parameter("e", (1000, WIDTH), vocabulary(1000), range(30), 0.0, 0)
+    bias = sharded_parameter("b", (96,), ShardSpec("ffn", 0, 1, 96), range(10 * WIDTH // 4), 0.0, 0)
+    replicated = torch.nn.Parameter(torch.zeros(1000))
+    assert owned_parts([rows, bias, replicated]) == pytest.approx({"heads": 0, "ffn": 60 / 780, "vocab": 720 / 780})
+    assert set(owned_parts([replicated]).values()) == {0.0}
