@@ -142,6 +142,7 @@ def main(descriptor: int) -> None:
     _die_with_parent()
     import heterotp  # noqa: F401
     import heterotp_trainer.run_rank
+    import heterotp_trainer.training.builtin
     import heterotp_trainer.training.vision  # noqa: F401
 
     gc.freeze()  # else the first collection of each fork copies the pages of all objects

@@ -256,13 +256,30 @@ class Session:
             self.reporter.skipped(watched.guard.skipped)
         return updated
 
-    def evaluated(self, loss: float, accuracy: float | None = None, *, epoch: int) -> None:
+    def evaluated(
+        self,
+        loss: float,
+        accuracy: float | None = None,
+        *,
+        epoch: int,
+        perplexity: float | None = None,
+        sample: str = "",
+    ) -> None:
         """Show an evaluation on the test set after `epoch` epochs (accuracy 0..1; None where the task has none).
 
-        The iteration that contains it enters no statistic.
+        perplexity, sample: of a language model, and text that it wrote. The iteration that contains it enters no
+        statistic.
         """
         self._statistics.leave_out()
-        self.reporter.evaluated(loss, accuracy, epoch)
+        self.reporter.evaluated(loss, accuracy, epoch, perplexity, sample)
+
+    def keep_best(self) -> None:
+        """Keep the model of the last boundary as the best so far, in the folder `best` of the checkpoints (all ranks).
+
+        It replaces the one before; checkpoints that are removed later do not touch it. Where it cannot be written, the
+        log and the status say so and training goes on.
+        """
+        self._save_or_go_on(best=True)
 
     # -- the boundary -------------------------------------------------------------------------------------
 
@@ -351,10 +368,12 @@ class Session:
             self._apply_document(action.document_bytes)
         return action
 
-    def _save_or_go_on(self) -> None:
-        """Write a checkpoint; where it cannot be written, say so and go on."""
+    def _save_or_go_on(self, *, best: bool = False) -> None:
+        """Write a checkpoint, and keep it as the best; where it cannot be written, say so and go on."""
         try:
             self.save()
+            if best:
+                self._checkpoints.keep_best(self._iteration)
         except WriteError as error:  # on all ranks; the last checkpoint, in `finish`, must succeed
             said = isinstance(error, NotFiniteError) and error.again
             if self.environment.rank == 0 and not said:
