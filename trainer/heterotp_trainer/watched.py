@@ -29,6 +29,7 @@ from heterotp_trainer.tensor_parallel.gradients import (
     gradient_norm,
     refuse_plain_clipping,
     scale_gradients,
+    sum_partial,
 )
 from heterotp_trainer.tensor_parallel.unit_spec import work_weights
 
@@ -87,6 +88,7 @@ class Watched:
         self.stepped = True
         parameters, tp = self.parameters.values(), self._tp
         tp.links.clear()
+        sum_partial(parameters, tp)
         if self._unlike and tp.ranks > 1:
             average_replicas(parameters, tp)
         norm = gradient_norm(parameters, tp, loss)
