@@ -54,8 +54,8 @@ PRESETS = {
 }
 # decoders of bytes; the tiny ones learn on two cores, llama-1b has the sizes of Llama 3.2 1B but for the vocabulary
 DECODERS = {
-    "gpt-tiny": DecoderShape("gpt", hidden_size=128, depth=4, heads=8, groups=8, head_size=16, ffn_units=512),
-    "llama-tiny": DecoderShape("llama", hidden_size=128, depth=4, heads=16, groups=8, head_size=8, ffn_units=352),
+    "gpt-tiny": DecoderShape("gpt", hidden_size=192, depth=2, heads=8, groups=8, head_size=24, ffn_units=768),
+    "llama-tiny": DecoderShape("llama", hidden_size=192, depth=2, heads=16, groups=8, head_size=12, ffn_units=512),
     "llama-1b": DecoderShape("llama", hidden_size=2048, depth=16, heads=32, groups=8, head_size=64, ffn_units=8192),
 }
 Preset = Literal["vit-tiny", "vit-1b", "vit-3b", "gpt-tiny", "llama-tiny", "llama-1b"]

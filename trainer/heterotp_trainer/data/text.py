@@ -20,7 +20,7 @@ from heterotp_trainer.errors import InputError
 HELD_OUT = 0.1  # of the documents
 SECTION = 8192  # characters; longer documents are cut at a line's end, so that a file of one document can be split, too
 IGNORED = -100  # a target that counts in no loss, as in torch's cross_entropy
-EVALUATED = 512  # sequences of held-out text at most: an evaluation is as long for a large corpus
+EVALUATED = 128  # sequences of held-out text at most: an evaluation takes as long for a large corpus
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,15 @@ SLOW = ("tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")  # read by
 
 
 class Tokenizer(Protocol):
-    """Text as numbers 0..vocabulary-1; end: the number that ends a document, None where there is none."""
+    """Text as numbers 0..vocabulary-1."""
 
-    vocabulary: int
-    end: int | None
+    @property
+    def vocabulary(self) -> int:
+        """One more than the greatest token."""
+
+    @property
+    def end(self) -> int | None:
+        """The token that ends a document."""
 
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text, without special ones."""

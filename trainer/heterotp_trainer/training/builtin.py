@@ -20,5 +20,10 @@ def task_of(session: Session, training: Training) -> Task:
 def main(session: Session) -> None:
     """Train one rank of a built-in trainer."""
     training = session.environment.spec.training or Training()
-    ended = TrainingLoop(session, training, task_of(session, training)).run()
+    task = task_of(session, training)
+    ended = TrainingLoop(session, training, task).run()
+    if ended and training.model.huggingface is not None:
+        from heterotp_trainer.training.finetuned import export
+
+        export(task.model, session.environment)
     session.finish(state="succeeded" if ended else "stopped")

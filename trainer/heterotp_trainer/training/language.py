@@ -35,9 +35,9 @@ class Language:
         checkpoint = training.model.huggingface
         self.tokenizer: Tokenizer = tokenizer_of(Path(checkpoint)) if checkpoint else ByteTokenizer()
         self.data: TextData = load_text(training.data, self.tokenizer, self.length, training.batch_size)
-        self.model: nn.Module = self._model()
+        self.model = self._model()
         self.device = session.device.torch_device
-        embeddings = [each.weight for each in self.model.modules() if isinstance(each, nn.Embedding)]
+        embeddings = [p for each in self.model.modules() if isinstance(each, nn.Embedding) for p in each.parameters()]
         self.optimizer = adamw(self.model.named_parameters(), training, embeddings)
         self.per_epoch = self.data.sequences // training.batch_size
 

@@ -19,9 +19,15 @@ from heterotp_trainer.training.schedules import learning_rate, set_learning_rate
 class Task(Protocol):
     """One model and its data; per_epoch: batches of an epoch."""
 
-    model: nn.Module
-    optimizer: torch.optim.Optimizer
     per_epoch: int
+
+    @property
+    def model(self) -> nn.Module:
+        """What is trained."""
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """What updates it."""
 
     def batches(self, epoch: int, start: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield an epoch's batches (inputs, targets) from batch `start` on, on the host, the same on all ranks."""
