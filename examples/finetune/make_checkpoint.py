@@ -39,12 +39,11 @@ def main(folder: Path) -> None:
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=VOCABULARY,
-        hidden_size=96,
+        hidden_size=80,
         intermediate_size=250,
         num_hidden_layers=2,
         num_attention_heads=10,
         num_key_value_heads=5,
-        head_dim=16,
         max_position_embeddings=256,
         bos_token_id=0,
         eos_token_id=0,

@@ -230,6 +230,19 @@ def test_an_evaluation_without_accuracy_shows_its_loss_alone(watching, tmp_path)
     assert "heterotp_accuracy_ratio{" not in get(port, "/metrics")
 
 
+def test_an_evaluation_of_a_language_model_shows_perplexity_and_sample(watching, tmp_path, capsys):
+    (tmp_path / "control.json").write_text(json.dumps({"generation": 1}))
+    session, port = watching(True)
+    session.step()
+    session.boundary(1)
+    session.evaluated(2.5, epoch=1, perplexity=12.18, sample="a\nb\x1b" + "c" * 2000)
+    found = TrainerStatus.model_validate_json(get(port, "/status"))
+    assert (found.perplexity, found.sample) == (12.18, "a\nb\x1b" + "c" * 1020)
+    printed = capsys.readouterr().out
+    assert "iteration 1: test loss 2.5000, perplexity 12.18\n" in printed
+    assert r"iteration 1: sample: 'a\nb\x1bccc" in printed
+
+
 @pytest.mark.parametrize("number", [0, 2, 3, 5])
 def test_iterations_are_counted_without_gaps(watching, number):
     session, _ = watching(False)

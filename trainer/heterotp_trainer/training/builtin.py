@@ -22,8 +22,9 @@ def main(session: Session) -> None:
     training = session.environment.spec.training or Training()
     task = task_of(session, training)
     ended = TrainingLoop(session, training, task).run()
-    if ended and training.model.huggingface is not None:
+    source = training.model.huggingface
+    if ended and source is not None:
         from heterotp_trainer.training.finetuned import export
 
-        export(task.model, session.environment)
+        export(task.model, source, session.environment)
     session.finish(state="succeeded" if ended else "stopped")

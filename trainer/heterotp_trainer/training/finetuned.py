@@ -1,5 +1,6 @@
 """A language model of transformers that is fine-tuned: from a directory of a checkpoint to another one."""
 
+import json
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ def finetuned(session: Session, training: Training, tokenizer: Tokenizer, length
     try:
         with torch.device("meta"):
             model: Any = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    except (ValueError, KeyError, ImportError) as error:
+    except Exception as error:  # as above
         raise InputError(f"{FIELD}: {path}: no language model: {str(error).splitlines()[0]}") from None
     if training.recompute:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -45,11 +46,18 @@ def finetuned(session: Session, training: Training, tokenizer: Tokenizer, length
     return module
 
 
-def export(model: nn.Module, environment: RankEnvironment) -> None:
-    """Write the model into the run directory, else beside the checkpoints, as transformers reads it (all ranks)."""
+def export(model: nn.Module, source: str, environment: RankEnvironment) -> None:
+    """Write the model into the run directory, else beside the checkpoints, as transformers reads it (all ranks).
+
+    source: the checkpoint that it was made of, whose dropouts the written config has.
+    """
     place = environment.workdir or environment.checkpoint_dir
     if place is None:
         return
+    held: Any = model
+    for name, value in json.loads((Path(source) / "config.json").read_text(encoding="utf-8")).items():
+        if _drops(name, value):
+            setattr(held.config, name, value)
     save_pretrained(model, place / EXPORTED)
     if environment.rank == 0:
         print(f"the fine-tuned model is in {place / EXPORTED}: from_pretrained loads it", flush=True)
@@ -62,10 +70,15 @@ def without_dropout(config: Any) -> list[str]:
     """
     lines = []
     for name, value in vars(config).items():
-        if isinstance(value, float) and value > 0 and ("dropout" in name or name.endswith("pdrop")):
+        if _drops(name, value):
             setattr(config, name, 0.0)
             lines.append(f"{name} {value:g} is set to 0: dropout is not used in fine-tuning")
     return lines
+
+
+def _drops(name: str, value: object) -> bool:
+    """Return whether an entry of a config is a dropout that drops something."""
+    return isinstance(value, float) and value > 0 and ("dropout" in name or name.endswith("pdrop"))
 
 
 def _transformers(path: str) -> Any:
@@ -80,7 +93,7 @@ def _config(transformers: Any, path: str) -> Any:
         raise InputError(f"{FIELD}: {path}: no config.json there: name the directory of a checkpoint")
     try:
         config = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # of many classes, for whatever a config may hold
         raise InputError(f"{FIELD}: {path}: config.json: {str(error).splitlines()[0]}") from None
     if not isinstance(getattr(config, "vocab_size", None), int):
         raise InputError(f"{FIELD}: {path}: config.json: no vocab_size: it is no model of text alone")

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from heterotp_api.training import SampleSpec, Training
 from torch import Tensor, nn
