@@ -83,8 +83,8 @@ def recorded(model: nn.Module) -> dict[str, Recipe]:
                 continue
             if initialize is not None:
                 initialize(module)
-            elif hasattr(module, "reset_parameters"):
-                module.reset_parameters()
+            elif isinstance(reset := getattr(module, "reset_parameters", None), Callable):  # type: ignore[arg-type]
+                reset()
     return {name: recipes[id(parameter)] for name, parameter in meta.items()}
 
 
