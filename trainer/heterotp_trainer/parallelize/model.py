@@ -54,7 +54,7 @@ def parallelize(
     list(replicated_values(model, tp.device.torch_device))
     if tp.dtype == torch.bfloat16:  # weights stay in fp32; replicated parts compute as the sharded ones do
         device = tp.device.torch_device.type
-        model.forward = torch.autocast(device, dtype=tp.dtype)(model.forward)  # type: ignore[method-assign]
+        model.forward = torch.autocast(device, dtype=tp.dtype)(model.forward)
     shards = Shards(tp, found, layouts, dtypes, recipes)
     model._heterotp = shards  # type: ignore[assignment]
     return model
