@@ -8,20 +8,21 @@ not touched.
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from heterotp_trainer.errors import InputError
 from heterotp_trainer.parallelize.roles import Layout
 from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec
 
 BLOCK_VALUES = 1 << 20  # about so many values are drawn by one generator
-DRAWS = ("normal_", "uniform_")
+TRUNCATED = "trunc_normal_"
+DRAWS = ("normal_", "uniform_", TRUNCATED)
 REPEATED = frozenset((*DRAWS, "zero_", "fill_", "erfinv_", "mul_", "add_", "div_", "sub_", "clamp_", "clamp_min_"))
 
 
@@ -43,7 +44,7 @@ class Recipe:
     steps: list[Step] = field(default_factory=list)
 
 
-class _Recorder(TorchFunctionMode):
+class _Recorder(TorchDispatchMode):
     """Notes in-place operations on the parameters of a model while its initialization runs."""
 
     def __init__(self, recipes: Mapping[int, Recipe]) -> None:
@@ -51,24 +52,38 @@ class _Recorder(TorchFunctionMode):
         self._recipes = recipes
         self._rows: dict[int, tuple[Tensor, int, int]] = {}  # a row that was taken: itself, its parameter, its number
 
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        kwargs = kwargs or {}
-        name = getattr(func, "__name__", "")
-        target = args[0] if args else kwargs.get("tensor")
-        if name == "__getitem__" and id(target) in self._recipes and isinstance(args[1], int):
-            row = func(*args, **kwargs)
-            self._rows[id(row)] = row, id(target), args[1]
-            return row
-        if name.endswith("_") and not name.endswith("__") and isinstance(target, Tensor) and hasattr(Tensor, name):
-            self._note(target, name, tuple(args[1:]), {k: v for k, v in kwargs.items() if k not in ("tensor",)})
-        return func(*args, **kwargs)
+        name, options = func._schema.name.removeprefix("aten::"), dict(kwargs or {})
+        out = func(*args, **options)
+        target = args[0] if args else None
+        if name == "select" and id(target) in self._recipes and args[1] == 0:
+            self._rows[id(out)] = out, id(target), args[2]
+        elif name.endswith("_") and isinstance(target, Tensor):
+            self._note(target, name, tuple(args[1:]), options)
+        return out
+
+    def __enter__(self) -> "_Recorder":
+        self._trunc_normal = nn.init._no_grad_trunc_normal_  # on the meta device it does nothing that could be seen
+        nn.init._no_grad_trunc_normal_ = self._note_trunc_normal
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        nn.init._no_grad_trunc_normal_ = self._trunc_normal
+        super().__exit__(*error)
+
+    def _note_trunc_normal(self, tensor: Tensor, *arguments: float, **options: Any) -> Tensor:
+        if tensor.is_meta:
+            self._note(tensor, TRUNCATED, arguments[:4], options)
+            return tensor
+        return self._trunc_normal(tensor, *arguments, **options)
 
     def _note(self, target: Tensor, name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
         options.pop("generator", None)
         _, parameter, row = self._rows.get(id(target), (target, id(target), None))
-        if parameter in self._recipes and name != "requires_grad_":
+        if parameter in self._recipes:
             self._recipes[parameter].steps.append(Step(name, arguments, options, row))
 
 
@@ -83,8 +98,10 @@ def recorded(model: nn.Module) -> dict[str, Recipe]:
                 continue
             if initialize is not None:
                 initialize(module)
-            elif hasattr(module, "reset_parameters"):
-                module.reset_parameters()
+                continue
+            reset: Any = getattr(module, "reset_parameters", None)
+            if reset is not None:
+                reset()
     return {name: recipes[id(parameter)] for name, parameter in meta.items()}
 
 
@@ -143,4 +160,5 @@ def _block(name: str, recipe: Recipe, seed: int, number: int, shape: Sequence[in
 
 def _apply(target: Tensor, step: Step, generator: torch.Generator | None) -> None:
     options = {**step.options, "generator": generator} if step.name in DRAWS else step.options
-    getattr(target, step.name)(*step.arguments, **options)
+    operation = nn.init.trunc_normal_ if step.name == TRUNCATED else getattr(Tensor, step.name)
+    operation(target, *step.arguments, **options)

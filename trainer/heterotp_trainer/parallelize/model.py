@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Protocol, TypeVar
 
+import torch
 from torch import nn
 
 from heterotp_trainer.errors import InputError
@@ -51,6 +52,9 @@ def parallelize(
     recipes = recorded(model)
     layouts = cut(model, found, tp)
     list(replicated_values(model, tp.device.torch_device))
+    if tp.dtype == torch.bfloat16:  # weights stay in fp32; replicated parts compute as the sharded ones do
+        device = tp.device.torch_device.type
+        model.forward = torch.autocast(device, dtype=tp.dtype)(model.forward)
     shards = Shards(tp, found, layouts, dtypes, recipes)
     model._heterotp = shards  # type: ignore[assignment]
     return model

@@ -51,7 +51,8 @@ def _square(gradients: Sequence[Tensor], device: torch.device) -> Tensor:
     """Return the sum of the squares of all values, in float64."""
     if not gradients:
         return torch.zeros((), dtype=torch.float64, device=device)
-    norms = torch._foreach_norm(list(gradients), dtype=torch.float32)  # one kernel for many, as clip_grad_norm_ does
+    wide = torch.float64 if any(each.dtype == torch.float64 for each in gradients) else torch.float32
+    norms = torch._foreach_norm(list(gradients), dtype=wide)  # one kernel for many, as clip_grad_norm_ does
     return torch.stack(norms).double().square().sum()
 
 

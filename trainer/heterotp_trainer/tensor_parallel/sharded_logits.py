@@ -76,7 +76,7 @@ class ShardedLogits(Tensor):
 
     @staticmethod
     def __new__(cls, shard: Tensor, tp: TPContext, rows: int) -> "ShardedLogits":
-        made: ShardedLogits = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        made: ShardedLogits = Tensor._make_wrapper_subclass(
             cls, (*shard.shape[:-1], rows), dtype=shard.dtype, device=shard.device
         )
         made.shard, made.tp = shard, tp
@@ -90,7 +90,7 @@ class ShardedLogits(Tensor):
         gathered: Tensor = _Gather.apply(self.shard, self.tp, self.shape[-1])
         return gathered
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:  # no collective: a debugger may call it on one rank
+    def __repr__(self, **options: Any) -> str:  # type: ignore[override]  # no collective: a debugger may call it on one rank
         return f"ShardedLogits(shape={tuple(self.shape)}, held here: {tuple(self.shard.shape)})"
 
     @classmethod

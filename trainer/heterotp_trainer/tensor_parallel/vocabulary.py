@@ -1,9 +1,9 @@
 """Embedding and logits cut by vocabulary rows. Shapes: V rows in all, V_i of rank i, D model width.
 
-|                   | rank i holds             | forward                                   | dX             | dW_i             |
-|-------------------|--------------------------|-------------------------------------------|----------------|------------------|
-| ParallelEmbedding | ids [...], W_i [V_i, D]  | Y [..., D] = sum_i (W_i[id] if i owns id) | -              | sum of dY by row |
-| ParallelLogits    | X [..., D], W_i [V_i, D] | Y_i [..., V_i] = X W_i^T                  | sum_i dY_i W_i | dY_i^T X         |
+|                   | rank i holds             | forward                            | dX             | dW_i            |
+|-------------------|--------------------------|------------------------------------|----------------|-----------------|
+| ParallelEmbedding | ids [...], W_i [V_i, D]  | Y [..., D] = sum_i W_i[id] (own)   | -              | sum dY by row   |
+| ParallelLogits    | X [..., D], W_i [V_i, D] | Y_i [..., V_i] = X W_i^T           | sum_i dY_i W_i | dY_i^T X        |
 
 Both may hold one parameter (tied weights): it moves once, and its gradient is the sum of both.
 """
