@@ -1,6 +1,6 @@
 """Loads a fine-tuned model with plain transformers and lets it write.
 
-    python examples/finetune/load.py finetune/run/exported
+python examples/finetune/load.py finetune/run/exported
 """
 
 import sys

@@ -120,7 +120,7 @@ def test_a_best_one_that_cannot_be_written_is_said(alone, tmp_path, monkeypatch)
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(files.shutil, "copytree", refuse)
-    with pytest.raises(WriteError, match="the best checkpoint in .* cannot be kept: No space left on device"):
+    with pytest.raises(WriteError, match=r"the best checkpoint in .* cannot be kept: No space left on device"):
         mine.keep_best(3)
 
 
