@@ -38,6 +38,8 @@ class Language:
         self.device = session.device.torch_device
         embeddings = [p for each in self.model.modules() if isinstance(each, nn.Embedding) for p in each.parameters()]
         self.optimizer = adamw(self.model.named_parameters(), training, embeddings)
+        # a cache of keys and values, which transformers keeps by default, is read by nothing here
+        self._options = {"use_cache": False} if checkpoint else {}
         self.per_epoch = self.data.sequences // training.batch_size
 
     def _model(self) -> nn.Module:
@@ -65,7 +67,7 @@ class Language:
 
     def _logits(self, tokens: Tensor) -> Tensor:
         """Return logits, of which each rank may hold its rows of the vocabulary: [B, T] -> [B, T, V]."""
-        out: Any = self.model(tokens)
+        out: Any = self.model(tokens, **self._options)
         logits: Tensor = out if isinstance(out, Tensor) else out.logits
         return logits
 
