@@ -101,3 +101,11 @@ def test_training_ends_early_and_stays_ended(launch, data):
     assert again.wait() == 0, again.text()
     assert again.read("report.json")["iterations"] == report["iterations"]
     assert samples(again) == []
+
+
+def test_gpt_learns_in_bf16_on_a_rank_with_next_to_nothing(tmp_path, data):
+    body = language(data, {"preset": "gpt-tiny"}, speeds=(1.0, 1.0, 0.05), precision="bf16", iterations=20)
+    run = finished(tmp_path, body)
+    report = run.read("report.json")
+    assert report["testLoss"] < 0.75 * math.log(257)
+    assert report["ranks"][2]["share"] < 0.05
