@@ -56,6 +56,7 @@ from heterotp_trainer.errors import InputError
 from heterotp_trainer.launch.door import key_of
 from heterotp_trainer.launch.environment import RankEnvironment, read_environment
 from heterotp_trainer.launch.rendezvous import Gang, agree, leave, meet
+from heterotp_trainer.model.checks import SEED
 from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.rebalancing.balancer import Balancer
 from heterotp_trainer.rebalancing.speed_probe import initial_speeds
@@ -188,7 +189,7 @@ class Session:
         """Take model and optimizer into checkpoints and checksums, read control documents, and start to report.
 
         iterations: of the whole run, for the time left; None where it is unknown. on_non_finite: see `step`. Raises
-        InputError for a second call, for a model with dropout, for replicas that differ, for an optimizer with
+        InputError for a second call, for replicas that differ, for an optimizer with
         parameters that are not in the model, for one whose update is not element-wise (LBFGS, Muon, Adafactor;
         others after the first step, by the shape of their state), or when the port of the status server is taken.
         """
@@ -326,7 +327,9 @@ class Session:
         self._begun = True
         self._checkpoints.check_begun(self.watched.contents)
         if self.watched.draws is not None:
-            self.watched.draws.forget_parts()
+            draws = self.watched.draws
+            draws.forget_parts()
+            self.agree(SEED, draws.first_state if draws.on_whole else "")
 
     def _report(self, iteration: int, evaluate: bool) -> Report:
         balancer, leads = self.balancer, self.environment.rank == 0

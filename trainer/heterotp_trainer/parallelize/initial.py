@@ -10,7 +10,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -66,7 +66,7 @@ class _Recorder(TorchDispatchMode):
 
     def __enter__(self) -> "_Recorder":
         self._trunc_normal = nn.init._no_grad_trunc_normal_  # on the meta device it does nothing that could be seen
-        nn.init._no_grad_trunc_normal_ = self._note_trunc_normal
+        nn.init._no_grad_trunc_normal_ = cast(Any, self._note_trunc_normal)
         super().__enter__()
         return self
 
@@ -74,7 +74,7 @@ class _Recorder(TorchDispatchMode):
         nn.init._no_grad_trunc_normal_ = self._trunc_normal
         super().__exit__(*error)
 
-    def _note_trunc_normal(self, tensor: Tensor, *arguments: float, **options: Any) -> Tensor:
+    def _note_trunc_normal(self, tensor: Tensor, *arguments: Any, **options: Any) -> Tensor:
         if tensor.is_meta:
             self._note(tensor, TRUNCATED, arguments[:4], options)
             return tensor

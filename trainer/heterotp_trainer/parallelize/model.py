@@ -1,5 +1,7 @@
 """`parallelize`: a model that people already have becomes tensor-parallel in place."""
 
+import os
+import sys
 from collections.abc import Mapping
 from typing import Protocol, TypeVar
 
@@ -7,6 +9,8 @@ import torch
 from torch import nn
 
 from heterotp_trainer.errors import InputError
+from heterotp_trainer.parallelize.check import Inputs, Plan
+from heterotp_trainer.parallelize.check import check as check_copies
 from heterotp_trainer.parallelize.initial import recorded
 from heterotp_trainer.parallelize.patterns import user_plan
 from heterotp_trainer.parallelize.refusals import refuse_dropout_in_config, unknown_architecture
@@ -15,6 +19,7 @@ from heterotp_trainer.parallelize.roles import ModelPlan
 from heterotp_trainer.parallelize.transformers_plan import transformers_plan
 from heterotp_trainer.tensor_parallel.context import TPContext
 
+ONLY_CHECK = "HETEROTP_CHECK_MODEL"  # set by `heterotp check-model`
 Model = TypeVar("Model", bound=nn.Module)
 
 
@@ -30,7 +35,7 @@ def parallelize(
     session: Sharding,
     plan: Mapping[str, str] | None = None,
     *,
-    check: bool = False,
+    check: bool | Inputs = False,
     heads: int | None = None,
     kv_heads: int | None = None,
     head_dim: int | None = None,
@@ -39,13 +44,15 @@ def parallelize(
 
     Make the model on the meta device, where it needs no memory, then call `load_pretrained` or `initialize`; a model
     with values keeps those of this rank's units. plan: role by pattern of module names, with the sizes of attention,
-    for models that no plan covers: "layers.*.attn.wq": "heads.column". Names of parameters stay as they are. Raises
+    for models that no plan covers: "layers.*.attn.wq": "heads.column". check: compare a small copy with the unsharded
+    model first, with a random batch or the given inputs of one call. Names of parameters stay as they are. Raises
     InputError naming what cannot be cut; nothing is changed then.
     """
     if getattr(model, "_heterotp", None) is not None:
         raise InputError("parallelize: this model is parallelized already")
     found = plan_for(model, plan, heads, kv_heads, head_dim)
     tp = session.shard()
+    _check(model, lambda copy: plan_for(copy, plan, heads, kv_heads, head_dim), tp, check)
     if hasattr(model, "config"):
         refuse_dropout_in_config(model.config, tp.ranks)
     dtypes = {name: parameter.dtype for name, parameter in model.named_parameters()}
@@ -58,6 +65,23 @@ def parallelize(
     shards = Shards(tp, found, layouts, dtypes, recipes)
     model._heterotp = shards  # type: ignore[assignment]
     return model
+
+
+def _check(model: nn.Module, plan: Plan, tp: TPContext, asked: bool | Inputs) -> None:
+    """Compare small copies where it is asked for, here or by `heterotp check-model`, which ends the process then."""
+    only = ONLY_CHECK in os.environ
+    if asked is False and not only:
+        return
+    found = check_copies(model, plan, tp, None if isinstance(asked, bool) else asked)
+    if tp.rank == 0:
+        print(
+            f"check: {type(model).__name__}: the outputs of {found.layers} row-parallel layers equal those of the "
+            f"unsharded model within {found.error:.0e} on {tp.ranks} ranks",
+            flush=True,
+        )
+    if only:
+        sys.stdout.flush()
+        os._exit(0)  # nothing after this line is part of the check
 
 
 def plan_for(

@@ -42,7 +42,7 @@ def initialize(model: nn.Module, seed: int = 0) -> nn.Module:
     shards = shards_of(model)
     names = [name for name, parameter in model.named_parameters() if parameter.is_meta]
     values = {name: _drawn(model, shards, name, seed) for name in names}  # all of them, before anything is changed
-    _fill(model, shards, values)
+    fill(model, shards, values)
     return model
 
 
@@ -60,7 +60,7 @@ def load_pretrained(model: nn.Module, path: str | Path, *, strict: bool = True, 
         opened = source.open(stack)
         values = {name: _read(model, shards, opened, names[name], name) for name in names}
     values |= {name: _drawn(model, shards, name, seed) for name in missing}
-    _fill(model, shards, values)
+    fill(model, shards, values)
     shards.source = str(source.folder)
     return model
 
@@ -179,7 +179,7 @@ def _drawn(model: nn.Module, shards: Shards, name: str, seed: int) -> Tensor:
     return drawn(name, shards.recipes[name], seed, parameter.dtype, spec, shards.layouts.get(name), owned)
 
 
-def _fill(model: nn.Module, shards: Shards, values: Mapping[str, Tensor]) -> None:
+def fill(model: nn.Module, shards: Shards, values: Mapping[str, Tensor]) -> None:
     """Put values into parameters and buffers, on the session's device; non-persistent buffers are computed again."""
     device = shards.tp.device.torch_device
     places = holders(model)
