@@ -29,12 +29,14 @@ def rank(rounds: int, repeat: int) -> None:
     from heterotp import Session
     from heterotp_trainer.devices.phase_clock import NullClock
     from heterotp_trainer.reporting.null_reporter import NullReporter
-    from heterotp_trainer.training.vision import Trainer
+    from heterotp_trainer.training.loop import TrainingLoop
+    from heterotp_trainer.training.vision import Vision
 
     session = Session.from_environment()
     training = session.environment.spec.training
     assert training is not None
-    trainer = Trainer(session, training)
+    trainer = Vision(session, training)
+    loop = TrainingLoop(session, training, trainer)
     session.watch(trainer.model, trainer.optimizer)
     images, labels = trainer.data.train_images[:64], trainer.data.train_labels[:64]
     shown = session.clock, session.reporter
@@ -50,7 +52,7 @@ def rank(rounds: int, repeat: int) -> None:
             started = time.perf_counter()
             with unchecked(session.watched) if mode == "unchecked" else nullcontext():
                 for _ in range(repeat):
-                    loss = trainer._step(images, labels, iteration)
+                    loss = loop._step(images, labels, iteration)
                     iteration += 1
                     session.boundary(iteration, loss=loss, samples=len(labels))
             if number:  # the first round warms up

@@ -49,6 +49,8 @@ class RunReport(Model):
     train_loss: float | None = Field(None, description="Loss of the last iteration.")
     test_loss: float | None = Field(None, description="Of the last evaluation.")
     test_accuracy: float | None = Field(None, description="Of the last evaluation, 0..1; None where there is none.")
+    test_perplexity: float | None = Field(None, description="Of the last evaluation; None but for language models.")
+    sample: str = Field("", description="Text that a language model wrote at the last evaluation.")
     iteration_seconds: TimeSummary = Field(TimeSummary(), description="Over the measured iterations.")
     limit_iteration_seconds: float | None = Field(None, description="The fluid limit.")
     predicted_iteration_seconds: float | None = Field(None, description="Prediction of the last decision.")
@@ -99,6 +101,8 @@ def run_report(
         train_loss=status.loss,
         test_loss=status.test_loss,
         test_accuracy=status.accuracy,
+        test_perplexity=status.perplexity,
+        sample=status.sample,
         iteration_seconds=iteration_seconds,
         limit_iteration_seconds=status.limit_iteration_seconds,
         predicted_iteration_seconds=status.predicted_iteration_seconds,

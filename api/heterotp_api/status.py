@@ -102,6 +102,7 @@ class TrainingStatus(Model):
     samples_per_second: float | None = Field(None, description="Training samples a second.")
     loss: float | None = Field(None, description="Of the last iteration.")
     accuracy: float | None = Field(None, description="Of the last evaluation.")
+    perplexity: float | None = Field(None, description="Of the last evaluation, of a language model.")
     eta_seconds: float | None = Field(None, description="Seconds to the end, at this pace.")
 
 

@@ -131,7 +131,8 @@ class OtherRanks(_Report):
 
 
 class TrainerStatus(_Report):
-    """The whole job as rank 0 reports it; `test_loss` and `accuracy` (0..1) are of the last evaluation.
+    """The whole job as rank 0 reports it; `test_loss`, `accuracy` (0..1), `perplexity` and `sample` (text
+    that a language model wrote) are of the last evaluation.
 
     `control_error`: why the newest control document was refused, empty where it was not; `control_error_generation`:
     the generation of the refused document, absent where it names none (then it is not JSON, or not an object).
@@ -169,6 +170,8 @@ class TrainerStatus(_Report):
     loss: float | None = None
     test_loss: float | None = None
     accuracy: float | None = None
+    perplexity: float | None = None
+    sample: Text = ""
     eta_seconds: float | None = None
     applied_generation: Count = 0
     control_generation: Count = 0
@@ -208,7 +211,10 @@ def for_a_poll(status: TrainerStatus) -> TrainerStatus:
             "other_ranks": _summary(others) if others else status.other_ranks,
             "stalled_by": status.stalled_by[:MAX_RANKS],
             "injections": tuple(each.model_copy(update={"ranks": each.ranks[:MAX_RANKS]}) for each in injections),
-            **{name: getattr(status, name)[:MAX_TEXT] for name in ("message", "stall", "control_error", "reason")},
+            **{
+                name: getattr(status, name)[:MAX_TEXT]
+                for name in ("message", "stall", "control_error", "reason", "sample")
+            },
         }
     )
 

@@ -1,114 +1,70 @@
-"""The built-in ViT trainer's settings and model presets."""
+"""The built-in trainers' settings."""
 
-from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
-from heterotp_api.base import MOST_SECONDS, DirectoryName, Model, Rule
-
-
-@dataclass(frozen=True)
-class ModelShape:
-    """Sizes of one vision transformer: width D, depth, heads N, patch side, hidden units F of an FFN."""
-
-    hidden_size: int
-    depth: int
-    heads: int
-    patch_size: int
-    ffn_ratio: int
-
-    @property
-    def ffn_units(self) -> int:
-        """Hidden units of one FFN."""
-        return self.hidden_size * self.ffn_ratio
-
-    @property
-    def head_size(self) -> int:
-        """Width of one attention head."""
-        return self.hidden_size // self.heads
-
-
-# widths, depths and heads of the paper's ViT-1B and ViT-3B (section "Evaluation"); vit-tiny is for 8x8 digits
-PRESETS = {
-    "vit-tiny": ModelShape(hidden_size=128, depth=4, heads=16, patch_size=2, ffn_ratio=4),
-    "vit-1b": ModelShape(hidden_size=2048, depth=24, heads=32, patch_size=4, ffn_ratio=4),
-    "vit-3b": ModelShape(hidden_size=3072, depth=24, heads=48, patch_size=4, ffn_ratio=4),
-}
-
-
-class ModelSpec(Model):
-    """A preset by name, or the sizes themselves."""
-
-    preset: Literal["vit-tiny", "vit-1b", "vit-3b"] | None = Field(None, description="All sizes by one name.")
-    hidden_size: int | None = Field(None, ge=1, le=65536, description="Width of a token.")
-    depth: int | None = Field(None, ge=1, le=1000, description="Blocks.")
-    heads: int | None = Field(None, ge=1, le=1024, description="Attention heads; may be fewer than ranks.")
-    patch_size: int | None = Field(None, ge=1, le=1024, description="Side of a patch, pixels; absent: 4.")
-    ffn_ratio: int | None = Field(None, ge=1, le=64, description="Hidden units over hiddenSize; absent: 4.")
-
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "give preset, or hiddenSize, depth and heads",
-            "has(self.preset) ? !(has(self.hiddenSize) || has(self.depth) || has(self.heads) || has(self.patchSize)"
-            " || has(self.ffnRatio)) : has(self.hiddenSize) && has(self.depth) && has(self.heads)",
-            lambda m: m._preset_or_sizes(),
-        ),
-        Rule(
-            "hiddenSize must be divisible by heads",
-            "!has(self.hiddenSize) || !has(self.heads) || self.hiddenSize % self.heads == 0",
-            lambda m: not m.hidden_size or not m.heads or m.hidden_size % m.heads == 0,
-            "hiddenSize",
-        ),
-    )
-
-    def _preset_or_sizes(self) -> bool:
-        needed = (self.hidden_size, self.depth, self.heads)
-        if self.preset is None:
-            return all(value is not None for value in needed)
-        return all(value is None for value in (*needed, self.patch_size, self.ffn_ratio))
-
-    def resolve(self) -> ModelShape:
-        """Return the sizes; patchSize and ffnRatio default to 4 (the paper's)."""
-        if self.preset is not None:
-            return PRESETS[self.preset]
-        assert self.hidden_size and self.depth and self.heads
-        return ModelShape(self.hidden_size, self.depth, self.heads, self.patch_size or 4, self.ffn_ratio or 4)
-
-
-DatasetName = Literal["digits", "cifar10", "synthetic"]
-IMAGE_SIZES: dict[DatasetName, int] = {"digits": 8, "cifar10": 32, "synthetic": 8}  # pixels of a side
-
-
-class DataSpec(Model):
-    """The data set: real digits by default; cifar10 is read from a path."""
-
-    name: DatasetName = Field("digits", description="The data set.")
-    path: DirectoryName | None = Field(None, description="Where its files are, in the container.")
-
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "data set cifar10 needs path, a directory with its python or binary files",
-            "self.name != 'cifar10' || has(self.path)",
-            lambda d: d.name != "cifar10" or d.path is not None,
-            "path",
-        ),
-    )
-
+from heterotp_api.base import MOST_SECONDS, Model, Rule
+from heterotp_api.data_sets import IMAGE_SIZES as IMAGE_SIZES
+from heterotp_api.data_sets import DatasetName as DatasetName
+from heterotp_api.data_sets import DataSpec as DataSpec
+from heterotp_api.models import PRESETS as PRESETS
+from heterotp_api.models import ModelShape as ModelShape
+from heterotp_api.models import ModelSpec as ModelSpec
 
 Decay = Annotated[float, Field(ge=0, lt=1)]  # of a running mean
+NamePattern = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+
+
+class ParameterGroup(Model):
+    """Settings of AdamW for the parameters whose names match."""
+
+    names: NamePattern = Field(
+        description="Pattern of names, * for any characters, e.g. *.bias or embed.*; as in the model's state_dict."
+    )
+    weight_decay: float | None = Field(None, ge=0, description="In place of training.weightDecay.")
+    learning_rate_factor: float | None = Field(None, ge=0, le=1000, description="Times the schedule's rate; absent: 1.")
+
+
+class SampleSpec(Model):
+    """Text that the model writes at each evaluation, in the log and in report.json."""
+
+    tokens: int | None = Field(None, ge=0, le=4096, description="How many; 0: none; absent: 64.")
+    prompt: Annotated[str, StringConstraints(max_length=1024)] | None = Field(
+        None, description="What it continues; absent: the beginning of the held-out text."
+    )
+    temperature: float | None = Field(None, ge=0, le=100, description="0: the likeliest token each time; absent: 0.8.")
+
+
+Schedule = Literal["constant", "linear", "cosine", "warmup-stable-decay"]
+Augmentation = Literal["crop", "flip"]
+_LANGUAGE = "has(self.model.huggingface) || (has(self.model.preset) && !self.model.preset.startsWith('vit-'))"
+_TEXT = "self.data.name in ['text', 'pydoc']"
 
 
 class Training(Model):
-    """The built-in ViT trainer; leave it out to run your own command."""
+    """The built-in trainers, of vision transformers and of language models; leave it out to run your own command."""
 
     model: ModelSpec = ModelSpec(preset="vit-tiny")
     data: DataSpec = DataSpec()
     batch_size: int = Field(64, ge=1, le=1048576, description="Samples of one optimizer step.")
     epochs: int | None = Field(None, ge=1, description="Passes through the data; absent with iterations absent too: 1.")
     iterations: int | None = Field(None, ge=1, description="Optimizer steps, in place of epochs.")
+    sequence_length: int | None = Field(
+        None, ge=2, le=1048576, description="Tokens of a sample, of a language model; absent: 128."
+    )
     learning_rate: float = Field(0.003, gt=0, description="Of AdamW, after the warm-up.")
-    schedule: Literal["constant", "cosine"] = Field("constant", description="cosine: down to 0 at the end.")
+    schedule: Schedule = Field(
+        "constant",
+        description="After the warm-up: constant, or down to learningRateFloor at the end: in a line, as half a "
+        "cosine, or constant until the last decayIterations and then in a line (warmup-stable-decay).",
+    )
+    learning_rate_floor: float | None = Field(
+        None, ge=0, description="What linear, cosine and warmup-stable-decay end at; absent: 0."
+    )
+    decay_iterations: int | None = Field(
+        None, ge=1, description="Length of the decline of warmup-stable-decay; absent: a tenth of all iterations."
+    )
     betas: list[Decay] | None = Field(
         None,
         min_length=2,
@@ -124,6 +80,33 @@ class Training(Model):
         description="Whether weightDecay holds for the position and class embeddings, too; absent: true. As in the "
         "checkpoint.",
     )
+    parameter_groups: list[ParameterGroup] | None = Field(
+        None,
+        min_length=1,
+        max_length=16,
+        description="Parameters with settings of their own; the first group whose names match holds.",
+    )
+    label_smoothing: float | None = Field(
+        None, ge=0, lt=1, description="Share of a target that all classes, or tokens, divide in training; absent: 0."
+    )
+    augmentation: list[Augmentation] | None = Field(
+        None,
+        min_length=1,
+        max_length=2,
+        description="Of training images: crop, shifted by up to an eighth of a side; flip, left and right exchanged "
+        "in half of them.",
+    )
+    evaluate_every: int | None = Field(
+        None, ge=1, description="Iterations between two evaluations on held-out data; absent: each epoch's end."
+    )
+    keep_best: bool | None = Field(
+        None,
+        description="Keep the checkpoint of the lowest loss on held-out data, in the folder best of the checkpoints.",
+    )
+    patience: int | None = Field(
+        None, ge=1, description="End after so many evaluations in a row without a lower loss; absent: never."
+    )
+    sample: SampleSpec | None = None
     warmup_iterations: int = Field(0, ge=0, description="Iterations of a linear rise to learningRate.")
     gradient_clip: float | None = Field(None, gt=0, description="Bound of the gradients' norm; absent: none.")
     on_non_finite: Literal["Stop", "Skip"] | None = Field(
@@ -146,6 +129,44 @@ class Training(Model):
     )
 
     rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "a language model trains on data text or pydoc, e.g. data: {name: pydoc}",
+            f"!({_LANGUAGE}) || {_TEXT}",
+            lambda t: not t.model.is_language or t.data.is_text,
+            "data.name",
+        ),
+        Rule(
+            "data text and pydoc are for language models: give model.preset gpt-* or llama-*, or model.huggingface",
+            f"({_LANGUAGE}) || !({_TEXT})",
+            lambda t: t.model.is_language or not t.data.is_text,
+            "data.name",
+        ),
+        Rule(
+            "sequenceLength and sample are for language models",
+            f"({_LANGUAGE}) || !(has(self.sequenceLength) || has(self.sample))",
+            lambda t: t.model.is_language or (t.sequence_length is None and t.sample is None),
+        ),
+        Rule(
+            "augmentation is for images",
+            f"!({_LANGUAGE}) || !has(self.augmentation)",
+            lambda t: not t.model.is_language or t.augmentation is None,
+            "augmentation",
+        ),
+        Rule(
+            "learningRateFloor must be at most learningRate, and needs a schedule that declines",
+            "!has(self.learningRateFloor)"
+            " || (self.learningRateFloor <= self.learningRate && self.schedule != 'constant')",
+            lambda t: (
+                t.learning_rate_floor is None or (t.learning_rate_floor <= t.learning_rate and t.schedule != "constant")
+            ),
+            "learningRateFloor",
+        ),
+        Rule(
+            "decayIterations is for schedule warmup-stable-decay",
+            "!has(self.decayIterations) || self.schedule == 'warmup-stable-decay'",
+            lambda t: t.decay_iterations is None or t.schedule == "warmup-stable-decay",
+            "decayIterations",
+        ),
         Rule(
             "give epochs or iterations, not both",
             "!(has(self.epochs) && has(self.iterations))",

@@ -106,4 +106,7 @@ def _evaluation(report: dict[str, Any]) -> list[str]:
     """Return the lines on the last evaluation, of what it measured."""
     loss, accuracy = report.get("testLoss"), report.get("testAccuracy")
     lines = [f"  test loss      {loss:.4f}"] if loss is not None else []
-    return lines + ([f"  test accuracy  {percent(accuracy)}"] if accuracy is not None else [])
+    lines += [f"  test accuracy  {percent(accuracy)}"] if accuracy is not None else []
+    perplexity, sample = report.get("testPerplexity"), report.get("sample")
+    lines += [f"  perplexity     {perplexity:.2f}"] if perplexity is not None else []
+    return lines + ([f"  sample         {sample!r}"] if sample else [])

@@ -149,6 +149,8 @@ def numbers(status: TrainerStatus) -> str:
         parts.append(f"test accuracy {percent(status.accuracy)}")
     elif status.test_loss is not None:
         parts.append(f"test loss {status.test_loss:.4f}")
+    if status.perplexity is not None:
+        parts.append(f"perplexity {status.perplexity:.2f}")
     return " · ".join(parts)
 
 

@@ -116,9 +116,14 @@ def local_problem(job: HeteroTPJob) -> str | None:
     wrong = template_error(job.spec)
     if wrong is not None:
         return wrong
-    path = job.spec.training.data.path if job.spec.training is not None else None
+    training = job.spec.training
+    if training is None:
+        return None
+    path, checkpoint = training.data.path, training.model.huggingface
     if path is not None and not Path(path).exists():
         return f"spec.training.data.path: '{path}' does not exist: name a file or directory with the data set"
+    if checkpoint is not None and not Path(checkpoint).is_dir():
+        return f"spec.training.model.huggingface: '{checkpoint}' does not exist: name the directory of a checkpoint"
     return None
 
 

@@ -17,10 +17,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
 
 from heterotp_trainer.launch.launcher import ALLOCATOR
 from support.forking import AS_LOADED, fork
 
+PRELOADED = ("auto", "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", "gpt2", "gpt_neox", "vit", "bert")
 LARGEST_REQUEST = 200_000  # bytes: arguments and environment of one process
 PR_SET_PDEATHSIG = 1
 
@@ -124,12 +128,22 @@ def _serve(control: socket.socket) -> None:
             request, (*descriptors,), _, _ = socket.recv_fds(control, LARGEST_REQUEST, 2)
             if not request:
                 return
+            _preload(json.loads(request))
             output, answers = descriptors[0], socket.socket(fileno=descriptors[1])
             pid = fork(**json.loads(request), output=output, first=_die_with_parent)
             os.close(output)
             handle = os.pidfd_open(pid)
             _answer(answers, pid, handle)
             running[handle] = pid, answers
+
+
+def _preload(request: dict[str, Any]) -> None:
+    """Import transformers, once, before the first fork that runs a script with it: it takes each rank seconds."""
+    scripts = [Path(each) for each in request["arguments"] if each.endswith(".py") and Path(each).is_file()]
+    if "transformers" not in sys.modules and any("transformers" in script.read_text() for script in scripts):
+        for name in PRELOADED:
+            import_module(f"transformers.models.{name}.modeling_{name.split('.')[-1]}")
+        gc.freeze()
 
 
 def _answer(answers: socket.socket, number: int, *descriptors: int) -> None:
@@ -142,6 +156,7 @@ def main(descriptor: int) -> None:
     _die_with_parent()
     import heterotp  # noqa: F401
     import heterotp_trainer.run_rank
+    import heterotp_trainer.training.builtin
     import heterotp_trainer.training.vision  # noqa: F401
 
     gc.freeze()  # else the first collection of each fork copies the pages of all objects

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from heterotp_trainer.checkpoint.errors import CheckpointError as CheckpointError
     from heterotp_trainer.devices.phase_clock import phase as phase
     from heterotp_trainer.errors import InputError as InputError
+    from heterotp_trainer.parallelize.model import parallelize as parallelize
+    from heterotp_trainer.parallelize.pretrained import initialize as initialize
+    from heterotp_trainer.parallelize.pretrained import load_pretrained as load_pretrained
+    from heterotp_trainer.parallelize.pretrained import save_pretrained as save_pretrained
     from heterotp_trainer.run_rank import run_rank as run_rank
     from heterotp_trainer.session import Directive as Directive
     from heterotp_trainer.session import Session as Session
@@ -20,19 +24,27 @@ if TYPE_CHECKING:
     from heterotp_trainer.tensor_parallel.linear import ColumnParallelLinear as ColumnParallelLinear
     from heterotp_trainer.tensor_parallel.linear import RowParallelLinear as RowParallelLinear
     from heterotp_trainer.tensor_parallel.mlp import ParallelMLP as ParallelMLP
+    from heterotp_trainer.tensor_parallel.sharded_logits import cross_entropy as cross_entropy
     from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec as ShardSpec
     from heterotp_trainer.tensor_parallel.unit_spec import ffn as ffn
     from heterotp_trainer.tensor_parallel.unit_spec import gated_ffn as gated_ffn
     from heterotp_trainer.tensor_parallel.unit_spec import grouped_heads as grouped_heads
     from heterotp_trainer.tensor_parallel.unit_spec import heads as heads
 
-_LAYERS = "heterotp_trainer.tensor_parallel"
+_LAYERS, _MODELS = "heterotp_trainer.tensor_parallel", "heterotp_trainer.parallelize"
 SECTIONS = {
     "One rank of a job": {
         "run_rank": "heterotp_trainer.run_rank",
         "Session": "heterotp_trainer.session",
         "Directive": "heterotp_trainer.session",
         "phase": "heterotp_trainer.devices.phase_clock",
+    },
+    "Your own model": {
+        "parallelize": f"{_MODELS}.model",
+        "load_pretrained": f"{_MODELS}.pretrained",
+        "initialize": f"{_MODELS}.pretrained",
+        "save_pretrained": f"{_MODELS}.pretrained",
+        "cross_entropy": f"{_LAYERS}.sharded_logits",
     },
     "Layers": {
         "TPContext": f"{_LAYERS}.context",

@@ -56,6 +56,7 @@ from heterotp_trainer.errors import InputError
 from heterotp_trainer.launch.door import key_of
 from heterotp_trainer.launch.environment import RankEnvironment, read_environment
 from heterotp_trainer.launch.rendezvous import Gang, agree, leave, meet
+from heterotp_trainer.model.checks import SEED
 from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.rebalancing.balancer import Balancer
 from heterotp_trainer.rebalancing.speed_probe import initial_speeds
@@ -189,7 +190,7 @@ class Session:
         """Take model and optimizer into checkpoints and checksums, read control documents, and start to report.
 
         iterations: of the whole run, for the time left; None where it is unknown. on_non_finite: see `step`. Raises
-        InputError for a second call, for a model with dropout, for replicas that differ, for an optimizer with
+        InputError for a second call, for replicas that differ, for an optimizer with
         parameters that are not in the model, for one whose update is not element-wise (LBFGS, Muon, Adafactor;
         others after the first step, by the shape of their state), or when the port of the status server is taken.
         """
@@ -257,13 +258,30 @@ class Session:
             self.reporter.skipped(watched.guard.skipped)
         return updated
 
-    def evaluated(self, loss: float, accuracy: float | None = None, *, epoch: int) -> None:
+    def evaluated(
+        self,
+        loss: float,
+        accuracy: float | None = None,
+        *,
+        epoch: int,
+        perplexity: float | None = None,
+        sample: str = "",
+    ) -> None:
         """Show an evaluation on the test set after `epoch` epochs (accuracy 0..1; None where the task has none).
 
-        The iteration that contains it enters no statistic.
+        perplexity, sample: of a language model, and text that it wrote. The iteration that contains it enters no
+        statistic.
         """
         self._statistics.leave_out()
-        self.reporter.evaluated(loss, accuracy, epoch)
+        self.reporter.evaluated(loss, accuracy, epoch, perplexity, sample)
+
+    def keep_best(self) -> None:
+        """Keep the model of the last boundary as the best so far, in the folder `best` of the checkpoints (all ranks).
+
+        It replaces the one before; checkpoints that are removed later do not touch it. Where it cannot be written, the
+        log and the status say so and training goes on.
+        """
+        self._save_or_go_on(best=True)
 
     # -- the boundary -------------------------------------------------------------------------------------
 
@@ -310,7 +328,9 @@ class Session:
         self._begun = True
         self._checkpoints.check_begun(self.watched.contents)
         if self.watched.draws is not None:
-            self.watched.draws.forget_parts()
+            draws = self.watched.draws
+            draws.forget_parts()
+            self.agree(SEED, draws.first_state if draws.on_whole else "")
 
     def _report(self, iteration: int, evaluate: bool) -> Report:
         balancer, leads = self.balancer, self.environment.rank == 0
@@ -353,10 +373,12 @@ class Session:
             self._apply_document(action.document_bytes)
         return action
 
-    def _save_or_go_on(self) -> None:
-        """Write a checkpoint; where it cannot be written, say so and go on."""
+    def _save_or_go_on(self, *, best: bool = False) -> None:
+        """Write a checkpoint, and keep it as the best; where it cannot be written, say so and go on."""
         try:
             self.save()
+            if best:
+                self._checkpoints.keep_best(self._iteration)
         except WriteError as error:  # on all ranks; the last checkpoint, in `finish`, must succeed
             said = isinstance(error, NotFiniteError) and error.again
             if self.environment.rank == 0 and not said:

@@ -21,7 +21,7 @@ from heterotp_trainer.checkpoint.optimizer_check import (
 )
 from heterotp_trainer.devices.phase_clock import UPDATE, phase
 from heterotp_trainer.errors import InputError
-from heterotp_trainer.model.checks import DrawCheck, refuse_dropout
+from heterotp_trainer.model.checks import DrawCheck
 from heterotp_trainer.rebalancing.balancer import Balancer
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.gradients import (
@@ -29,6 +29,7 @@ from heterotp_trainer.tensor_parallel.gradients import (
     gradient_norm,
     refuse_plain_clipping,
     scale_gradients,
+    sum_partial,
 )
 from heterotp_trainer.tensor_parallel.unit_spec import work_weights
 
@@ -55,8 +56,7 @@ class Watched:
 
         Raises InputError for a model or an optimizer that cannot be split by units.
         """
-        refuse_dropout(model, tp)
-        self.draws = DrawCheck(model, tp.device.torch_device) if tp.ranks > 1 else None
+        self.draws = DrawCheck(model, tp.device.torch_device, unlike=unlike) if tp.ranks > 1 else None
         if tp.ranks > 1:
             refuse_plain_clipping()
         refuse_whole_tensor(optimizer)
@@ -87,6 +87,9 @@ class Watched:
         self.stepped = True
         parameters, tp = self.parameters.values(), self._tp
         tp.links.clear()
+        if self.draws is not None and (digest := self.draws.state_digest()) is not None:
+            self.batch_hash.add([digest])
+        sum_partial(parameters, tp)
         if self._unlike and tp.ranks > 1:
             average_replicas(parameters, tp)
         norm = gradient_norm(parameters, tp, loss)

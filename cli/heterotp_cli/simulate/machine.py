@@ -54,8 +54,11 @@ def machine_of(spec: HeteroTPJobSpec, ranks: int | None, run: Path | None) -> Ma
 
 def _declared(training: Training, devices: Sequence[Device], speeds: Sequence[float]) -> Machine:
     """Return emulated devices: products by their speed, collectives by their link, a ring."""
+    name = training.data.name
+    if training.model.is_language or name == "text" or name == "pydoc":
+        raise BadInput("spec.training.model: a language model's costs come from a run: give --costs RUN_DIR")
     shape, ranks = training.model.resolve(), len(devices)
-    tokens = (IMAGE_SIZES[training.data.name] // shape.patch_size) ** 2 + 1
+    tokens = (IMAGE_SIZES[name] // shape.patch_size) ** 2 + 1
     rows = training.batch_size // training.accumulate * tokens
     plan = UnitPlan.from_speeds(list(speeds), shape.heads, shape.ffn_units)
     even = UnitPlan.even(ranks, shape.heads, shape.ffn_units) if len(set(speeds)) == 1 else plan

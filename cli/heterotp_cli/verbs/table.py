@@ -102,6 +102,8 @@ def _progress(view: JobView) -> list[Text]:
         parts.append(f"loss {view.loss:.4g}")
     if view.accuracy is not None:
         parts.append(f"test accuracy {percent(view.accuracy)}")
+    if view.perplexity is not None:
+        parts.append(f"perplexity {view.perplexity:.2f}")
     if view.eta_seconds is not None and not view.ended:
         parts.append(f"{clock(view.eta_seconds)} left")
     return [Text(part) for part in parts]

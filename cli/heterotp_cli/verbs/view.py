@@ -95,6 +95,7 @@ class JobView:
     moves: int | None = None
     loss: float | None = None
     accuracy: float | None = None
+    perplexity: float | None = None
     eta_seconds: float | None = None
     policy: str | None = None
     strategy: str | None = None

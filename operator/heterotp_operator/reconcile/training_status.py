@@ -72,6 +72,7 @@ def _training(trainer: TrainerStatus) -> Body:
             "samplesPerSecond": rounded(trainer.samples_per_second),
             "loss": rounded(trainer.loss),
             "accuracy": rounded(trainer.accuracy),
+            "perplexity": rounded(trainer.perplexity),
             "etaSeconds": rounded(trainer.eta_seconds),
         }
     )

@@ -36,18 +36,20 @@ class Model(nn.Module):
             self.scale = nn.Parameter(torch.ones(()))
         if MISTAKE == "dropout":
             self.dropout = nn.Dropout(0.1)
-        if MISTAKE == "dropping attention":
-            self.mixer = nn.MultiheadAttention(WIDTH, 2, dropout=0.1)
 
     def forward(self, x):
         x = self.embed(x)
         x = x + self.attention(x)
-        if MISTAKE == "functional dropout":
+        if MISTAKE == "dropout by unlike seeds":
             x = F.dropout(x, 0.1, self.training)
         if MISTAKE == "an error of its own":
             int("three")
         if MISTAKE == "a shared parameter between the linears":
             return self.head(self.norm((x + self.mlp.fc2(self.scale * F.gelu(self.mlp.fc1(x)))).mean(1)))
+        if MISTAKE == "dropout":
+            return self.head(self.norm((x + self.mlp.fc2(self.dropout(F.gelu(self.mlp.fc1(x))))).mean(1)))
+        if MISTAKE == "functional dropout":
+            return self.head(self.norm((x + self.mlp.fc2(F.dropout(self.mlp.fc1(x), 0.1, self.training))).mean(1)))
         x = x + self.mlp(x)
         return self.head(self.norm(x.mean(1)))
 
@@ -113,6 +115,8 @@ def main(session):
     seed()
     tp = session.tp if MISTAKE == "no shard" else session.shard()
     model = Model(tp)
+    if MISTAKE == "dropout by unlike seeds":
+        torch.manual_seed(RANK)
     optimizer = make_optimizer(model.parameters())
     iteration = resume(session, model, optimizer) if MISTAKE != "no watch" else 0
     loader = DataLoader(samples(), batch_size=32, shuffle=True)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from heterotp import Session
 from heterotp_trainer.checkpoint.keeper import CheckpointKeeper
-from heterotp_trainer.training.vision import Trainer
+from heterotp_trainer.training.vision import Vision
 
 session = Session.from_environment()
-trainer = Trainer(session, session.environment.spec.training)
+trainer = Vision(session, session.environment.spec.training)
 session.watch(trainer.model, trainer.optimizer)
 iteration = session.restore()
 environment = replace(session.environment, checkpoint_dir=Path(os.environ["RESAVE_DIR"]))

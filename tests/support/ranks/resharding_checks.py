@@ -91,7 +91,7 @@ class Training10:
         for linear, importance in self.assigner._importance.items():
             if linear.parallel == "row" and importance.delta is not None:
                 spec = linear.spec.__class__(linear.spec.family, 0, linear.spec.rows_per_unit, linear.spec.total_units)
-                found.append(stream._assemble(importance.delta, spec, self.tp))
+                found.append(stream.assemble(importance.delta, spec, self.tp))
         return found
 
 

@@ -87,6 +87,13 @@ def test_missing_data_path_is_named(tmp_path):
         read_manifest(write(tmp_path / "job.yaml", body))
 
 
+def test_a_missing_checkpoint_to_fine_tune_is_named(tmp_path):
+    training = {"model": {"huggingface": str(tmp_path / "no")}, "data": {"name": "pydoc"}}
+    body = manifest({"patch": {"spec": {"training": training}}})
+    with pytest.raises(BadInput, match=r"spec\.training\.model\.huggingface: .*no' does not exist: name the directory"):
+        read_manifest(write(tmp_path / "job.yaml", body))
+
+
 def test_a_job_without_training_needs_a_command(tmp_path):
     groups = [{"name": "a", "pods": 4, "template": {"spec": {"containers": [{"name": "trainer"}]}}}]
     body = manifest({"patch": {"spec": {"training": None, "workerGroups": groups}}})

@@ -151,6 +151,12 @@ def test_summary_shows_what_an_evaluation_measured():
     assert "  test loss      2.0000" in lines and not any("accuracy" in line for line in lines)
 
 
+def test_summary_shows_perplexity_and_sample_of_a_language_model():
+    report = {"testLoss": 2.0, "testPerplexity": 7.389, "sample": "The\nrank\x1b[2J"}
+    lines = summary_lines(completed(report, "succeeded", "demo", 1, None, History(), PLACES), 1.0)
+    assert "  perplexity     7.39" in lines and r"  sample         'The\nrank\x1b[2J'" in lines
+
+
 def test_a_status_of_another_attempt_is_not_shown(tmp_path):
     document = {"schemaVersion": 1, "job": "demo", "attempt": 1, "state": "running", "startedAt": 1.0}
     document["ranks"] = [{"rank": 0, "tpRank": 0, "device": "cpu"}]

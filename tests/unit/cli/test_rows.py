@@ -116,6 +116,11 @@ def test_a_model_without_accuracy_shows_its_test_loss():
     assert rows.numbers(status(accuracy=None)).endswith(" · loss 0.5123")
 
 
+def test_a_language_model_shows_its_perplexity():
+    shown = rows.numbers(status(accuracy=None, test_loss=2.25, perplexity=9.4877))
+    assert shown.endswith(" · test loss 2.2500 · perplexity 9.49")
+
+
 def test_resume_and_a_refused_control_document_are_shown():
     news = {"resumed_from": 88, "control_error": "generation: absent", "message": "the disk is full"}
     assert rows.headline(status(**news, emulated=False)) == (

@@ -1,4 +1,4 @@
-"""What a session refuses: a model with dropout, and calls in the wrong order."""
+"""What a session refuses: calls in the wrong order."""
 
 import json
 import signal
@@ -15,7 +15,6 @@ from heterotp_trainer.devices.device import Device
 from heterotp_trainer.devices.phase_clock import NullClock
 from heterotp_trainer.errors import InputError
 from heterotp_trainer.launch.environment import read_environment
-from heterotp_trainer.model.checks import refuse_dropout
 from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.session import Session
 from heterotp_trainer.tensor_parallel.context import TPContext
@@ -31,21 +30,6 @@ SKEWED = UnitPlan.from_counts([1, 1, 1], [20, 20, 8])
 
 def context(rank=0, plan=EVEN):
     return TPContext(None, rank, RANKS, Device(torch.device("cpu"), "cpu"), NullClock(), plan)
-
-
-@pytest.mark.parametrize(
-    "layer", [nn.Dropout(0.1), nn.Dropout1d(0.5), nn.AlphaDropout(0.2)], ids=lambda m: type(m).__name__
-)
-def test_dropout_is_refused_by_name(layer):
-    model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(layer))
-    with pytest.raises(ValueError, match=r"^model: 1\.0: \w+\(p=0\.\d\): ranks draw unlike masks"):
-        refuse_dropout(model, context())
-
-
-def test_dropout_that_drops_nothing_or_on_a_single_rank_is_allowed():
-    alone = TPContext(None, 0, 1, Device(torch.device("cpu"), "cpu"), NullClock(), UnitPlan.even(1, 1, 4))
-    for layer, tp in ((nn.Dropout(0.0), context()), (nn.Dropout(0.5), alone)):
-        assert refuse_dropout(nn.Sequential(layer), tp) is None
 
 
 @pytest.fixture
@@ -228,6 +212,19 @@ def test_an_evaluation_without_accuracy_shows_its_loss_alone(watching, tmp_path)
     assert (found.test_loss, found.accuracy) == (2.5, None)
     assert 'heterotp_loss{split="eval"} 2.5' in get(port, "/metrics")
     assert "heterotp_accuracy_ratio{" not in get(port, "/metrics")
+
+
+def test_an_evaluation_of_a_language_model_shows_perplexity_and_sample(watching, tmp_path, capsys):
+    (tmp_path / "control.json").write_text(json.dumps({"generation": 1}))
+    session, port = watching(True)
+    session.step()
+    session.boundary(1)
+    session.evaluated(2.5, epoch=1, perplexity=12.18, sample="a\nb\x1b" + "c" * 2000)
+    found = TrainerStatus.model_validate_json(get(port, "/status"))
+    assert (found.perplexity, found.sample) == (12.18, "a\nb\x1b" + "c" * 1020)
+    printed = capsys.readouterr().out
+    assert "iteration 1: test loss 2.5000, perplexity 12.18\n" in printed
+    assert r"iteration 1: sample: 'a\nb\x1bccc" in printed
 
 
 @pytest.mark.parametrize("number", [0, 2, 3, 5])

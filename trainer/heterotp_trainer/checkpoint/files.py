@@ -5,10 +5,13 @@ step-000000120/model.safetensors.index.json    the file of each tensor
 step-000000120/manifest.json                   iteration, attempt, the facts of the session, and per tensor name, dtype,
                                                shape, file and SHA-256; its own digest is its last key
 
+best/                                          the checkpoint of the lowest loss on held-out data, where it is kept
+
 Checkpoints of earlier versions have one file tensors.bin in place of the first two; they are read. claims.py says who
 may write.
 """
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +29,8 @@ from heterotp_trainer.checkpoint.manifest import Manifest
 from heterotp_trainer.checkpoint.storage import Progress
 from heterotp_trainer.checkpoint.tensor_files import Held
 
-PREFIX, TORN, MANIFEST, INDEX = "step-", "torn-", "manifest.json", "model.safetensors.index.json"
+PREFIX, TORN, BEST = "step-", "torn-", "best"
+MANIFEST, INDEX = "manifest.json", "model.safetensors.index.json"
 FINITE = ("model/", "optimizer/")  # tensors that must be; buffers may hold infinities: masks
 
 
@@ -92,6 +96,30 @@ class Writer:
         for old in paths(self._owned.root)[keep:]:
             if old != target:
                 self._owned.remove(old)
+
+
+def keep_best(owned: OwnedDirectory, iteration: int) -> None:
+    """Make `best` a second name of the files of a checkpoint, a copy where the storage has no second names.
+
+    Raises WriteError when it cannot be written; the one before stays where nothing was removed yet.
+    """
+    source, aside = owned.root / f"{PREFIX}{iteration:09d}", owned.private / BEST
+    try:
+        shutil.rmtree(aside, ignore_errors=True)
+        shutil.copytree(source, aside, copy_function=_second_name)
+        sync(aside)
+        owned.publish(BEST, owned.root / BEST)
+    except OSError as error:
+        shutil.rmtree(aside, ignore_errors=True)
+        owned.check()
+        raise WriteError(f"the best checkpoint in {owned.root} cannot be kept: {error.strerror or error}") from None
+
+
+def _second_name(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
 
 
 def set_aside(owned: OwnedDirectory, path: Path) -> Path:

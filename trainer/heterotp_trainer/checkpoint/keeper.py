@@ -128,6 +128,18 @@ class CheckpointKeeper:
         self._not_finite = False
         return self._clock() - started
 
+    def keep_best(self, iteration: int) -> None:
+        """Keep the checkpoint of `iteration`, which was just written, in the folder `best` (all ranks).
+
+        Raises WriteError on all ranks when it cannot be kept.
+        """
+        if self.enabled:
+            self._storage.wait(lambda: self._link_best(iteration))
+
+    def _link_best(self, iteration: int) -> None:
+        assert self._owned is not None
+        files.keep_best(self._owned, iteration)
+
     def _writer(self, iteration: int) -> files.Writer:
         assert self._owned is not None
         self._owned.check()

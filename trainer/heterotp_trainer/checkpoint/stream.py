@@ -82,7 +82,7 @@ def gather(
 ) -> None:
     """Pass every whole tensor to `write` on rank 0, one at a time; pace: called with its bytes (all ranks)."""
     for name, tensor, spec in tensors(parameters, optimizer):
-        whole = tensor if spec is None else _assemble(tensor, spec, tp)
+        whole = tensor if spec is None else assemble(tensor, spec, tp)
         if tp.rank == 0:
             assert whole is not None
             write(name, whole)
@@ -100,7 +100,7 @@ def gather_slots(
     for slot in slots:
         if slot.tensor is None:
             continue
-        whole = _stack(slot.tensor, tp) if slot.spec is None else _assemble(slot.tensor, slot.spec, tp)
+        whole = _stack(slot.tensor, tp) if slot.spec is None else assemble(slot.tensor, slot.spec, tp)
         if whole is not None:
             write(slot.name, whole)
         shape = (tp.ranks, *slot.tensor.shape) if slot.spec is None else slot.spec.full_shape(slot.tensor.shape)
@@ -120,7 +120,7 @@ def _stack(own: Tensor, tp: TPContext) -> Tensor | None:
     return whole
 
 
-def _assemble(shard: Tensor, spec: ShardSpec, tp: TPContext) -> Tensor | None:
+def assemble(shard: Tensor, spec: ShardSpec, tp: TPContext) -> Tensor | None:
     """Return the whole tensor on rank 0, None elsewhere; shards travel point to point, empty ones not at all."""
     local = shard.detach().cpu().contiguous()
     if tp.rank != 0:

@@ -18,8 +18,7 @@ def batches(
     """
     for index in range(start, batches_per_epoch(dataset, batch_size)):
         if index == start:
-            generator = torch.Generator().manual_seed(_mix(seed, epoch))
-            order = torch.randperm(len(dataset.train_labels), generator=generator)
+            order = order_of(len(dataset.train_labels), seed, epoch)
         chosen = order[index * batch_size : (index + 1) * batch_size]
         yield dataset.train_images[chosen], dataset.train_labels[chosen]
 
@@ -31,6 +30,11 @@ def batches_per_epoch(dataset: Dataset, batch_size: int) -> int:
         available = len(dataset.train_labels)
         raise InputError(f"spec.training.batchSize: {batch_size}: {dataset.name} has only {available} training images")
     return count
+
+
+def order_of(count: int, seed: int, epoch: int) -> torch.Tensor:
+    """Return the order of `count` samples in an epoch, the same on every rank: [count]."""
+    return torch.randperm(count, generator=torch.Generator().manual_seed(_mix(seed, epoch)))
 
 
 def _mix(seed: int, epoch: int) -> int:

@@ -1,8 +1,8 @@
-"""Loads a data set by its name in the manifest."""
+"""Loads a data set of images by its name in the manifest."""
 
 from collections.abc import Callable
 
-from heterotp_api.training import DatasetName
+from heterotp_api.data_sets import ImageDataset
 
 from heterotp_trainer.data.cifar10 import load_cifar10
 from heterotp_trainer.data.dataset import Dataset
@@ -11,14 +11,14 @@ from heterotp_trainer.data.synthetic import load_synthetic
 from heterotp_trainer.errors import InputError
 
 # by name in the manifest; path: the manifest's directory of files, seed: the job's
-DATASETS: dict[DatasetName, Callable[[str | None, int], Dataset]] = {
+DATASETS: dict[ImageDataset, Callable[[str | None, int], Dataset]] = {
     "digits": lambda path, seed: load_digits(),
     "cifar10": lambda path, seed: load_cifar10(path),
     "synthetic": lambda path, seed: load_synthetic(seed),
 }
 
 
-def load_dataset(name: DatasetName, path: str | None = None, seed: int = 0) -> Dataset:
+def load_dataset(name: ImageDataset, path: str | None = None, seed: int = 0) -> Dataset:
     """Return the data set `name`; `path` is for cifar10, `seed` for synthetic.
 
     Raises InputError for an unknown name, a missing path, or files that are missing or malformed.

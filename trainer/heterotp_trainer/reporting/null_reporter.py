@@ -33,8 +33,10 @@ class NullReporter:
     ) -> None:
         """Show the end of an iteration: this rank's report, and all ranks' reports of the iteration before."""
 
-    def evaluated(self, loss: float, accuracy: float | None, epoch: int) -> None:
-        """Show an evaluation on the test set; accuracy 0..1, None where the task has none."""
+    def evaluated(
+        self, loss: float, accuracy: float | None, epoch: int, perplexity: float | None = None, sample: str = ""
+    ) -> None:
+        """Show an evaluation on the test set; accuracy 0..1, None where the task has none; sample: generated text."""
 
     def skipped(self, updates: int) -> None:
         """Show how many updates of the attempt were left out, because loss or gradients were not finite."""

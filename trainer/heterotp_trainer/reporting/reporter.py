@@ -172,13 +172,18 @@ class Reporter(NullReporter):
         """See NullReporter.skipped."""
         self.run_status.update(skipped_updates=updates)
 
-    def evaluated(self, loss: float, accuracy: float | None, epoch: int) -> None:
+    def evaluated(
+        self, loss: float, accuracy: float | None, epoch: int, perplexity: float | None = None, sample: str = ""
+    ) -> None:
         """See NullReporter.evaluated."""
-        self.run_status.update(test_loss=loss, accuracy=accuracy, epoch=epoch)
+        self.run_status.update(test_loss=loss, accuracy=accuracy, epoch=epoch, perplexity=perplexity, sample=sample)
         if self.job is None:
             return
         shown = "" if accuracy is None else f", accuracy {accuracy:.4f}"
+        shown += "" if perplexity is None else f", perplexity {perplexity:.2f}"
         log(self._ended, f"test loss {loss:.4f}{shown}")
+        if sample:
+            log(self._ended, f"sample: {sample!r}")  # with escapes in place of line breaks and control characters
         self.job.loss.labels("eval").set(loss)
         if accuracy is not None:
             self.job.accuracy.labels("eval").set(accuracy)

@@ -24,11 +24,11 @@ class BackwardLinks:
     def add(self, link: Tensor) -> None:
         """Keep the link of a column linear; without gradients there is no backward to enter."""
         if link.requires_grad:
-            self._links.setdefault(_backward_pass(), []).append(link)
+            self._links.setdefault(backward_pass(), []).append(link)
 
     def take(self) -> tuple[Tensor, ...]:
         """Return the links since the last row linear, and forget them."""
-        return tuple(self._links.pop(_backward_pass(), ()))
+        return tuple(self._links.pop(backward_pass(), ()))
 
     def clear(self) -> None:
         """Forget all links: those that remain belong to a forward that has ended."""
@@ -48,6 +48,6 @@ def no_gradient(bias: Tensor | None) -> Tensor | None:
     return None if bias is None else torch.zeros_like(bias)
 
 
-def _backward_pass() -> int:
+def backward_pass() -> int:
     """Return the number of the backward pass that runs now, -1 outside of one."""
     return int(torch._C._current_graph_task_id())

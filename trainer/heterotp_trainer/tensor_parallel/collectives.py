@@ -3,6 +3,7 @@
 | call      | every rank holds | afterwards                            |
 |-----------|------------------|---------------------------------------|
 | start_sum | its own x        | every rank: sum of x over the group   |
+| greatest  | its own x        | every rank: the greatest, by element  |
 | reduced   | its own x        | root: that sum; other ranks: no value |
 """
 
@@ -45,6 +46,16 @@ def start_sum(x: Tensor, tp: TPContext, name: str) -> Callable[[], Tensor]:
             return summed.to(x.dtype)
 
     return finish
+
+
+def greatest(x: Tensor, tp: TPContext, name: str) -> Tensor:
+    """Return the greatest value over the group, element by element; may overwrite x. name: as in start_sum."""
+    if tp.group is None:
+        return x
+    with phase(tp.clock, "wait"), tp.where.waiting(f"the maximum of {name}"):
+        dist.all_reduce(x, op=dist.ReduceOp.MAX, group=tp.group)
+        tp.device.settle_collective(x.numel() * x.element_size(), tp.ranks)
+    return x
 
 
 def reduced(x: Tensor, root: int, tp: TPContext) -> Tensor:

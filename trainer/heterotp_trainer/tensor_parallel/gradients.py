@@ -1,9 +1,10 @@
-"""Gradients over the group: the norm of a model that is cut by units, and the mean of replicated parameters.
+"""Gradients over the group: the norm of a model that is cut by units, the mean or the sum of replicated parameters.
 
 | call             | a rank holds                          | afterwards                                         |
 |------------------|---------------------------------------|----------------------------------------------------|
 | gradient_norm    | gradients of its units and replicas   | every rank: the norm over the whole model          |
 | average_replicas | its gradients of replicated tensors   | their mean over the group, equal on all ranks      |
+| sum_partial      | the part of its units in a gradient   | their sum over the group, equal on all ranks       |
 """
 
 import math
@@ -18,7 +19,7 @@ from torch.nn.utils import clip_grad
 
 from heterotp_trainer.devices.phase_clock import phase
 from heterotp_trainer.errors import InputError
-from heterotp_trainer.tensor_parallel.collectives import carrier
+from heterotp_trainer.tensor_parallel.collectives import carrier, start_sum
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.unit_spec import shard_spec
 
@@ -80,6 +81,33 @@ def average_replicas(parameters: Iterable[nn.Parameter], tp: TPContext) -> None:
         if replica.grad is None and float(holders[number]) == 0:
             continue
         replica.grad = gradient.copy_(part.view_as(gradient) / tp.ranks)
+
+
+def mark_partial(parameter: nn.Parameter) -> None:
+    """Mark a replicated parameter inside of a sharded region: each rank's gradient is the part of its units."""
+    parameter.heterotp_partial = True  # type: ignore[attr-defined]
+
+
+def is_partial(parameter: Tensor) -> bool:
+    """Return whether the gradient of a replicated parameter is a part of a sum over the group."""
+    return bool(getattr(parameter, "heterotp_partial", False))
+
+
+def sum_partial(parameters: Iterable[nn.Parameter], tp: TPContext) -> None:
+    """Sum the gradients of parameters marked as partial over the group in one flat all-reduce (all ranks).
+
+    A rank that has no gradient counts as 0, and gets the sum. Call it once per update, after all micro-batches.
+    """
+    partial = [p for p in parameters if p.requires_grad and is_partial(p)]
+    if not partial or tp.ranks == 1:
+        return
+    for parameter in partial:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+    gradients = [parameter.grad for parameter in partial if parameter.grad is not None]
+    flat = start_sum(torch.cat([gradient.reshape(-1) for gradient in gradients]), tp, "partial gradients")()
+    for gradient, part in zip(gradients, flat.split([each.numel() for each in gradients]), strict=True):
+        gradient.copy_(part.view_as(gradient))
 
 
 def refuse_plain_clipping() -> None:

@@ -23,7 +23,7 @@ from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.product import multiply, rows_of
 from heterotp_trainer.tensor_parallel.regions import enter_unit, leave_unit
 from heterotp_trainer.tensor_parallel.resized import ResizedColumn, ResizedRow
-from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec, draw, sharded_parameter
+from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec, sharded_parameter
 
 INIT_STD = 0.02
 
@@ -96,16 +96,19 @@ class _RowLinear(torch.autograd.Function):
 class ParallelLinear(nn.Module):
     """What both kinds share: the shard, and the column partition of the step, by which plans reach the products.
 
-    name: from it and `seed` the weights are drawn. rows: M of the last call; calls: calls in training since they were
-    last reset. Raises InputError for a name that another layer has, and where the number of units is not that of the
-    family's first layer.
+    name: from it and `seed` the weights are drawn; without a seed they have no values yet (meta device). rows: M of
+    the last call; calls: calls in training since they were last reset. Raises InputError for a name that another layer
+    has, and where the number of units is not that of the family's first layer.
     """
 
     parallel: Parallel
 
-    def __init__(self, tp: TPContext, spec: ShardSpec, full_shape: tuple[int, int], *, name: str, seed: int) -> None:
+    def __init__(
+        self, tp: TPContext, spec: ShardSpec, full_shape: tuple[int, int], *, name: str, seed: int | None
+    ) -> None:
         super().__init__()
         self.tp, self.spec, self.name = tp, spec, name
+        self.out_features, self.in_features = full_shape  # of the whole layer, as user code reads them
         tp.declare(name, self, spec.family, spec.total_units)
         self.weight = sharded_parameter(f"{name}.weight", full_shape, spec, tp.owned(spec.family), INIT_STD, seed)
         self.partition: ColumnPartition | None = None
@@ -147,7 +150,7 @@ class ColumnParallelLinear(ParallelLinear):
     parallel = "column"
 
     def __init__(
-        self, tp: TPContext, spec: ShardSpec, in_features: int, *, name: str, seed: int, bias: bool = True
+        self, tp: TPContext, spec: ShardSpec, in_features: int, *, name: str, seed: int | None, bias: bool = True
     ) -> None:
         super().__init__(tp, spec, (spec.rows_in_all, in_features), name=name, seed=seed)
         owned = tp.owned(spec.family)
@@ -165,9 +168,13 @@ class ColumnParallelLinear(ParallelLinear):
             out, link = _ColumnLinear.apply(x, weight.index_select(0, partition.units.ids), bias, self.tp, self.name)
         else:
             out, link = ResizedColumn.apply(x, weight, bias, self)
-        self.tp.links.add(link)
+        self._keep(link)
         out = enter_unit(out, self.tp.clock, self.spec.family)
         return out if bias is None else out + bias.to(out.dtype)
+
+    def _keep(self, link: Tensor) -> None:
+        """Keep the link for the next row linear."""
+        self.tp.links.add(link)
 
 
 class RowParallelLinear(ParallelLinear):
@@ -176,10 +183,11 @@ class RowParallelLinear(ParallelLinear):
     parallel = "row"
 
     def __init__(
-        self, tp: TPContext, spec: ShardSpec, out_features: int, *, name: str, seed: int, bias: bool = True
+        self, tp: TPContext, spec: ShardSpec, out_features: int, *, name: str, seed: int | None, bias: bool = True
     ) -> None:
         super().__init__(tp, spec, (out_features, spec.rows_in_all), name=name, seed=seed)
-        self.bias = nn.Parameter(draw(f"{name}.bias", (out_features,), 0.0, seed)) if bias else None
+        device = "meta" if seed is None else "cpu"
+        self.bias = nn.Parameter(torch.zeros(out_features, device=device)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Return sum_i X_i W_i^T + b, the same on every rank, in the precision of tp: [..., R_i] -> [..., D]."""

@@ -132,7 +132,9 @@ def draw(name: str, shape: Sequence[int], std: float, seed: int) -> Tensor:
 
 
 def sharded_parameter(
-    name: str, full_shape: Sequence[int], spec: ShardSpec, units: Sequence[int], std: float, seed: int
+    name: str, full_shape: Sequence[int], spec: ShardSpec, units: Sequence[int], std: float, seed: int | None
 ) -> nn.Parameter:
-    """Return this rank's shard of a freshly drawn parameter."""
+    """Return this rank's shard of a freshly drawn parameter; seed None: without values, on the meta device."""
+    if seed is None:
+        return mark_sharded(nn.Parameter(torch.empty(spec.shape(full_shape, len(units)), device="meta")), spec)
     return mark_sharded(nn.Parameter(spec.cut(draw(name, full_shape, std, seed), units)), spec)

@@ -54,6 +54,14 @@ def machine(tmp_path):
     return machine_of(spec_of(manifest(tmp_path)), None, None)
 
 
+def test_a_language_model_is_simulated_from_a_run(tmp_path):
+    path = manifest(tmp_path)
+    text = path.read_text().replace("{hiddenSize: 64, depth: 2, heads: 8, patchSize: 4}", "{preset: llama-tiny}")
+    path.write_text(text.replace("synthetic", "pydoc"))
+    with pytest.raises(BadInput, match="a language model's costs come from a run: give --costs RUN_DIR"):
+        machine_of(spec_of(path), None, None)
+
+
 # 5 tokens of 16 images; 6 operations a row and weight, of which a block has 12 x 64 x 64
 PRODUCTS = 6 * 80 * 12 * 64**2 * 2 / 4 / 1e9
 COLLECTIVE = 0.0001 + 2 * 3 / 4 * 80 * 64 * 4 / 1e9

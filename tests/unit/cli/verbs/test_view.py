@@ -4,6 +4,7 @@ import json
 
 from heterotp_api.trainer_status import TrainerRank
 from heterotp_cli.verbs.describe import as_json
+from heterotp_cli.verbs.table import lines
 from heterotp_cli.verbs.view import Advice, JobView, RankView, of_job, of_run, places_of
 from support.cli_views import EMULATED, REASON, SINCE, balanced_job, balancing, job_body, job_status, rank, run_status
 
@@ -157,3 +158,13 @@ def test_a_stall_of_a_run_is_seen_until_it_has_ended():
     assert of_run(status, (), "running").stall == "no iteration for 12 s; rank 1 is still computing"
     assert of_run(status, (), "unfinished").stall == ""
     assert of_run(run_status(), (), "running").stall == ""
+
+
+def test_a_language_model_is_seen_with_its_perplexity():
+    body = balanced_job()
+    body["status"]["training"] |= {"perplexity": 9.49}
+    del body["status"]["training"]["accuracy"]
+    view = of_job(body)
+    assert (view.perplexity, view.accuracy) == (9.49, None)
+    shown = " · ".join(str(line) for line in lines(view, 200))
+    assert "loss 1.168" in shown and "perplexity 9.49" in shown and "accuracy" not in shown

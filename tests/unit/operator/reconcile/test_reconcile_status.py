@@ -252,6 +252,12 @@ def test_training_and_ranks_are_rounded_and_ranks_have_pod_and_node():
     assert world.status["slowest"] == "rank 2 (3.0x)"
 
 
+def test_the_perplexity_of_a_language_model_is_shown():
+    world = training(World(manifest()).started(), iteration=12, perplexity=9.48774)
+    assert world.status["training"]["perplexity"] == 9.49
+    assert "perplexity" not in training(World(manifest()).started(), iteration=12).status["training"]
+
+
 def test_two_ranks_of_one_pod_share_its_name():
     world = training(World(manifest(groups=(("a", 1, 2), ("b", 1, 1)))).started())
     assert [rank["pod"] for rank in world.status["ranks"]] == ["job-a-0-1", "job-a-0-1", "job-b-0-1"]

@@ -88,6 +88,55 @@ def test_an_iteration_is_written_once(alone, tmp_path):
     assert [path.name for path in files.paths(tmp_path)] == ["step-000000003"]
 
 
+def test_the_best_outlives_the_checkpoint_that_it_was(alone, tmp_path):
+    mine, held = keeper(tmp_path, Clock(), keep=1), contents()
+    mine.save(3, held, ALONE)
+    mine.keep_best(3)
+    mine.save(4, held, ALONE)
+    assert [path.name for path in files.paths(tmp_path)] == ["step-000000004"]
+    assert files.verify(tmp_path / files.BEST).iteration == 3
+    mine.save(5, held, ALONE)
+    mine.keep_best(5)
+    assert files.verify(tmp_path / files.BEST).iteration == 5
+    assert keeper(tmp_path).restore(contents(), ALONE)[0] == 5  # of the newest, not of the best
+
+
+def test_the_best_is_copied_where_files_have_no_second_name(alone, tmp_path, monkeypatch):
+    def refuse(source, target):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(files.os, "link", refuse)
+    mine = keeper(tmp_path, Clock())
+    mine.save(3, contents(), ALONE)
+    mine.keep_best(3)
+    assert files.verify(tmp_path / files.BEST).iteration == 3
+
+
+def test_a_best_one_that_cannot_be_written_is_said(alone, tmp_path, monkeypatch):
+    mine = keeper(tmp_path, Clock())
+    mine.save(3, contents(), ALONE)
+
+    def refuse(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files.shutil, "copytree", refuse)
+    with pytest.raises(WriteError, match=r"the best checkpoint in .* cannot be kept: No space left on device"):
+        mine.keep_best(3)
+
+
+def test_only_the_owner_keeps_a_best_one(alone, tmp_path):
+    mine = keeper(tmp_path, Clock())
+    mine.save(3, contents(), ALONE)
+    claims.take(tmp_path, claims.Claim.of("", 7))
+    with pytest.raises(OwnerError, match="attempt 7 owns"):
+        mine.keep_best(3)
+    assert not (tmp_path / files.BEST).exists()
+
+
+def test_without_a_directory_there_is_no_best(alone):
+    keeper(None).keep_best(3)
+
+
 def test_a_state_that_cannot_be_stored_is_refused_where_no_checkpoint_is_yet(alone, tmp_path):
     held = contents([("order", Counting(next=iter(())))])
     with pytest.raises(ValueError, match=r"^session\.keep\('order'\): state_dict\(\)\['next'\] is of type .*_iterator"):

@@ -6,7 +6,7 @@ from typing import get_args
 import numpy as np
 import pytest
 import torch
-from heterotp_api.training import IMAGE_SIZES, DatasetName
+from heterotp_api.data_sets import IMAGE_SIZES, ImageDataset
 from heterotp_trainer.data import batches, load_dataset
 from heterotp_trainer.data.cifar10 import PIXELS, TEST, TRAIN
 from heterotp_trainer.data.load import DATASETS
@@ -121,7 +121,7 @@ def test_a_batch_larger_than_the_data_is_refused():
 
 
 def test_every_data_set_of_the_manifest_can_be_loaded():
-    assert list(DATASETS) == list(IMAGE_SIZES) == list(get_args(DatasetName))
+    assert list(DATASETS) == list(IMAGE_SIZES) == list(get_args(ImageDataset))
 
 
 @pytest.mark.parametrize("name", ["digits", "synthetic"])

@@ -159,6 +159,8 @@ def test_the_report_has_its_stable_keys():
         "trainLoss",
         "testLoss",
         "testAccuracy",
+        "testPerplexity",
+        "sample",
         "iterationSeconds",
         "limitIterationSeconds",
         "predictedIterationSeconds",

@@ -1,0 +1,36 @@
+"""Models of transformers on random shares, with ranks that own nothing of a family, against the plain models.
+
+All in float64. The list of architectures in docs is made from this one.
+"""
+
+import pytest
+
+ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", "gpt2", "gpt_neox", "bert", "vit")
+EXACT = ("stream", "loss", "logits", "gradients", "steps")
+RANKS = pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+
+
+def errors(gang, ranks, architecture, quantity):
+    results = gang("parallel_model_checks.py", ranks)
+    assert len(results) == ranks
+    return [result[architecture][quantity] for result in results if quantity in result[architecture]]
+
+
+@RANKS
+@pytest.mark.parametrize("quantity", EXACT)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_equals_the_plain_model(gang, architecture, quantity, ranks):
+    found = errors(gang, ranks, architecture, quantity)
+    assert max(found) <= 1e-10, found
+
+
+@RANKS
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_what_is_loaded_and_exported_is_bit_equal_for_transformers(gang, architecture, ranks):
+    assert errors(gang, ranks, architecture, "exported") == [0.0]
+
+
+@RANKS
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_drawn_weights_do_not_depend_on_the_shares(gang, architecture, ranks):
+    assert max(errors(gang, ranks, architecture, "drawn")) == 0.0

@@ -1,0 +1,75 @@
+"""Checkpoints of transformers, fine-tuned on unequal ranks: what is exported is what was evaluated."""
+
+import json
+
+import pytest
+from heterotp_api.names import EXIT_BAD_INPUT
+from support.balancing_gang import EMULATED, write_control
+from support.language_jobs import language, plain_loss, write_checkpoint, write_text
+
+pytest.importorskip("transformers")
+KINDS = ["llama", "gpt2"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_export_has_the_loss_that_was_evaluated(launch, kind):
+    data = write_text(launch.workdir / "text")
+    model = write_checkpoint(launch.workdir / "checkpoint", kind)
+    before = plain_loss(launch.workdir / "checkpoint", data)
+    write_control(launch.workdir, 1, "AUTO", [{"uid": "slow", "ranks": [2], "slowdown": 4}])
+    device = {**EMULATED, "teraflops": 0.001}
+    run = launch(language(data, model, device=device, iterations=40, accumulate=2, recompute=True, learningRate=0.01))
+    assert run.wait() == 0, run.text()
+    report = run.read("report.json")
+    assert report["testLoss"] < 0.8 * before and report["moves"]
+    assert plain_loss(launch.workdir / "exported", data) == pytest.approx(report["testLoss"], rel=1e-6)
+    assert len({rank["share"] for rank in report["ranks"]}) == 3
+    configs = [json.loads((launch.workdir / name / "config.json").read_text()) for name in ("checkpoint", "exported")]
+    dropouts = ["attention_dropout"] if kind == "llama" else ["attn_pdrop", "resid_pdrop", "embd_pdrop"]
+    assert [configs[1][name] for name in dropouts] == [configs[0][name] for name in dropouts]
+    if kind == "gpt2":
+        assert configs[1]["attn_pdrop"] == 0.1
+        assert "attn_pdrop 0.1 is set to 0: dropout is not used in fine-tuning" in run.text()
+
+
+def broken(folder, data, what):
+    """Break a checkpoint; return the settings of a job on it."""
+    if what == "no config":
+        (folder / "config.json").unlink()
+    elif what == "an unknown kind":
+        (folder / "config.json").write_text('{"model_type": "unheard-of"}')
+    elif what == "a missing tensor":
+        _without_first_tensor(folder / "model.safetensors")
+    elif what == "another tokenizer":
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, "vocab_size": 200}))
+    return {"sequenceLength": 65} if what == "too long sequences" else {}
+
+
+def _without_first_tensor(file):
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(file)
+    tensors.pop("model.layers.1.mlp.up_proj.weight")
+    save_file(tensors, file, metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("no config", "no config.json there: name the directory of a checkpoint"),
+        ("an unknown kind", "config.json: "),
+        ("a missing tensor", "missing: model.layers.1.mlp.up_proj.weight"),
+        ("another tokenizer", "its tokenizer has tokens up to 256, the model a vocabulary of 200"),
+        ("too long sequences", "spec.training.sequenceLength: 65: "),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_ends_with_one_line(launch, what, message):
+    data, folder = write_text(launch.workdir / "text"), launch.workdir / "checkpoint"
+    model = write_checkpoint(folder, "llama")
+    options = broken(folder, data, what)
+    run = launch(language(data, model, speeds=(1.0,), **options))
+    assert run.wait() == EXIT_BAD_INPUT, run.text()
+    (line,) = {line.partition("error: ")[2] for line in run.text().splitlines() if "error: " in line}
+    assert message in line and "Traceback" not in run.text()
+    assert not (launch.workdir / "exported").exists()

@@ -1,0 +1,77 @@
+"""One rank of the gang behind test_check.py: what parallelize(check=True) finds, by case: "" or the message.
+
+Called as: check_model_checks.py RANK RANKS FOLDER.
+"""
+
+import json
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from heterotp_trainer.devices.device import Device
+from heterotp_trainer.devices.phase_clock import PhaseClock
+from heterotp_trainer.errors import InputError
+from heterotp_trainer.parallelize.model import parallelize
+from heterotp_trainer.plans.unit_plan import UnitPlan
+from heterotp_trainer.tensor_parallel.context import TPContext
+from support.ranks.architectures import CONFIGS, maker
+from support.ranks.plain_decoder import PLAN, SIZES, Decoder
+from transformers import AutoModelForSequenceClassification
+
+
+class Shares:
+    def __init__(self, rank: int, ranks: int) -> None:
+        self.rank, self.ranks = rank, ranks
+
+    def shard(self) -> TPContext:
+        device, empty = Device(torch.device("cpu"), "cpu"), UnitPlan.empty(self.ranks)
+        return TPContext(dist.group.WORLD, self.rank, self.ranks, device, PhaseClock(), empty)
+
+
+def found(make, session: Shares, **options) -> str:
+    before = torch.get_rng_state()
+    try:
+        parallelize(make(), session, check=True, **options)
+    except InputError as error:
+        return str(error)
+    finally:
+        assert torch.equal(before, torch.get_rng_state())
+    return ""
+
+
+def on_meta(make):
+    def made():
+        with torch.device("meta"):
+            return make()
+
+    return made
+
+
+def main(rank: int, ranks: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    store = dist.FileStore(str(folder / "store"), ranks)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=timedelta(seconds=60))
+    session = Shares(rank, ranks)
+    results = {
+        name: found(on_meta(lambda name=name, config=config: maker(name).from_config(config)), session)
+        for name, config in CONFIGS.items()
+    }
+    classifier = AutoModelForSequenceClassification
+    results["a classifier"] = found(on_meta(lambda: classifier.from_config(CONFIGS["bert"])), session)
+    plain = {"plan": PLAN, **SIZES}
+    results["plain"] = found(on_meta(Decoder), session, **plain)
+    for mistake in ("a number of heads", "a mean over hidden units", "dropout"):
+        results[mistake] = found(on_meta(lambda mistake=mistake: Decoder(mistake)), session, **plain)
+    without = {name: role for name, role in PLAN.items() if role != "replicated.partial"}
+    results["a norm of heads"] = found(on_meta(Decoder), session, plan=without, **SIZES)
+    without = {name: role for name, role in PLAN.items() if not name.endswith("wv")}
+    results["a linear that is left out"] = found(on_meta(Decoder), session, plan=without, **SIZES)
+    (folder / f"rank{rank}.json").write_text(json.dumps(results))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))

@@ -1,0 +1,309 @@
+"""Weights of a cut model from and to directories of safetensors files, as transformers writes and reads them.
+
+| call            | every rank                                                     | rank 0                          |
+|-----------------|----------------------------------------------------------------|---------------------------------|
+| load_pretrained | reads its units of each tensor, and whole replicated tensors   | -                               |
+| save_pretrained | sends its units of one tensor after another                    | writes whole tensors and config |
+"""
+
+import json
+import shutil
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from heterotp_api.formatting import listed
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from heterotp_trainer.checkpoint.stream import assemble
+from heterotp_trainer.errors import InputError
+from heterotp_trainer.parallelize.checkpoint_names import model_names
+from heterotp_trainer.parallelize.initial import drawn
+from heterotp_trainer.parallelize.replace import Shards, holders, put, shards_of, whole_shape, with_marks
+from heterotp_trainer.parallelize.roles import Layout
+from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec, shard_spec
+
+INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
+FILE_BYTES = 2 << 30  # of tensors in one written file
+MOST_NAMED = 5
+COPIED = ("*.json", "*.txt", "*.model", "*.jinja", "*.py")  # beside weights: tokenizer, generation settings, templates
+
+
+def initialize(model: nn.Module, seed: int = 0) -> nn.Module:
+    """Give every parameter without values those that the model's own initialization draws; return the model.
+
+    The values depend on the seed, the parameter's name and the unit, not on which rank owns it. Raises InputError for
+    an initialization that cannot be repeated on shards.
+    """
+    shards = shards_of(model)
+    names = [name for name, parameter in model.named_parameters() if parameter.is_meta]
+    values = {name: _drawn(model, shards, name, seed) for name in names}  # all of them, before anything is changed
+    fill(model, shards, values)
+    return model
+
+
+def load_pretrained(model: nn.Module, path: str | Path, *, strict: bool = True, seed: int = 0) -> nn.Module:
+    """Fill a parallelized model from a directory (or file) of safetensors, each rank with its units; return the model.
+
+    strict: raise InputError where tensors are missing or left over, naming them; else missing parameters are drawn as
+    by `initialize` with this seed, and what is left over is not read. Nothing is changed where it raises.
+    """
+    shards = shards_of(model)
+    source = _Source(Path(path))
+    names = model_names(model, source.names)
+    missing = _check(model, shards, source, names, strict)
+    with ExitStack() as stack:
+        opened = source.open(stack)
+        values = {name: _read(model, shards, opened, names[name], name) for name in names}
+    values |= {name: _drawn(model, shards, name, seed) for name in missing}
+    fill(model, shards, values)
+    shards.source = str(source.folder)
+    return model
+
+
+class _Source:
+    """The safetensors files of a checkpoint: which file holds which tensor."""
+
+    def __init__(self, path: Path) -> None:
+        self.folder = path if path.is_dir() else path.parent
+        if path.is_file():
+            files = [path]
+        elif (path / INDEX).is_file():
+            index = json.loads((path / INDEX).read_text(encoding="utf-8"))
+            files = [path / name for name in sorted(set(index["weight_map"].values()))]
+        elif (path / SINGLE).is_file():
+            files = [path / SINGLE]
+        else:
+            raise InputError(f"load_pretrained: {path}: no {SINGLE} and no {INDEX} there")
+        self.names: dict[str, tuple[Path, tuple[int, ...]]] = {}
+        for file in files:
+            try:
+                with safe_open(file, framework="pt") as opened:
+                    self.names |= {
+                        name: (file, tuple(opened.get_slice(name).get_shape())) for name in list(opened.keys())
+                    }
+            except (OSError, SafetensorError) as error:
+                raise InputError(f"load_pretrained: {file}: {error}") from None
+
+    def open(self, stack: ExitStack) -> dict[str, Any]:
+        """Return by tensor name the opened file that holds it."""
+        files = {file: stack.enter_context(safe_open(file, framework="pt")) for file, _ in self.names.values()}
+        return {name: files[file] for name, (file, _) in self.names.items()}
+
+
+def _check(model: nn.Module, shards: Shards, source: _Source, names: Mapping[str, str], strict: bool) -> list[str]:
+    """Return the parameters that are missing; raise InputError for names and shapes that do not fit."""
+    targets = _targets(model)
+    missing = [name for name in targets if name not in names]
+    surplus = sorted(set(source.names) - set(names.values()) - _ignored(model, source.names))
+    wrong = []
+    for name, stored in names.items():
+        wanted, found = whole_shape(targets[name], shards.layouts.get(name)), source.names[stored][1]
+        if wanted != found:
+            wrong.append(f"{stored} is {list(found)}, the model has {list(wanted)}")
+    said = f"load_pretrained: {source.folder}: "
+    if wrong:
+        raise InputError(said + listed(wrong, MOST_NAMED))
+    if strict and (missing or surplus):
+        parts = [f"missing: {listed(missing, MOST_NAMED)}"] * bool(missing)
+        parts += [f"surplus: {listed(surplus, MOST_NAMED)}"] * bool(surplus)
+        raise InputError(said + "; ".join(parts) + ": give strict=False to draw what is missing and skip the rest")
+    return [name for name in missing if name in dict(model.named_parameters())]
+
+
+def _targets(model: nn.Module) -> dict[str, Tensor]:
+    """Return parameters and persistent buffers by name; a tied parameter once."""
+    kept = model.state_dict(keep_vars=True)
+    buffers = {name: buffer for name, buffer in model.named_buffers() if name in kept}
+    return {**dict(model.named_parameters()), **buffers}
+
+
+def _ignored(model: nn.Module, names: Mapping[str, object]) -> set[str]:
+    """Return the stored names that a model of transformers leaves unread: second names of tied ones, old buffers."""
+    import re
+
+    patterns = list(getattr(model, "_keys_to_ignore_on_load_unexpected", None) or ())
+    own = set(model.state_dict(keep_vars=True))
+    return {name for name in names if name in own or any(re.search(pattern, name) for pattern in patterns)}
+
+
+def _read(model: nn.Module, shards: Shards, opened: Mapping[str, Any], stored: str, name: str) -> Tensor:
+    """Return this rank's part of a stored tensor, one unit after another."""
+    piece = opened[stored].get_slice(stored)
+    target = _targets(model)[name]
+    spec = shard_spec(target)
+    if spec is None:
+        value: Tensor = opened[stored].get_tensor(stored)
+        return value
+    return read_units(
+        piece, spec, shards.layouts.get(name, Layout()), shards.tp.unit_plan.ranges(spec.family, shards.tp.rank)
+    )
+
+
+def read_units(piece: Any, spec: ShardSpec, layout: Layout, ranges: tuple[tuple[int, int], ...]) -> Tensor:
+    """Return the units of these ranges from a slice of a stored whole tensor, one unit after another."""
+    rows = spec.rows_per_unit // layout.sections
+    shape = list(piece.get_shape())
+    transposed = layout.transposed and len(shape) == 2
+    dim = 1 - spec.dim if transposed else spec.dim
+    whole = spec.total_units * rows
+    parts = []
+    for start, stop in ranges or ((0, 0),):
+        sections = [
+            _taken(piece, dim, s * whole + start * rows, s * whole + stop * rows) for s in range(layout.sections)
+        ]
+        turned = [each.t() if transposed else each for each in sections]
+        if layout.sections > 1:
+            turned = [each.reshape(stop - start, rows, *each.shape[1:]) for each in turned]
+            joined = torch.cat(turned, 1)
+            turned = [joined.reshape(-1, *joined.shape[2:]) if stop > start else joined.flatten(0, 1)]
+        parts.append(turned[0])
+    return torch.cat(parts, spec.dim).contiguous()
+
+
+def _taken(piece: Any, dim: int, start: int, stop: int) -> Tensor:
+    taken: Tensor = piece[start:stop] if dim == 0 else piece[:, start:stop]
+    return taken
+
+
+def _drawn(model: nn.Module, shards: Shards, name: str, seed: int) -> Tensor:
+    parameter = model.get_parameter(name)
+    spec = shard_spec(parameter)
+    owned = () if spec is None else shards.tp.owned(spec.family)
+    if name not in shards.recipes:
+        raise InputError(f"initialize: {name}: it had values when the model was parallelized: it can only be loaded")
+    return drawn(name, shards.recipes[name], seed, parameter.dtype, spec, shards.layouts.get(name), owned)
+
+
+def fill(model: nn.Module, shards: Shards, values: Mapping[str, Tensor]) -> None:
+    """Put values into parameters and buffers, on the session's device; non-persistent buffers are computed again."""
+    device = shards.tp.device.torch_device
+    places = holders(model)
+    buffers = dict(model.named_buffers())
+    for name, value in values.items():
+        if name not in places:
+            _put_buffer(model, name, buffers[name], value, device)
+            continue
+        parameter = model.get_parameter(name)
+        held = value.to(device, parameter.dtype)
+        if parameter.is_meta:
+            put(places[name], with_marks(nn.Parameter(held, requires_grad=parameter.requires_grad), parameter))
+        else:
+            parameter.data.copy_(held)
+    _compute_buffers(model, device)
+
+
+def _put_buffer(model: nn.Module, name: str, buffer: Tensor, value: Tensor, device: torch.device) -> None:
+    parent, _, child = name.rpartition(".")
+    model.get_submodule(parent)._buffers[child] = value.to(device, buffer.dtype)
+
+
+def _compute_buffers(model: nn.Module, device: torch.device) -> None:
+    """Give buffers on the meta device the values that their module's own initialization gives them."""
+    own: Any = getattr(model, "_init_weights", None)
+    for name, module in model.named_modules():
+        missing = [key for key, buffer in module._buffers.items() if buffer is not None and buffer.is_meta]
+        if not missing:
+            continue
+        if own is None and not hasattr(module, "reset_buffers"):
+            raise InputError(
+                f"{name}.{missing[0]}: a buffer on the meta device has no values: compute it in forward, or give its "
+                "module reset_buffers()"
+            )
+        for key in missing:
+            buffer = module._buffers[key]
+            assert buffer is not None
+            module._buffers[key] = torch.empty_like(buffer, device=device)
+        if own is not None:
+            with torch.no_grad():
+                _without_parameters(module, own)
+        else:
+            module.reset_buffers()
+
+
+def _without_parameters(module: nn.Module, initialize: Any) -> None:
+    """Run a module's initialization of its buffers; its parameters, which have their values, are hidden meanwhile."""
+    kept = dict(module._parameters)
+    for name, parameter in kept.items():
+        if parameter is not None:
+            shape = whole_shape(parameter)
+            module._parameters[name] = nn.Parameter(torch.empty(shape, dtype=parameter.dtype, device="meta"))
+    try:
+        initialize(module)
+    finally:
+        module._parameters.update(kept)
+
+
+def save_pretrained(model: nn.Module, path: str | Path) -> None:
+    """Write whole tensors, config and tokenizer files so that `from_pretrained` loads the directory (all ranks).
+
+    Tensors are gathered one at a time and have the type that they were made or loaded with.
+    """
+    shards, folder = shards_of(model), Path(path)
+    writer = _Writer(folder) if shards.tp.rank == 0 else None
+    for name, tensor in _targets(model).items():
+        spec = shard_spec(tensor)
+        whole = tensor.detach().cpu() if spec is None else assemble(tensor.detach(), spec, shards.tp)
+        if writer is None or whole is None:
+            continue
+        if spec is not None:
+            whole = shards.layouts.get(name, Layout()).of_model(whole, spec)
+        writer.add(name, whole.to(shards.dtypes.get(name, whole.dtype)))
+    if writer is not None:
+        writer.close()
+        _write_settings(model, shards, folder)
+
+
+class _Writer:
+    """Whole tensors in safetensors files of bounded size, with the index of transformers."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._held: dict[str, Tensor] = {}
+        self._files: list[list[str]] = []
+        self._bytes = 0
+
+    def add(self, name: str, tensor: Tensor) -> None:
+        """Add a tensor."""
+        if self._held and sum(each.nbytes for each in self._held.values()) + tensor.nbytes > FILE_BYTES:
+            self._flush()
+        self._held[name] = tensor.contiguous().clone()
+        self._bytes += tensor.nbytes
+
+    def _flush(self) -> None:
+        self._files.append(list(self._held))
+        save_file(self._held, self._folder / f"part-{len(self._files)}", metadata={"format": "pt"})
+        self._held = {}
+
+    def close(self) -> None:
+        """Write what is left, and give the files their final names."""
+        self._flush()
+        count = len(self._files)
+        names = [SINGLE] if count == 1 else [f"model-{n + 1:05d}-of-{count:05d}.safetensors" for n in range(count)]
+        for number, name in enumerate(names):
+            (self._folder / f"part-{number + 1}").replace(self._folder / name)
+        if count > 1:
+            files = {tensor: name for name, held in zip(names, self._files, strict=True) for tensor in held}
+            index = {"metadata": {"total_size": self._bytes}, "weight_map": files}
+            (self._folder / INDEX).write_text(json.dumps(index, indent=2), encoding="utf-8")
+
+
+def _write_settings(model: Any, shards: Shards, folder: Path) -> None:
+    """Copy what belongs to the weights from where they came, and write the config of the model as it is."""
+    if shards.source is not None and Path(shards.source).resolve() != folder.resolve():
+        for pattern in COPIED:
+            for file in Path(shards.source).glob(pattern):
+                if file.name != INDEX:
+                    shutil.copy(file, folder / file.name)
+    config: Any = getattr(model, "config", None)
+    if hasattr(config, "save_pretrained"):
+        config.architectures = [type(model).__name__]
+        config.save_pretrained(folder)
+    generation: Any = getattr(model, "generation_config", None)
+    if hasattr(generation, "save_pretrained") and model.can_generate():
+        generation.save_pretrained(folder)

@@ -1,0 +1,65 @@
+"""What no plan covers: one line each, which names what, before anything is changed."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from heterotp_trainer.errors import InputError
+
+# fields of a transformers config with the share of dropped values inside of attention or a feed-forward network
+SHARDED_DROPOUT = ("attention_dropout", "attn_pdrop", "attention_probs_dropout_prob", "activation_dropout")
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+# styles of transformers' tensor-parallel plans that we do not cover, by a part of their name
+STYLES = {
+    "moe": "a mixture of experts",
+    "ep_dispatch": "a mixture of experts",
+    "grouped_gemm": "a mixture of experts",
+    "local_params": "parameters outside of linears in a sharded region",
+    "mla": "multi-head latent attention (MLA)",
+    "packed": "gate and up in one matrix",
+    "split_input": "query, key and value, or gate and up, in one matrix",
+}
+
+
+def refuse_config(config: Any) -> None:
+    """Raise InputError for what a transformers config asks for and units cannot give."""
+    name = getattr(config, "model_type", type(config).__name__)
+    for field in EXPERTS:
+        if getattr(config, field, None):
+            raise InputError(f"{name}: {field}={getattr(config, field)}: a mixture of experts cannot be cut into units")
+    if getattr(config, "kv_lora_rank", None):
+        raise InputError(f"{name}: kv_lora_rank={config.kv_lora_rank}: multi-head latent attention (MLA) has no groups")
+    if getattr(config, "num_kv_shared_layers", None):
+        shared = config.num_kv_shared_layers
+        raise InputError(f"{name}: num_kv_shared_layers={shared}: keys and values that layers share cannot move")
+    if getattr(config, "add_cross_attention", False):
+        raise InputError(f"{name}: add_cross_attention=True: cross-attention has no plan: use a model without it")
+
+
+def refuse_style(name: str, style: str) -> None:
+    """Raise InputError for a style of transformers' plan that is not covered; name: the pattern of modules."""
+    for part, what in STYLES.items():
+        if part in style:
+            raise InputError(f"plan (transformers): {name}: {style}: {what} cannot be cut into units")
+    raise InputError(f"plan (transformers): {name}: {style}: this style of transformers' plan is not covered")
+
+
+def refuse_dropout_in_config(config: Any, ranks: int) -> None:
+    """Raise InputError where values inside of a sharded region would be dropped: ranks draw unlike masks there."""
+    for field in SHARDED_DROPOUT if ranks > 1 else ():
+        if dropped := getattr(config, field, 0.0):
+            raise InputError(
+                f"config: {field}={dropped}: units change rank, and ranks draw unlike masks inside of attention and "
+                f"feed-forward networks: set {field}=0.0 in the config that the model is made from"
+            )
+
+
+def unknown_architecture(model: nn.Module, tables: Mapping[str, object]) -> InputError:
+    """Return the error for a model that has no plan."""
+    config = getattr(model, "config", None)
+    name = getattr(config, "model_type", None) or type(model).__name__
+    return InputError(
+        f"parallelize: no plan covers {name}: it has no tp_plan of transformers and is none of {', '.join(tables)}: "
+        'give one, e.g. plan={"layers.*.attn.wq": "heads.column", "layers.*.attn.wo": "heads.row", ...}'
+    )
