@@ -207,7 +207,9 @@ def _loss_and_output(output: Any) -> tuple[Tensor, Tensor]:
         return loss, output.logits.detach() + 0.0
     first = output if isinstance(output, Tensor) else output[0]
     whole = first + 0.0  # gathers logits
-    return (whole * torch.linspace(0.5, 1.5, whole.shape[-1], device=whole.device, dtype=whole.dtype)).sum(), whole.detach()
+    return (
+        whole * torch.linspace(0.5, 1.5, whole.shape[-1], device=whole.device, dtype=whole.dtype)
+    ).sum(), whole.detach()
 
 
 def _differing(name: str, mine: Tensor, whole: Tensor) -> float:

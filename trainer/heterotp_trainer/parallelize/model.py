@@ -52,9 +52,9 @@ def parallelize(
         raise InputError("parallelize: this model is parallelized already")
     found = plan_for(model, plan, heads, kv_heads, head_dim)
     tp = session.shard()
-    _check(model, lambda copy: plan_for(copy, plan, heads, kv_heads, head_dim), tp, check)
     if hasattr(model, "config"):
         refuse_dropout_in_config(model.config, tp.ranks)
+    _check(model, lambda copy: plan_for(copy, plan, heads, kv_heads, head_dim), tp, check)
     dtypes = {name: parameter.dtype for name, parameter in model.named_parameters()}
     recipes = recorded(model)
     layouts = cut(model, found, tp)
