@@ -51,7 +51,7 @@ def refused(model, message, *, ranks=2, **options):
 
 EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2, "num_key_value_heads": 2}
 CONFIGS = {
-    "Mixtral": (EXPERTS, r"^mixtral: num_local_experts=4: a mixture of experts cannot be cut"),
+    "Mixtral": (EXPERTS, r"^mixtral: num_(local_)?experts=4: a mixture of experts cannot be cut"),
     "DeepseekV2": ({"num_key_value_heads": 4}, r"a mixture of experts|multi-head latent attention"),
     "Phi3": ({}, r"^plan \(transformers\): model\.layers\.\*\.self_attn\.\w+: \w+: .* cannot be cut|is not covered"),
     "OPT": ({"ffn_dim": 48}, r"^parallelize: no plan covers opt: it has no tp_plan .* give one, e\.g\. plan="),
