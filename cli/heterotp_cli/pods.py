@@ -161,6 +161,12 @@ def free_ports(job: HeteroTPJob) -> Ports:
     return Ports(rendezvous, tuple(metrics))
 
 
+def free_port() -> int:
+    """Return a port that is free now."""
+    with ExitStack() as held:
+        return _run_of_free_ports(held, FIRST_PORT + os.getpid() * 37 % (LAST_PORT - FIRST_PORT - 2000), 1)
+
+
 def _run_of_free_ports(held: ExitStack, start: int, length: int) -> int:
     """Return the first of `length` consecutive free ports at or after `start`."""
     for first in range(start, 65535 - length):

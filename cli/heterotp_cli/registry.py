@@ -30,6 +30,8 @@ VERBS = (
     Verb("simulate", "simulate_command", "Predict the effect of every strategy, without training."),
     Verb("bench", "bench_command", "Redraw the paper's figures beside the paper's numbers."),
     Verb("dashboards", "dashboards_command", "Push the Grafana boards, or write them into files."),
+    Verb("check-model", "check_model_command", "Compare a model on shards with the unsharded one."),
+    Verb("export", "export_command", "Write a run's model as a directory that transformers loads."),
     Verb("validate", "validate_command", "Validate manifests as the API server would."),
 )
 JOB_VERBS = tuple(verb for verb in VERBS if verb.on_jobs)

@@ -22,6 +22,7 @@ from heterotp_trainer.checkpoint.optimizer_check import (
 from heterotp_trainer.devices.phase_clock import UPDATE, phase
 from heterotp_trainer.errors import InputError
 from heterotp_trainer.model.checks import DrawCheck
+from heterotp_trainer.parallelize.export import model_facts
 from heterotp_trainer.rebalancing.balancer import Balancer
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.gradients import (
@@ -112,6 +113,7 @@ class Watched:
             "savedSeconds": saved.seconds,
             "deletedIterations": saved.deleted_iterations,
             "balancing": self.balancer.state(),
+            **model_facts(self.model),
         }
 
     def resume(self, state: dict[str, Any]) -> None:

@@ -18,6 +18,7 @@ from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.tensor_parallel.context import TPContext
 from support.ranks.architectures import CONFIGS, maker
 from support.ranks.plain_decoder import PLAN, SIZES, Decoder
+from torch import nn
 from transformers import AutoModelForSequenceClassification
 
 
@@ -31,14 +32,28 @@ class Shares:
 
 
 def found(make, session: Shares, **options) -> str:
-    before = torch.get_rng_state()
+    model, before = make(), torch.get_rng_state()
     try:
-        parallelize(make(), session, check=True, **options)
+        parallelize(model, session, **{"check": True, **options})
     except InputError as error:
         return str(error)
     finally:
         assert torch.equal(before, torch.get_rng_state())
     return ""
+
+
+class Encoder(nn.Module):
+    """Ids [B, T] -> [B, T, 40], by torch's own layers, with both kinds of masks."""
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(32, 4, 48, dropout=dropout, batch_first=True)
+        self.embed, self.head = nn.Embedding(40, 32), nn.Linear(32, 40)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+    def forward(self, ids):
+        later = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool).triu(1)
+        return self.head(self.encoder(self.embed(ids), mask=later, src_key_padding_mask=ids == int(ids[0, -1])))
 
 
 def on_meta(make):
@@ -60,6 +75,12 @@ def main(rank: int, ranks: int, folder: Path) -> None:
     }
     classifier = AutoModelForSequenceClassification
     results["a classifier"] = found(on_meta(lambda: classifier.from_config(CONFIGS["bert"])), session)
+    results["torch encoder"] = found(on_meta(Encoder), session)
+    for name, seed, dropout in (("values", 0, 0.0), ("dropout", 0, 0.1), ("unlike values", rank, 0.0)):
+        torch.manual_seed(seed)
+        results[f"torch encoder with {name}"] = found(
+            lambda dropout=dropout: Encoder(dropout), session, check=name != "unlike values"
+        )
     plain = {"plan": PLAN, **SIZES}
     results["plain"] = found(on_meta(Decoder), session, **plain)
     for mistake in ("a number of heads", "a mean over hidden units", "dropout"):

@@ -1,152 +1,150 @@
-"""One rank of the gang behind test_vocabulary_gang.py: rows of the vocabulary that move, and columns of the logits.
+"""One rank of the gang behind test_vocabulary.py: embedding, logits and loss on vocabulary rows, against whole ones.
 
-Called as: vocabulary_checks.py RANK RANKS FOLDER. Sums are in float64. An error is max |a - b| / max(1e-6, max |b|).
+Called as: vocabulary_checks.py RANK RANKS FOLDER. An error is max |a - b|, in float64.
 """
 
 import json
-import random
+import math
 import sys
 from datetime import timedelta
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from heterotp_api.policy import BalancingSettings
-from heterotp_trainer.checkpoint import stream
+import torch.nn.functional as F
+from heterotp import cross_entropy
+from heterotp_trainer.devices.device import Device
+from heterotp_trainer.devices.phase_clock import PhaseClock
+from heterotp_trainer.errors import InputError
 from heterotp_trainer.plans.unit_plan import UnitPlan
-from heterotp_trainer.rebalancing.column_assigner import ColumnAssigner
-from heterotp_trainer.resharding.unit_mover import UnitMover
-from heterotp_trainer.tensor_parallel.gradients import gradient_norm, scale_gradients
-from heterotp_trainer.tensor_parallel.unit_spec import shard_spec
-from support.language_model import HEADS, ROWS, UNITS, LanguageModel, Plain, tokens_of
-from support.ranks.layer_checks import context, error
+from heterotp_trainer.tensor_parallel.context import TPContext
+from heterotp_trainer.tensor_parallel.sharded_logits import ShardedLogits
+from heterotp_trainer.tensor_parallel.vocabulary import ParallelEmbedding, ParallelLogits
+from torch import nn
 
-STEPS = 10
-IMPORTANT = BalancingSettings(strategy="ZERO")  # keeps importance
-RECIPES = {
-    "two weights": {},
-    "tied": {"tied": True},
-    "tied, clipping, recomputation, accumulation": {"tied": True, "clip": 0.05, "recompute": True, "parts": 2},
+ROWS, WIDTH, IGNORED = 11, 6, -100
+PLANS = {
+    2: {"even": (6, 5), "empty": (0, 11)},
+    3: {"even": (4, 4, 3), "empty": (5, 0, 6), "one": (0, 0, 11)},
+}
+LOSSES = {
+    "mean": {},
+    "sum": {"reduction": "sum"},
+    "none": {"reduction": "none"},
+    "smoothed": {"label_smoothing": 0.1},
+    "other ignored": {"ignore_index": 3},
+    "all": {"label_smoothing": 0.2, "reduction": "sum", "ignore_index": 3},
+}
+USES = {
+    "view": lambda x: F.cross_entropy(x.view(-1, ROWS), torch.arange(8)),
+    "shifted": lambda x: F.cross_entropy(x[:, :-1].reshape(-1, ROWS), torch.arange(6)),
+    "shifted by dots": lambda x: F.cross_entropy(x[..., 1:, :].flatten(0, 1), torch.arange(6)),
+    "capped": lambda x: F.cross_entropy((torch.tanh(x / 2.0) * 2.0).float().double().view(8, -1), torch.arange(8)),
+    "chosen": lambda x: F.cross_entropy(x[torch.tensor([[True] * 4, [False] * 4])], torch.arange(4)),
+    "module": lambda x: nn.CrossEntropyLoss()(x.flatten(0, 1), torch.arange(8)),
+    "classes second": lambda x: F.cross_entropy(x.transpose(1, 2), torch.arange(8).view(2, 4)),
+    "weighted": lambda x: F.cross_entropy(x.view(8, ROWS), torch.arange(8), weight=torch.arange(1.0, 12).double()),
+    "probabilities": lambda x: F.cross_entropy(x.view(8, ROWS), torch.full((8, ROWS), 1 / ROWS).double()),
+    "softmax": lambda x: (torch.softmax(x, -1) * torch.linspace(0, 1, ROWS)).sum(),
+    "one column": lambda x: x[..., 4].sum() + x[0, 0, 1:3].sum(),
+    "last token": lambda x: torch.logsumexp(x[:, -1], -1).sum(),
+    "library": lambda x: cross_entropy(x, torch.arange(8).view(2, 4)),
+    "two of them": lambda x: (x + 2 * x).square().mean(),
 }
 
 
-def dealt(ranks: int, seed: int, idle: int | None = None) -> UnitPlan:
-    """Return a random plan whose ranks own units from all over; rank `idle` owns no row of the vocabulary."""
-    draw = random.Random(seed)
-
-    def deal(units: int, players: list[int]) -> tuple:
-        owners = draw.choices(players, [draw.random() + 0.1 for _ in players], k=units)
-        return tuple(tuple((u, u + 1) for u in range(units) if owners[u] == rank) for rank in range(ranks))
-
-    every = list(range(ranks))
-    return UnitPlan(deal(HEADS, every), deal(UNITS, every), deal(ROWS, [r for r in every if r != idle]))
-
-
-def plans_of(ranks: int) -> list[UnitPlan]:
-    last = ranks - 1
-    alone = UnitPlan.from_counts([HEADS] + [0] * last, [UNITS] + [0] * last, [ROWS] + [0] * last)
-    return [
-        dealt(ranks, 1),
-        dealt(ranks, 2, idle=0),
-        alone,
-        UnitPlan.from_counts(alone.counts("heads"), alone.counts("ffn"), [0] * last + [ROWS]),
-    ]
+def scattered(counts) -> UnitPlan:
+    """Return the plan with these counts, whose ranks own rows from all over."""
+    left, owners = list(counts), []
+    for row in range(ROWS):
+        rank = max(range(len(left)), key=lambda r: (left[r], (r + row) % len(left)))
+        owners.append(rank)
+        left[rank] -= 1
+    owned = tuple(tuple((u, u + 1) for u in range(ROWS) if owners[u] == rank) for rank in range(len(counts)))
+    return UnitPlan(((),) * len(counts), ((),) * len(counts), owned)
 
 
-class Training:
-    """One model in training, from a fixed start on."""
-
-    def __init__(self, group, rank: int, plan: UnitPlan, clip=None, parts=1, **options) -> None:
-        self.tp = context(group, rank, plan, dtype=torch.float64)
-        torch.manual_seed(0)
-        self.model = LanguageModel(self.tp, **options).double()
-        self.parameters = dict(self.model.named_parameters())
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.01, eps=1e-3)
-        self.assigner = ColumnAssigner(self.model, self.tp)
-        self.assigner.follow(IMPORTANT)
-        self.unit_mover = UnitMover(self.tp, self.parameters, self.optimizer, self.assigner.sharded_states)
-        self.clip, self.parts, self.losses = clip, parts, []
-
-    def step(self, number: int) -> None:
-        self.optimizer.zero_grad(set_to_none=True)
-        pieces = [each.chunk(self.parts) for each in tokens_of(number)]
-        losses = []
-        for tokens, targets in zip(*pieces, strict=True):
-            loss = self.model(tokens, targets) / self.parts
-            loss.backward()
-            losses.append(float(loss.detach()))
-        if self.clip is not None:
-            norm = gradient_norm(self.parameters.values(), self.tp)
-            scale_gradients(self.parameters.values(), min(1.0, self.clip / norm))
-        self.optimizer.step()
-        self.assigner.count_step()
-        if number % 3 == 2:
-            self.assigner.refresh()
-        self.losses.append(sum(losses))
-
-    def state(self) -> dict[str, torch.Tensor]:
-        """Return on rank 0 all parameters and moments in canonical order."""
-        found = {}
-        stream.gather(self.parameters, self.optimizer, self.tp, lambda name, whole: found.update({name: whole.clone()}))
-        return found
+def error(got, want) -> float:
+    got, want = got.detach() + 0.0, want.detach()
+    assert got.shape == want.shape, (got.shape, want.shape)
+    same = torch.isnan(got) & torch.isnan(want)
+    return float(torch.where(same, 0.0, (got - want).abs()).max()) if want.numel() else 0.0
 
 
-def check_plan(group, rank: int, plan: UnitPlan, tied: bool) -> dict[str, float]:
-    """Compare loss and gradients under a plan with those of torch's own embedding and cross-entropy on one rank."""
-    ours = Training(group, rank, plan, tied=tied)
-    alone = Training(None, 0, UnitPlan.even(1, HEADS, UNITS, ROWS), tied=tied)
-    loss, wanted = ours.model(*tokens_of(0)), Plain(alone.model)(*tokens_of(0))
-    loss.backward()
-    wanted.backward()
-    errors = {"loss": float(abs(loss - wanted) / wanted)}
-    for name, parameter in ours.parameters.items():
-        whole, spec = alone.parameters[name].grad, shard_spec(parameter)
-        cut = whole if spec is None else spec.cut(whole, ours.tp.owned(spec.family))
-        if cut.numel():
-            errors[name] = float((parameter.grad - cut).abs().max() / whole.abs().max())
-    return errors
+def sharded(whole, tp):
+    rows = torch.tensor(tp.owned("vocab"), dtype=torch.long)
+    part = whole.detach()[..., rows].clone().requires_grad_()
+    return part, ShardedLogits(part, tp, ROWS), rows
 
 
-def check_training(group, rank: int, ranks: int, recipe: dict) -> dict[str, float]:
-    """Compare ten steps with four moves between them with ten steps without."""
-    even = UnitPlan.even(ranks, HEADS, UNITS, ROWS)
-    moving, staying = (Training(group, rank, even, **recipe) for _ in range(2))
-    moves = dict(zip((2, 4, 5, 8), plans_of(ranks), strict=True))
-    identities = [id(p) for p in moving.model.parameters()]
-    for step in range(STEPS):
-        if step in moves:
-            assert moving.unit_mover.reserve(moves[step])
-            moving.unit_mover.move(moves[step])
-        moving.step(step)
-        staying.step(step)
-    errors = {"loss": max(abs(a - b) / abs(b) for a, b in zip(moving.losses, staying.losses, strict=True))}
-    got, want = moving.state(), staying.state()
-    errors["state"] = max((error(got[name], want[name]) for name in want), default=0.0)
-    errors["identity"] = float(identities != [id(p) for p in moving.model.parameters()])
-    errors["learned"] = float(moving.losses[-1] >= moving.losses[0])
-    before = moving.state()
-    moving.unit_mover.move(dealt(ranks, 7))
-    moving.unit_mover.move(even)
-    after = moving.state()
-    errors["bits"] = float(not all(torch.equal(before[name], after[name]) for name in before))
-    errors["sizes"] = float(
-        any(
-            p.shape[spec.dim] != even.counts(spec.family)[rank] * spec.rows_per_unit
-            for p in moving.parameters.values()
-            if (spec := shard_spec(p)) is not None
-        )
-    )
-    return errors
+def losses(tp) -> dict[str, float]:
+    draw, found = torch.Generator().manual_seed(1), {}
+    logits = (30 * torch.randn(8, ROWS, generator=draw)).double().requires_grad_()
+    targets = torch.tensor([0, 3, IGNORED, 10, 5, 3, IGNORED, 7])
+    for name, options in LOSSES.items():
+        wanted = torch.where(targets == IGNORED, options.get("ignore_index", IGNORED), targets)
+        want = F.cross_entropy(logits, wanted, **options)
+        weight = torch.linspace(1, 2, want.numel()).double().view(want.shape)
+        (dwant,) = torch.autograd.grad((want * weight).sum(), logits)
+        part, whole, rows = sharded(logits, tp)
+        got = F.cross_entropy(whole, wanted, **options)
+        (dgot,) = torch.autograd.grad((got * weight).sum(), part)
+        found[name] = max(error(got, want), error(dgot, dwant[:, rows]))
+    nothing = torch.full((8,), IGNORED)
+    found["all ignored"] = float(not math.isnan(float(F.cross_entropy(sharded(logits, tp)[1], nothing).detach())))
+    return found
+
+
+def uses(tp) -> dict[str, float]:
+    draw, found = torch.Generator().manual_seed(2), {}
+    logits = torch.randn(2, 4, ROWS, generator=draw).double().requires_grad_()
+    for name, use in USES.items():
+        (dwant,) = torch.autograd.grad(want := use(logits), logits)
+        part, whole, rows = sharded(logits, tp)
+        (dgot,) = torch.autograd.grad(got := use(whole), part)
+        found[name] = max(error(got, want), error(dgot, dwant[..., rows]))
+    _, whole, _ = sharded(logits, tp)
+    kept = isinstance(whole[:, 1:].float(), ShardedLogits) and whole.shape == logits.shape and whole.requires_grad
+    found["facts"] = float(not kept or not torch.equal(whole.argmax(-1), logits.argmax(-1)))
+    try:
+        F.cross_entropy(whole.view(8, -1), torch.full((8,), ROWS))
+        found["outside"] = 1.0
+    except InputError as refused:
+        found["outside"] = float(f"target {ROWS} is outside of the vocabulary of {ROWS} rows" not in str(refused))
+    return found
+
+
+def tied(tp) -> dict[str, float]:
+    """Compare embedding and logits of one parameter with the whole ones."""
+    draw = torch.Generator().manual_seed(3)
+    plain = nn.Embedding(ROWS, WIDTH, padding_idx=2).double()
+    ids, weight = torch.tensor([[1, 2, 0, 10], [5, 5, 2, 7]]), torch.randn(ROWS, WIDTH, generator=draw).double()
+    plain.weight.data.copy_(weight)
+    want = F.cross_entropy(F.linear(torch.tanh(plain(ids)), plain.weight).view(8, ROWS), ids.view(-1))
+    want.backward()
+    embedding = ParallelEmbedding.adopt(nn.Embedding(ROWS, WIDTH, padding_idx=2), tp, name="embed")
+    head = ParallelLogits(tp, ROWS, WIDTH, name="head", seed=None, bias=False)
+    rows = torch.tensor(tp.owned("vocab"), dtype=torch.long)
+    shared = nn.Parameter(weight[rows])
+    shared.heterotp = head.spec
+    embedding.weight = head.weight = shared
+    got = F.cross_entropy(head(torch.tanh(embedding(ids))).view(8, ROWS), ids.view(-1))
+    got.backward()
+    found = {"tied": max(error(got, want), error(shared.grad, plain.weight.grad[rows]))}
+    found["phase"] = float(tp.clock.current != "fixed")
+    return found
 
 
 def main(rank: int, ranks: int, folder: Path) -> None:
     torch.set_num_threads(1)
     store = dist.FileStore(str(folder / "store"), ranks)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=timedelta(seconds=180))
-    group = dist.group.WORLD
-    results = {name: check_training(group, rank, ranks, recipe) for name, recipe in RECIPES.items()}
-    every = enumerate([UnitPlan.even(ranks, HEADS, UNITS, ROWS), *plans_of(ranks)])
-    results["plans"] = {f"{n} {tied}": check_plan(group, rank, p, tied) for n, p in every for tied in (False, True)}
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=timedelta(seconds=60))
+    results = {}
+    for name, counts in PLANS[ranks].items():
+        device = Device(torch.device("cpu"), "cpu")
+        plan = scattered(counts)
+        tp = TPContext(dist.group.WORLD, rank, ranks, device, PhaseClock(), plan, torch.float64)
+        results[name] = {**losses(tp), **uses(tp), **tied(tp)}
     (folder / f"rank{rank}.json").write_text(json.dumps(results))
     dist.barrier()
     dist.destroy_process_group()

@@ -1,6 +1,8 @@
 """The state of the global random generators that a user's code may draw from; nothing is drawn here."""
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -30,3 +32,14 @@ def resume_generators(states: dict[str, Any], device: torch.device) -> None:
     np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
     if device.type == "cuda" and "cuda" in states:
         torch.cuda.set_rng_state(states["cuda"], device)
+
+
+@contextmanager
+def drawing_as_seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Let user code draw from torch's generators as after a seed, and continue them afterwards as if it had not."""
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices):
+        torch.set_rng_state(torch.Generator().manual_seed(seed).get_state())
+        for each in devices:
+            torch.cuda.set_rng_state(torch.Generator(each).manual_seed(seed).get_state(), each)
+        yield

@@ -99,7 +99,7 @@ def recorded(model: nn.Module) -> dict[str, Recipe]:
             if initialize is not None:
                 initialize(module)
                 continue
-            reset: Any = getattr(module, "reset_parameters", None)
+            reset: Any = getattr(module, "reset_parameters", getattr(module, "_reset_parameters", None))
             if reset is not None:
                 reset()
     return {name: recipes[id(parameter)] for name, parameter in meta.items()}

@@ -9,13 +9,15 @@ import torch
 from torch import nn
 
 from heterotp_trainer.errors import InputError
+from heterotp_trainer.parallelize.architectures import TABLES
 from heterotp_trainer.parallelize.check import Inputs, Plan
 from heterotp_trainer.parallelize.check import check as check_copies
 from heterotp_trainer.parallelize.initial import recorded
 from heterotp_trainer.parallelize.patterns import user_plan
-from heterotp_trainer.parallelize.refusals import refuse_dropout_in_config, unknown_architecture
+from heterotp_trainer.parallelize.refusals import refuse_dropout_in_config, refuse_unlike_values, unknown_architecture
 from heterotp_trainer.parallelize.replace import Shards, cut, replicated_values
 from heterotp_trainer.parallelize.roles import ModelPlan
+from heterotp_trainer.parallelize.torch_plan import torch_plan
 from heterotp_trainer.parallelize.transformers_plan import transformers_plan
 from heterotp_trainer.tensor_parallel.context import TPContext
 
@@ -52,9 +54,10 @@ def parallelize(
         raise InputError("parallelize: this model is parallelized already")
     found = plan_for(model, plan, heads, kv_heads, head_dim)
     tp = session.shard()
-    _check(model, lambda copy: plan_for(copy, plan, heads, kv_heads, head_dim), tp, check)
     if hasattr(model, "config"):
         refuse_dropout_in_config(model.config, tp.ranks)
+    _check(model, lambda copy: plan_for(copy, plan, heads, kv_heads, head_dim), tp, check)
+    refuse_unlike_values(model, tp)
     dtypes = {name: parameter.dtype for name, parameter in model.named_parameters()}
     recipes = recorded(model)
     layouts = cut(model, found, tp)
@@ -96,4 +99,6 @@ def plan_for(
         return user_plan(model, plan, heads, kv_heads, head_dim)
     if hasattr(model, "config") and hasattr(model.config, "model_type"):
         return transformers_plan(model)
-    raise unknown_architecture(model, {})
+    if (found := torch_plan(model)) is not None:
+        return found
+    raise unknown_architecture(model, TABLES)

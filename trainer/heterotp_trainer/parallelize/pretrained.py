@@ -244,7 +244,7 @@ def save_pretrained(model: nn.Module, path: str | Path) -> None:
     Tensors are gathered one at a time and have the type that they were made or loaded with.
     """
     shards, folder = shards_of(model), Path(path)
-    writer = _Writer(folder) if shards.tp.rank == 0 else None
+    writer = TensorFiles(folder) if shards.tp.rank == 0 else None
     for name, tensor in _targets(model).items():
         spec = shard_spec(tensor)
         whole = tensor.detach().cpu() if spec is None else assemble(tensor.detach(), spec, shards.tp)
@@ -258,7 +258,7 @@ def save_pretrained(model: nn.Module, path: str | Path) -> None:
         _write_settings(model, shards, folder)
 
 
-class _Writer:
+class TensorFiles:
     """Whole tensors in safetensors files of bounded size, with the index of transformers."""
 
     def __init__(self, folder: Path) -> None:
@@ -293,13 +293,18 @@ class _Writer:
             (self._folder / INDEX).write_text(json.dumps(index, indent=2), encoding="utf-8")
 
 
+def copy_settings(source: Path, folder: Path) -> None:
+    """Copy what lies beside weights: tokenizer, templates, settings of generation."""
+    for pattern in COPIED:
+        for file in source.glob(pattern):
+            if file.name != INDEX:
+                shutil.copy(file, folder / file.name)
+
+
 def _write_settings(model: Any, shards: Shards, folder: Path) -> None:
     """Copy what belongs to the weights from where they came, and write the config of the model as it is."""
     if shards.source is not None and Path(shards.source).resolve() != folder.resolve():
-        for pattern in COPIED:
-            for file in Path(shards.source).glob(pattern):
-                if file.name != INDEX:
-                    shutil.copy(file, folder / file.name)
+        copy_settings(Path(shards.source), folder)
     config: Any = getattr(model, "config", None)
     if hasattr(config, "save_pretrained"):
         config.architectures = [type(model).__name__]

@@ -3,9 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+import torch.distributed as dist
+from heterotp_api.formatting import listed
 from torch import nn
 
 from heterotp_trainer.errors import InputError
+from heterotp_trainer.tensor_parallel.context import TPContext
 
 # fields of a transformers config with the share of dropped values inside of attention or a feed-forward network
 SHARDED_DROPOUT = ("attention_dropout", "attn_pdrop", "attention_probs_dropout_prob", "activation_dropout")
@@ -53,6 +57,23 @@ def refuse_dropout_in_config(config: Any, ranks: int) -> None:
                 f"config: {field}={dropped}: units change rank, and ranks draw unlike masks inside of attention and "
                 f"feed-forward networks: set {field}=0.0 in the config that the model is made from"
             )
+
+
+def refuse_unlike_values(model: nn.Module, tp: TPContext) -> None:
+    """Raise InputError where parameters with values differ between ranks, which would be cut from unlike wholes."""
+    names = [name for name, parameter in model.named_parameters() if not parameter.is_meta]
+    if tp.ranks == 1 or not names:
+        return
+    values = [model.get_parameter(name).detach().double() for name in names]
+    sums = torch.stack([torch.stack([each.sum(), each.abs().sum()]) for each in values]).cpu()
+    bounds = torch.stack([sums, -sums])
+    dist.all_reduce(bounds, op=dist.ReduceOp.MAX, group=tp.control_group)
+    differing = [name for name, each in zip(names, (bounds[0] != -bounds[1]).any(1).tolist(), strict=True) if each]
+    if differing:
+        raise InputError(
+            f"parallelize: {listed(differing, 3)}: ranks hold unlike values: torch.manual_seed(...) with the same "
+            "number on all ranks before the model is made"
+        )
 
 
 def unknown_architecture(model: nn.Module, tables: Mapping[str, object]) -> InputError:

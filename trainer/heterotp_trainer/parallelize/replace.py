@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from heterotp_trainer.errors import InputError
 from heterotp_trainer.parallelize.fused import FusedColumnLinear
+from heterotp_trainer.parallelize.multihead import ParallelMultiheadAttention
 from heterotp_trainer.parallelize.roles import Layout, ModelPlan, Part, sizes_of
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.gradients import mark_partial
@@ -16,6 +17,7 @@ from heterotp_trainer.tensor_parallel.linear import ColumnParallelLinear, Parall
 from heterotp_trainer.tensor_parallel.unit_spec import shard_spec
 from heterotp_trainer.tensor_parallel.vocabulary import ParallelEmbedding, ParallelLogits
 
+PLAIN = {"weight": "weight", "bias": "bias"}
 Holders = list[tuple[nn.Module, str]]
 
 
@@ -73,7 +75,11 @@ def cut(model: nn.Module, plan: ModelPlan, tp: TPContext) -> dict[str, Layout]:
             for parameter in module.parameters():
                 mark_partial(parameter)
             continue
-        keys = {kind: tied[id(module), kind] for kind in ("weight", "bias") if getattr(module, kind, None) is not None}
+        whole_attention = isinstance(module, nn.MultiheadAttention)
+        attributes = {"weight": "in_proj_weight", "bias": "in_proj_bias"} if whole_attention else PLAIN
+        keys = {
+            kind: tied[id(module), name] for kind, name in attributes.items() if getattr(module, name, None) is not None
+        }
         new = _replaced(model, module, part, tp)
         for kind, name in keys.items():
             parameter = getattr(new, kind)
@@ -101,6 +107,13 @@ def _replaced(model: nn.Module, module: nn.Module, part: Part, tp: TPContext) ->
         assert isinstance(module, nn.Embedding)
         return ParallelEmbedding.adopt(module, tp, name=part.name)
     outputs, inputs = sizes_of(module)
+    if isinstance(module, nn.MultiheadAttention):
+        fused = FusedColumnLinear(
+            tp, part.spec, inputs, name=part.name, seed=None, bias=module.in_proj_bias is not None
+        )
+        fused.sections = part.layout.sections
+        ParallelMultiheadAttention.adopt(module, fused)
+        return fused
     bias = getattr(module, "bias", None) is not None
     new: ParallelLinear
     if part.role == "vocab.logits":

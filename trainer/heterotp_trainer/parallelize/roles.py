@@ -99,10 +99,14 @@ def is_linear(module: nn.Module) -> bool:
 
 def sizes_of(module: nn.Module) -> tuple[int, int]:
     """Return outputs and inputs of a linear."""
-    weight = module.weight
+    weight = module.in_proj_weight if isinstance(module, nn.MultiheadAttention) else module.weight
     assert isinstance(weight, Tensor)
     rows, columns = weight.shape
-    return (columns, rows) if not isinstance(module, nn.Linear) else (rows, columns)
+    return (columns, rows) if _is_transposed(module) else (rows, columns)
+
+
+def _is_transposed(module: nn.Module) -> bool:
+    return not isinstance(module, (nn.Linear, nn.MultiheadAttention))
 
 
 def plan_of(
@@ -147,10 +151,12 @@ def _part(
         if not isinstance(module, nn.Embedding):
             raise InputError(f"{said}: it is a {type(module).__name__}: only torch.nn.Embedding can be cut")
         return Part(name, role, module.num_embeddings)
-    if not is_linear(module):
+    if isinstance(module, nn.MultiheadAttention) and role == "heads.column" and module._qkv_same_embed_dim:
+        sections = 3
+    elif not is_linear(module):
         raise InputError(f"{said}: it is a {type(module).__name__}: only linears can be cut")
     outputs, inputs = sizes_of(module)
-    layout = Layout(sections or 1, not isinstance(module, nn.Linear))
+    layout = Layout(sections or 1, _is_transposed(module))
     if role == "vocab.logits":
         return Part(name, role, outputs, 1, layout)
     if role.startswith("ffn"):

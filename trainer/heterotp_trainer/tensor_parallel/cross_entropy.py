@@ -70,7 +70,7 @@ class _TokenLosses(torch.autograd.Function):
         with phase(ctx.tp.clock, VOCABULARY):
             dx = x - ctx.smoothing / ctx.rows
             if x.shape[1]:
-                at_target = torch.where(own, -(1 - ctx.smoothing), 0.0).to(dx.dtype)
+                at_target = own.to(dx.dtype) * -(1 - ctx.smoothing)
                 dx.scatter_add_(1, places.clamp(min=0)[:, None], at_target[:, None])
             dx.mul_(torch.where(keep, grad, grad.new_zeros(()))[:, None])
         return dx.to(ctx.dtype), None, None, None, None, None

@@ -4,6 +4,9 @@ import json
 import sys
 
 import pytest
+import torch
+from heterotp_trainer.parallelize.export import export
+from safetensors.torch import load_file
 from support.balancing_gang import write_control
 from support.launched import Launched
 from support.places import RANK_SCRIPTS
@@ -19,7 +22,7 @@ PLAIN, EVERYTHING, BF16 = ("fp32", "plain", 1), ("fp32", "recompute", 4), ("bf16
 
 def spec(speeds):
     groups = [
-        {"name": f"g{rank}", "relativeSpeed": speed, "device": {"type": "emulated", "teraflops": 0.0003 * speed}}
+        {"name": f"g{rank}", "relativeSpeed": speed, "device": {"type": "emulated", "teraflops": 0.001 * speed}}
         for rank, speed in enumerate(speeds)
     ]
     return {"tensorParallelDegree": len(speeds), "workerGroups": groups}
@@ -31,7 +34,17 @@ def train(folder, speeds, mode, policy="None", injections=(), checkpoint=()):
     command = [sys.executable, str(SCRIPT), *map(str, (*mode, LENGTH, *checkpoint))]
     run = Launched(folder, spec(speeds), command=command)
     assert run.wait() == 0, run.text()
+    assert_exported_alike(folder)
     return {line["iteration"]: line["loss"] for line in run.history()}, run.read("report.json")
+
+
+def assert_exported_alike(folder):
+    """What `heterotp export` makes of the last checkpoint is bit-equal to what the script wrote."""
+    assert export(folder, folder / "from-checkpoint") == LENGTH
+    stored = [load_file(folder / name / "model.safetensors") for name in ("exported", "from-checkpoint")]
+    assert stored[0].keys() == stored[1].keys() and all(torch.equal(stored[1][n], t) for n, t in stored[0].items())
+    configs = [json.loads((folder / name / "config.json").read_text()) for name in ("exported", "from-checkpoint")]
+    assert {**configs[1], **configs[0]} == configs[1]
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,13 @@
 """Rows of the vocabulary that change rank leave training as it was, tied to the logits or not."""
 
 import pytest
-from support.ranks.vocabulary_checks import RECIPES
+from support.ranks.vocabulary_moves import RECIPES
 
 RANKS = 3
 
 
 def results(gang, name):
-    return [each[name] for each in gang("vocabulary_checks.py", RANKS)]
+    return [each[name] for each in gang("vocabulary_moves.py", RANKS)]
 
 
 def test_under_every_plan_loss_and_gradients_are_those_of_plain_torch(gang):

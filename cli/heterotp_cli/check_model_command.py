@@ -1,0 +1,79 @@
+"""`heterotp check-model`: a model on shards against the unsharded one, on a gang of this machine."""
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
+
+import click
+from heterotp_api.names import EXIT_BAD_INPUT as TRAINER_BAD_INPUT
+
+from heterotp_cli.errors import BadInput, Failed
+from heterotp_cli.pods import LOOPBACK, free_port
+from heterotp_cli.run_command import require_trainer
+
+ONLY_CHECK = "HETEROTP_CHECK_MODEL"  # as heterotp_trainer.parallelize.model reads it
+POLL_SECONDS = 0.1
+GRACE_SECONDS = 10.0  # for the peers of a rank that has failed
+
+
+@click.command("check-model")
+@click.argument("what", type=click.Path(path_type=Path, exists=True), metavar="SCRIPT|DIRECTORY")
+@click.option("--ranks", type=click.IntRange(1, 16), default=3, show_default=True, help="Processes to check with.")
+def command(what: Path, ranks: int) -> None:
+    """Compare a small copy of a model on shards with the unsharded one, in float64, without training.
+
+    SCRIPT: a training script, run up to its call of heterotp.parallelize. DIRECTORY: one with a config.json of
+    transformers. Exits 0 where all outputs and gradients are equal, 2 with the name of what is not.
+    """
+    require_trainer()
+    program = [str(what)] if what.is_file() else ["-m", "heterotp_trainer.training.check_model", str(what)]
+    codes, texts = _run([sys.executable, *program], ranks)
+    lines = [line for text in texts for line in text.splitlines()]
+    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    if any(codes):
+        first = next((line for line in errors if "a peer died" not in line), "\n".join(lines[-20:]))
+        raise BadInput(first) if TRAINER_BAD_INPUT in codes else Failed(first)
+    said = next((line for line in lines if line.startswith("check: ")), None)
+    if said is None:
+        raise BadInput(f"{what}: it ended without a call of heterotp.parallelize")
+    click.echo(said.removeprefix("check: "))
+
+
+def _run(arguments: list[str], ranks: int) -> tuple[list[int], list[str]]:
+    """Run a program as all ranks of a gang; return exit codes and outputs. Where one fails, the others are ended."""
+    port = free_port()
+    with ExitStack() as stack:
+        outputs = [stack.enter_context(TemporaryFile("w+")) for _ in range(ranks)]
+        started = []
+        for rank, output in enumerate(outputs):
+            place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "MASTER_PORT": port}
+            environment = {**os.environ, "MASTER_ADDR": LOOPBACK, ONLY_CHECK: "1", "OMP_NUM_THREADS": "1"}
+            environment |= {name: str(value) for name, value in place.items()}
+            started.append(subprocess.Popen(arguments, env=environment, stdout=output, stderr=subprocess.STDOUT))
+            stack.callback(started[-1].wait)
+            stack.callback(started[-1].kill)
+        _wait(started)
+        codes = [process.wait() for process in started]
+        return codes, [_text(output) for output in outputs]
+
+
+def _wait(started: list[subprocess.Popen[bytes]]) -> None:
+    """Wait until all have ended; a grace after the first failure kill the others, which wait for it."""
+    deadline: float | None = None
+    while any(process.poll() is None for process in started):
+        if deadline is None and any(process.poll() for process in started):
+            deadline = time.monotonic() + GRACE_SECONDS
+        if deadline is not None and time.monotonic() > deadline:
+            for process in started:
+                process.kill()
+        time.sleep(POLL_SECONDS)
+
+
+def _text(output: IO[str]) -> str:
+    output.seek(0)
+    return output.read()
