@@ -237,7 +237,10 @@ class Cluster:
         resource_version: str | None = None,
         grace_seconds: int | None = None,
     ) -> Json | None:
-        """Delete exactly the object with this uid; one that is gone or replaced counts as deleted (None)."""
+        """Delete exactly the object with this uid; None: it is gone already.
+
+        Raises Conflict where another object has the name now, but also where another writer was faster: then it lives.
+        """
         preconditions = {"uid": uid} | ({"resourceVersion": resource_version} if resource_version else {})
         body: Json = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
         body["propagationPolicy"] = "Background"
@@ -246,10 +249,6 @@ class Cluster:
         try:
             return await self.request("delete", resource, resource.path(namespace, name), body)
         except NotFound:
-            return None
-        except Conflict:
-            if resource_version:
-                raise
             return None
 
 
