@@ -381,3 +381,13 @@ async def test_a_podgroup_is_created_and_stored(applier, stores):
 async def test_a_job_is_deleted_only_at_the_seen_version(applier, client):
     await applier.run((DeleteJob(uid="job-uid", resource_version="10"),))
     assert client.calls == [("delete", "j", JOBS, "job-uid", "10", None)]
+
+
+async def test_a_pod_whose_deletion_is_refused_stays_known(applier, client, stores):
+    pod = client._stored(child("Pod", "p"))
+    stores.pods.upsert(pod)
+    client.errors["delete", "p"] = Conflict(409, "Conflict", "another writer was faster")
+    with pytest.raises(Conflict):
+        await applier.run((DeletePod("p", pod["metadata"]["uid"]), CreatePod(child("Pod", "q"))))
+    assert stores.pods.get(("ns", "p")) is not None
+    assert [call[0] for call in client.calls] == ["delete"]
