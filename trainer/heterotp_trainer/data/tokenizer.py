@@ -106,7 +106,10 @@ def _fast(checkpoint: Path) -> Tokenizer:
 def _slow(checkpoint: Path) -> Tokenizer:
     transformers = _package("transformers", checkpoint)
     try:
-        return _Slow(transformers.AutoTokenizer.from_pretrained(str(checkpoint), local_files_only=True))
+        found = transformers.AutoTokenizer.from_pretrained(
+            str(checkpoint), local_files_only=True, trust_remote_code=False
+        )
+        return _Slow(found)
     except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
         raise InputError(f"{FIELD}: {checkpoint}: no tokenizer can be read: {str(error).splitlines()[0]}") from None
 

@@ -22,12 +22,12 @@ def empty_model(path: str | Path, task: str = "AutoModelForCausalLM") -> nn.Modu
     if not (Path(path) / "config.json").is_file():
         raise InputError(f"{path}: no config.json there: name a directory that save_pretrained wrote")
     try:
-        config = transformers.AutoConfig.from_pretrained(path)
+        config = transformers.AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
     except (ValueError, KeyError, OSError) as error:
         raise InputError(f"{path}: config.json: {str(error).splitlines()[0]}") from None
-    named = [getattr(transformers, name, None) for name in getattr(config, "architectures", None) or ()]
+    named: list[Any] = [getattr(transformers, name, None) for name in getattr(config, "architectures", None) or ()]
     with torch.device("meta"):
-        if named and named[0] is not None:
+        if named and hasattr(named[0], "_from_config"):
             made: nn.Module = named[0]._from_config(config)
             return made
         automatic: Any = getattr(transformers, task)

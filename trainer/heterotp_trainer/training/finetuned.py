@@ -92,7 +92,7 @@ def _config(transformers: Any, path: str) -> Any:
     if not (Path(path) / "config.json").is_file():
         raise InputError(f"{FIELD}: {path}: no config.json there: name the directory of a checkpoint")
     try:
-        config = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
+        config = transformers.AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # of many classes, for whatever a config may hold
         raise InputError(f"{FIELD}: {path}: config.json: {str(error).splitlines()[0]}") from None
     if not isinstance(getattr(config, "vocab_size", None), int):
