@@ -58,6 +58,8 @@ DECODERS = {
     "llama-tiny": DecoderShape("llama", hidden_size=192, depth=2, heads=16, groups=8, head_size=12, ffn_units=512),
     "llama-1b": DecoderShape("llama", hidden_size=2048, depth=16, heads=32, groups=8, head_size=64, ffn_units=8192),
 }
+BYTE_TOKENS = 257  # vocabulary of these decoders: a byte is a token, and 256 ends a document
+SEQUENCE_LENGTH = 128  # tokens of a sequence, where the manifest has no sequenceLength
 Preset = Literal["vit-tiny", "vit-1b", "vit-3b", "gpt-tiny", "llama-tiny", "llama-1b"]
 
 

@@ -50,7 +50,7 @@ class Blocks:
     """Blocks of attention and a feed-forward network; rows: tokens of a batch, calls: blocks passed in an iteration.
 
     parameter_bytes: of one parameter of all blocks with its optimizer state. vocabulary: of a language model; its
-    logits are computed for all tokens.
+    logits are computed for all tokens. recompute: the backward pass computes blocks, but not logits, again.
     """
 
     width: int
@@ -59,6 +59,7 @@ class Blocks:
     calls: int
     parameter_bytes: float
     vocabulary: Vocabulary | None = None
+    recompute: bool = False
 
     @classmethod
     def plain(cls, width: int, heads: int, rows: int, calls: int, parameter_bytes: float) -> "Blocks":
@@ -66,7 +67,7 @@ class Blocks:
         return cls(width, (*attention(width // heads), *FFN), rows, calls, parameter_bytes)
 
     def operations(self, plan: UnitPlan) -> float:
-        """Return the operations of all products of one iteration, forward and backward."""
+        """Return the operations of all products of one iteration, forward and backward, each counted once."""
         each = sum(linear.per_unit * plan.total(linear.family) for linear in self.linears)
         logits = self.vocabulary.rows * self.vocabulary.calls if self.vocabulary is not None else 0
         return 6.0 * self.rows * (each * self.calls + logits) * self.width
@@ -88,8 +89,11 @@ def costs_of(
     classes = tuple(_class(linear, blocks, calls, plan) for linear, calls in called)
     square = 6.0 * blocks.rows * blocks.width**2
     wide = float(blocks.width)
-    lines = tuple(Curve((0.0, wide), (0.0, square * each), blocks.width) for each in operation_seconds)
-    curves = tuple((line,) * len(classes) for line in lines)
+    again = (3 + int(blocks.recompute)) / 3  # a forward that is done again
+    times = [1.0 if linear is LOGITS else again for linear, _ in called]
+    curves = tuple(
+        tuple(Curve((0.0, wide), (0.0, square * each * t), blocks.width) for t in times) for each in operation_seconds
+    )
     unit_move = UnitMoveCost(*map(blocks.unit_bytes, FAMILIES))
     return Costs(classes, curves, (grain,) * plan.ranks, link, item_bytes, unit_move=unit_move)
 

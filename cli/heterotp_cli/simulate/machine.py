@@ -1,24 +1,19 @@
 """From a manifest to ranks that can be simulated: emulated devices by what they declare, others by an earlier run."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from heterotp_api.job import Device, HeteroTPJobSpec
+from heterotp_api.job import HeteroTPJobSpec
 from heterotp_api.ranks import rank_table
-from heterotp_api.training import IMAGE_SIZES, Training
 from heterotp_trainer.balancing.simulation import Machine
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.linears import Curve, Line, LinearClass, Link, UnitMoveCost
 from heterotp_trainer.plans.unit_plan import FAMILIES, Family, UnitPlan
 
 from heterotp_cli.errors import BadInput
-from heterotp_cli.simulate.blocks import Blocks, costs_of, link_of
+from heterotp_cli.simulate.declared import declared_machine
 from heterotp_cli.workdir import read_json
 
-STATE_COPIES = 3  # a weight and Adam's two moments, fp32 each
-ITEM_BYTES = {"fp32": 4, "bf16": 2}
-GRAIN = 16
 UNITS: dict[Family, str] = {
     "heads": "heads",
     "ffn": "hiddenUnits",
@@ -49,39 +44,7 @@ def machine_of(spec: HeteroTPJobSpec, ranks: int | None, run: Path | None) -> Ma
     how = spec.initial_shares
     tera = [float(device.teraflops or 0.0) for device in devices]
     shares = {"even": [1.0] * len(devices), "declared": speeds, "probe": [each / max(tera) for each in tera]}[how]
-    return _declared(spec.training, devices, shares)
-
-
-def _declared(training: Training, devices: Sequence[Device], speeds: Sequence[float]) -> Machine:
-    """Return emulated devices: products by their speed, collectives by their link, a ring."""
-    name = training.data.name
-    if training.model.is_language or name == "text" or name == "pydoc":
-        raise BadInput("spec.training.model: a language model's costs come from a run: give --costs RUN_DIR")
-    shape, ranks = training.model.resolve(), len(devices)
-    tokens = (IMAGE_SIZES[name] // shape.patch_size) ** 2 + 1
-    rows = training.batch_size // training.accumulate * tokens
-    plan = UnitPlan.from_speeds(list(speeds), shape.heads, shape.ffn_units)
-    even = UnitPlan.even(ranks, shape.heads, shape.ffn_units) if len(set(speeds)) == 1 else plan
-    calls, again = shape.depth * training.accumulate, int(training.recompute)
-    blocks = Blocks.plain(shape.hidden_size, shape.heads, rows, calls, STATE_COPIES * 4 * shape.depth)
-    products = (3 + again) / 3  # a forward that is done again
-    operation = [products / (float(device.teraflops or 0.0) * 1e12) for device in devices]
-    slowest = max((_line(device) for device in devices), key=lambda line: line.at(1e6))
-    item = ITEM_BYTES[training.precision]
-    costs = costs_of(blocks, even, operation, link_of(ranks, slowest.fixed, slowest.slope), item, GRAIN)
-    nbytes = 2 * (ranks - 1) / ranks * rows * shape.hidden_size * item
-    return Machine(
-        costs,
-        even,
-        fixed=max(device.fixed_seconds or 0.0 for device in devices),
-        wait=(4 + 2 * again) * calls * slowest.at(nbytes) if ranks > 1 else 0.0,  # sums of a block: two ahead, two back
-        slowness=tuple(1 / speed for speed in speeds),
-    )
-
-
-def _line(device: Device) -> Line:
-    slope = 1 / device.link_bytes_per_second if device.link_bytes_per_second else 0.0
-    return Line(device.link_latency_seconds or 0.0, slope)
+    return declared_machine(spec.training, devices, shares)
 
 
 # -- a run's own figures ------------------------------------------------------------------------------------

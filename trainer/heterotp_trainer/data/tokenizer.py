@@ -6,6 +6,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
+from heterotp_api.models import BYTE_TOKENS
+
 from heterotp_trainer.errors import InputError
 
 FIELD = "spec.training.model.huggingface"
@@ -34,8 +36,8 @@ class Tokenizer(Protocol):
 class ByteTokenizer:
     """A token is a byte of UTF-8; 256 ends a document."""
 
-    vocabulary = 257
-    end = 256
+    vocabulary = BYTE_TOKENS
+    end = BYTE_TOKENS - 1
 
     def encode(self, text: str) -> list[int]:
         """See Tokenizer."""

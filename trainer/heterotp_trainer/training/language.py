@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch.nn.functional as F
+from heterotp_api.models import SEQUENCE_LENGTH
 from heterotp_api.training import SampleSpec, Training
 from torch import Tensor, nn
 
@@ -19,7 +20,6 @@ from heterotp_trainer.training.evaluations import Evaluation
 from heterotp_trainer.training.optimizer import adamw
 from heterotp_trainer.training.sample import generate, sample_generator
 
-LENGTH = 128  # tokens of a sequence, where the manifest has no sequenceLength
 SAMPLE, TEMPERATURE = 64, 0.8
 PROMPT = 32  # tokens of held-out text, where the manifest has no prompt
 MOST_LOSS = 700.0  # whose exponential is still a number
@@ -30,7 +30,7 @@ class Language:
 
     def __init__(self, session: Session, training: Training) -> None:
         self.session, self.training = session, training
-        self.length = training.sequence_length or LENGTH
+        self.length = training.sequence_length or SEQUENCE_LENGTH
         checkpoint = training.model.huggingface
         self.tokenizer: Tokenizer = tokenizer_of(Path(checkpoint)) if checkpoint else ByteTokenizer()
         self.data: TextData = load_text(training.data, self.tokenizer, self.length, training.batch_size)

@@ -14,8 +14,12 @@ from support.places import RANK_SCRIPTS
 SCRIPT = RANK_SCRIPTS / "own_llama.py"
 SPEEDS, ALONE = (1.0, 0.5, 0.1), (1.0,)
 LENGTH = 20
-INJECTION = {"uid": "slow", "ranks": [0], "slowdown": 6, "start": {"iteration": 4}}
-POLICIES = {"None": {}, "RESHARD": {"window": 3}, "MIG": {"mig": {"grain": 1, "fixedRatio": 0.5, "ranks": [0]}}}
+# what happens under them does not depend on measured times: a busy machine changes nothing
+POLICIES = {
+    "None": {},
+    "RESHARD": {"window": 3, "reshard": {"evict": [0]}},
+    "MIG": {"mig": {"grain": 1, "fixedRatio": 0.5, "ranks": [0]}},
+}
 TOLERANCES = {"fp32": 1e-5, "bf16": 1e-2}  # of the loss
 PLAIN, EVERYTHING, BF16 = ("fp32", "plain", 1), ("fp32", "recompute", 4), ("bf16", "recompute", 4)
 
@@ -28,10 +32,10 @@ def spec(speeds):
     return {"tensorParallelDegree": len(speeds), "workerGroups": groups}
 
 
-def train(folder, speeds, mode, policy="None", injections=(), checkpoint=()):
+def train(folder, speeds, mode, policy="None"):
     """Return the loss by iteration, and the report."""
-    write_control(folder, 1, policy, injections, **POLICIES[policy])
-    command = [sys.executable, str(SCRIPT), *map(str, (*mode, LENGTH, *checkpoint))]
+    write_control(folder, 1, policy, **POLICIES[policy])
+    command = [sys.executable, str(SCRIPT), *map(str, (*mode, LENGTH))]
     run = Launched(folder, spec(speeds), command=command)
     assert run.wait() == 0, run.text()
     assert_exported_alike(folder)
@@ -78,6 +82,7 @@ def test_unequal_ranks_have_the_loss_of_one_rank(trained, mode):
 
 @pytest.mark.parametrize("policy", ["RESHARD", "MIG"])
 def test_moves_and_migrated_columns_do_not_change_the_loss(trained, policy):
-    found, report = trained(SPEEDS, EVERYTHING, policy, [INJECTION])
-    assert report["moves"] if policy == "RESHARD" else report["ranks"][0]["migratedRatio"] > 0.3
+    found, report = trained(SPEEDS, EVERYTHING, policy)
+    rank = report["ranks"][0]
+    assert report["moves"] and rank["share"] == 0 if policy == "RESHARD" else rank["migratedRatio"] > 0.3
     assert_same_losses(found, trained(ALONE, PLAIN)[0], 2e-5)

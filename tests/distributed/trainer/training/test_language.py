@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from support.balancing_gang import EMULATED, write_control
+from support.balancing_gang import write_control
 from support.language_jobs import language, write_text
 from support.launched import Launched
 
@@ -73,10 +73,9 @@ def test_training_continues_bit_by_bit_after_a_restart(undisturbed, tmp_path, da
 
 
 def test_units_of_all_kinds_move_and_the_losses_stay(tmp_path, data):
-    settings = {"speeds": (1.0, 1.0, 1.0), "device": {**EMULATED, "teraflops": 0.002}, "evaluateEvery": 1000}
-    body = language(data, LLAMA, iterations=40, **settings)
+    body = language(data, LLAMA, speeds=(1.0, 1.0, 1.0), iterations=40, evaluateEvery=1000)
     plain = finished(tmp_path / "plain", body)
-    write_control(tmp_path / "moved", 1, "AUTO", [{"uid": "slow", "ranks": [2], "slowdown": 4}])
+    write_control(tmp_path / "moved", 1, "AUTO", reshard={"evict": [2]})  # moves units however busy the machine is
     moved = Launched(tmp_path / "moved", body)
     assert moved.wait() == 0, moved.text()
     report = moved.read("report.json")

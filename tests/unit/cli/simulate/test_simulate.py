@@ -54,14 +54,6 @@ def machine(tmp_path):
     return machine_of(spec_of(manifest(tmp_path)), None, None)
 
 
-def test_a_language_model_is_simulated_from_a_run(tmp_path):
-    path = manifest(tmp_path)
-    text = path.read_text().replace("{hiddenSize: 64, depth: 2, heads: 8, patchSize: 4}", "{preset: llama-tiny}")
-    path.write_text(text.replace("synthetic", "pydoc"))
-    with pytest.raises(BadInput, match="a language model's costs come from a run: give --costs RUN_DIR"):
-        machine_of(spec_of(path), None, None)
-
-
 # 5 tokens of 16 images; 6 operations a row and weight, of which a block has 12 x 64 x 64
 PRODUCTS = 6 * 80 * 12 * 64**2 * 2 / 4 / 1e9
 COLLECTIVE = 0.0001 + 2 * 3 / 4 * 80 * 64 * 4 / 1e9
@@ -209,6 +201,71 @@ def test_grouped_heads_and_gated_networks_have_their_own_linears():
     machine = Machine(costs_of(blocks, plan, [SPEED] * 4, link_of(4, 0.0, 1e-9), 4, 16), plan)
     assert prospect(machine, [1.0] * 4).homogeneous == pytest.approx(6 * 80 * weights * SPEED / 4)
     assert machine.costs.unit_move == UnitMoveCost(192 * 24.0 * 6 * 12, 192 * 24.0 * 3, 1.0)
+
+
+def of_text(folder, model, training="", **options):
+    """Return the manifest of a language model on sequences of 10 tokens."""
+    path = manifest(folder, **options)
+    text = path.read_text().replace("{hiddenSize: 64, depth: 2, heads: 8, patchSize: 4}", model)
+    path.write_text(text.replace("synthetic", "pydoc") + f"    sequenceLength: 10\n{training}")
+    return path
+
+
+# weights of a preset's blocks (query, key, value, out; FFN) and of its logits; matrices of the vocabulary
+DECODER_WEIGHTS = {
+    "gpt-tiny": (2 * (4 * 192 * 192 + 2 * 192 * 768), 257 * 192, 1),
+    "llama-tiny": (2 * (2 * 192 * 192 + 2 * 192 * 96 + 3 * 192 * 512), 257 * 192, 2),
+    "llama-1b": (16 * (2 * 2048 * 2048 + 2 * 2048 * 512 + 3 * 2048 * 8192), 257 * 2048, 2),
+}
+DEPTHS = {"gpt-tiny": 2, "llama-tiny": 2, "llama-1b": 16}
+WIDTHS = {"gpt-tiny": 192, "llama-tiny": 192, "llama-1b": 2048}
+
+
+def around_products(preset, micro_batches, sums_of_a_block):
+    """Return the seconds of an iteration that are no products: of the devices' own, and sums over four ranks."""
+    rows = 160 // micro_batches
+    sums = {WIDTHS[preset]: sums_of_a_block * DEPTHS[preset] + 2, 1: 1, 2: 1}  # by numbers of a token
+    ring = sum(count * (0.0001 + 2 * 3 / 4 * rows * each * 4 / 1e9) for each, count in sums.items())
+    return 0.02 + micro_batches * ring
+
+
+@pytest.mark.parametrize("preset", DECODER_WEIGHTS)
+def test_a_language_preset_takes_the_declared_times(tmp_path, preset):
+    blocks, logits, matrices = DECODER_WEIGHTS[preset]
+    model = f"{{preset: {preset}}}"
+    machine = machine_of(spec_of(of_text(tmp_path, model)), None, None)
+    assert sum(machine.unit_plan.counts("vocab")) == 257
+    assert machine.costs.unit_move.vocab_bytes == matrices * WIDTHS[preset] * 12
+    # uneven: 257 rows, and all four wait for the rank with one more
+    seconds = 6 * 160 * (blocks / 4 + 65 / 257 * logits) / 1e9
+    assert machine.costs.full_seconds(0) == pytest.approx(seconds)
+    assert prospect(machine, [1.0] * 4).homogeneous == pytest.approx(seconds + around_products(preset, 1, 4))
+    options = of_text(tmp_path, model, "    recompute: true\n    accumulate: 2\n")
+    again = machine_of(spec_of(options), None, None)
+    more = 6 * 160 * (4 / 3 * blocks / 4 + 65 / 257 * logits) / 1e9
+    assert prospect(again, [1.0] * 4).homogeneous == pytest.approx(more + around_products(preset, 2, 6))
+
+
+@pytest.mark.parametrize("preset", DECODER_WEIGHTS)
+def test_slow_ranks_own_fewer_rows_of_the_vocabulary(tmp_path, preset):
+    machine = machine_of(
+        spec_of(of_text(tmp_path, f"{{preset: {preset}}}", shares="declared", speed="0.25")), None, None
+    )
+    rows = machine.unit_plan.counts("vocab")
+    assert rows[3] == pytest.approx(257 * 0.25 / 3.25, abs=1) and sum(rows) == 257
+    found = prospect(machine_of(spec_of(of_text(tmp_path, f"{{preset: {preset}}}")), None, None), [1.0, 1.0, 4.0, 1.0])
+    outcomes = {each.name: each for each in found.outcomes}
+    assert found.limit <= outcomes["RESHARD"].seconds < 0.6 * found.untouched
+    assert "vocabulary rows" in outcomes["RESHARD"].reason and outcomes["evict"].shares[2] == 0
+
+
+def test_a_checkpoint_is_simulated_from_a_run(tmp_path):
+    path = of_text(tmp_path, "{huggingface: /models/llama}")
+    with pytest.raises(BadInput) as caught:
+        machine_of(spec_of(path), None, None)
+    where = "spec.training.model.huggingface: /models/llama"
+    words = "the sizes of a checkpoint are not read: give --costs RUN_DIR of a run of this job"
+    assert str(caught.value) == f"{where}: {words}"
 
 
 def test_the_costs_of_a_run_contain_its_vocabulary(tmp_path):
