@@ -23,7 +23,9 @@ from heterotp_trainer.resharding import sharded_state as sharded_states
 from heterotp_trainer.tensor_parallel import column_transport as transports
 from heterotp_trainer.tensor_parallel import gradients, resized
 from heterotp_trainer.tensor_parallel.unit_spec import shard_spec
-from heterotp_trainer.training import vision as train
+from heterotp_trainer.training import vision
+from heterotp_trainer.training.builtin import main
+from heterotp_trainer.training.loop import TrainingLoop
 
 WHAT, RANK = sys.argv[1], int(os.environ[Env.RANK])
 LAST = int(os.environ[Env.WORLD_SIZE]) - 1 == RANK
@@ -32,15 +34,15 @@ SILENT = "prints what holds, without telemetry"
 
 
 def nudge_a_replica():
-    step = train.Trainer._step
+    step = TrainingLoop._step
 
-    def nudged(self, images, labels, iteration):
-        loss = step(self, images, labels, iteration)
+    def nudged(self, inputs, targets, iteration):
+        loss = step(self, inputs, targets, iteration)
         if iteration == NUDGED_AT:
-            next(p for p in self.model.parameters() if shard_spec(p) is None).data.add_(1e-7)
+            next(p for p in self.task.model.parameters() if shard_spec(p) is None).data.add_(1e-7)
         return loss
 
-    train.Trainer._step = nudged
+    TrainingLoop._step = nudged
 
 
 def another_processor():
@@ -62,7 +64,7 @@ def fill_the_disk(after):
 
 def report_gradients(session):
     """Print what averaging and clipping make of gradients that are known: rank + 1, and 1."""
-    trainer = train.Trainer(session, session.environment.spec.training)
+    trainer = vision.Vision(session, session.environment.spec.training)
     session.watch(trainer.model, trainer.optimizer, iterations=0)
     parameters = list(trainer.model.parameters())
     for parameter in parameters:
@@ -170,7 +172,7 @@ def sabotage():
     if WHAT.startswith("die in ") and LAST:
         die_in(WHAT.removeprefix("die in "))
     if WHAT == "other batch" and LAST:
-        train.batches = lambda data, size, seed, epoch, start: batches(data, size, seed + 1, epoch, start)
+        vision.batches = lambda data, size, seed, epoch, start: batches(data, size, seed + 1, epoch, start)
     if WHAT.startswith("replica") and LAST:
         nudge_a_replica()
     if WHAT == "replica on unlike processors":
@@ -196,4 +198,4 @@ def watch_decisions():
 
 sabotage()
 watch_decisions()
-run_rank(report_gradients if WHAT == "gradients" else train.main, telemetry=WHAT != SILENT)
+run_rank(report_gradients if WHAT == "gradients" else main, telemetry=WHAT != SILENT)

@@ -7,7 +7,7 @@ import time
 from heterotp import run_rank
 from heterotp_api.names import Env
 from heterotp_trainer.checkpoint import files
-from heterotp_trainer.training import vision
+from heterotp_trainer.training.builtin import main
 
 SECONDS = float(sys.argv[1])
 SLOW_TENSOR = 3  # the number of the tensor that is read slowly
@@ -38,4 +38,4 @@ if os.environ[Env.RANK] == "0":
     slowly(files, "verify")
     slowly(files.Writer, "add")
     slowly(files.Writer, "commit")
-run_rank(vision.main)
+run_rank(main)

@@ -3,18 +3,19 @@
 import sys
 
 from heterotp import run_rank
-from heterotp_trainer.training import vision
+from heterotp_trainer.training.builtin import main
+from heterotp_trainer.training.loop import TrainingLoop
 
 SPOILED_AT = int(sys.argv[1])
 
 
-def step(self, images, labels, iteration, _step=vision.Trainer._step):
+def step(self, images, labels, iteration, _step=TrainingLoop._step):
     loss = _step(self, images, labels, iteration)
     if iteration + 1 == SPOILED_AT:
-        for parameter in self.model.parameters():
+        for parameter in self.task.model.parameters():
             parameter.data.mul_(float("nan"))
     return loss
 
 
-vision.Trainer._step = step
-run_rank(vision.main)
+TrainingLoop._step = step
+run_rank(main)
