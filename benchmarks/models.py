@@ -108,7 +108,8 @@ def uneven(args: argparse.Namespace) -> None:
         given = [llama(sizes, folder), str(sizes["batch"]), str(sizes["tokens"]), str(WARM_UP), str(args.measured)]
         script = str(Path(__file__).with_name("models_ranks.py"))
         found = gang.run(script, given, spec, PORT)
-    print(f"uneven: {' : '.join(map(str, SPEEDS))}, shares {found['counts']}; products alone {args.seconds / sum(SPEEDS):.3f} s")
+    alone = args.seconds / sum(SPEEDS)
+    print(f"uneven: {' : '.join(map(str, SPEEDS))}, shares {found['counts']}; products alone {alone:.3f} s")
     line("seconds", found["seconds"], " s")
     print(f"  fluid limit {found['limit']:.4f} s")
     line("ratio", [each / found["limit"] for each in found["seconds"]], target=UNEVEN_TARGET)
