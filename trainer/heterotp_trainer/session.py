@@ -46,6 +46,7 @@ from heterotp_trainer.boundary.heartbeat import Heartbeat
 from heterotp_trainer.boundary.injector import Injector
 from heterotp_trainer.boundary.iteration_context import IterationContext
 from heterotp_trainer.boundary.iteration_report import IterationStatistics, iteration_report
+from heterotp_trainer.boundary.loss import scalar_loss
 from heterotp_trainer.boundary.stall import Stall
 from heterotp_trainer.checkpoint.errors import NotFiniteError, WriteError
 from heterotp_trainer.checkpoint.keeper import CheckpointKeeper
@@ -243,7 +244,7 @@ class Session:
         self.watched.batch_hash.add(tensors)
         return tuple(tensor.to(self.device.torch_device) for tensor in tensors)
 
-    def step(self, gradient_clip: float | None = None, *, loss: Tensor | None = None) -> bool:
+    def step(self, gradient_clip: float | None = None, *, loss: Tensor | float | None = None) -> bool:
         """Average replicated gradients where devices are unlike, clip, and step the optimizer (all ranks).
 
         gradient_clip: bound of the norm of all gradients, in which units count once. loss: a scalar that must be
@@ -251,7 +252,7 @@ class Session:
         Skip); raises NonFiniteError under Stop.
         """
         watched = self.watched
-        updated = watched.update(self._iteration + 1, gradient_clip, loss)
+        updated = watched.update(self._iteration + 1, gradient_clip, scalar_loss(loss, "session.step"))
         if not updated:
             if self.environment.rank == 0:
                 log(self._iteration + 1, "not finite, the update is left out")
@@ -286,7 +287,13 @@ class Session:
     # -- the boundary -------------------------------------------------------------------------------------
 
     def boundary(
-        self, iteration: int, *, loss: Tensor | None = None, samples: int = 0, epoch: int = 0, evaluate: bool = False
+        self,
+        iteration: int,
+        *,
+        loss: Tensor | float | None = None,
+        samples: int = 0,
+        epoch: int = 0,
+        evaluate: bool = False,
     ) -> Directive:
         """End iteration `iteration` (counted from 1): exchange reports, and do what they ask for (all ranks).
 
@@ -304,6 +311,7 @@ class Session:
             raise InputError(
                 "session.boundary: the optimizer made no step in this iteration: call session.step() before it"
             )
+        loss = scalar_loss(loss, "session.boundary")
         if not self._begun:
             self._first_boundary()
         self._iteration, self._status.running, self.watched.stepped = iteration, True, False
