@@ -65,7 +65,7 @@ def test_a_silent_rank_is_named(hanging):
         while (status := stall(run))["stalledBy"] != [2]:
             assert time.monotonic() < deadline, status
             time.sleep(0.1)
-        assert "rank 2 has sent no heartbeat since " in status["stall"]
+        assert "rank 2 has sent no heartbeat" in status["stall"]  # it may stand still before its first one
     finally:
         os.kill(run.ranks()[2], signal.SIGCONT)
 
