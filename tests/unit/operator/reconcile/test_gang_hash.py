@@ -47,6 +47,7 @@ GOLDEN = {
     "own-model/cluster.yaml": "be9ec33578.8b1559ac24",
     "own-model/job.yaml": "be9ec33578.41f1abf483",
     "straggler/job.yaml": "f0b39c1bb5.cc78cf4c90",
+    "own-llama/job.yaml": "be9ec33578.fa014e6ddf",
     "volcano.yaml": "8fc00cbe50.81919aceeb",
     "the least": "5688e96f93.2243c94206",
     "own command": "da4f616f3b.c8d7b31c12",
