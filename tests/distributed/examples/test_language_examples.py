@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 
-import pytest
 from support.cli_process import DEADLINE_SECONDS, run_cli
 from support.places import ROOT
 
@@ -37,7 +36,6 @@ def program(name, *arguments, cwd):
 
 
 def test_a_checkpoint_is_made_fine_tuned_and_loaded_by_plain_transformers(tmp_path):
-    pytest.importorskip("transformers")
     assert "a Llama of 1003 tokens" in program("make_checkpoint.py", "finetune/checkpoint", cwd=tmp_path)
     report, _ = run_example("finetune/job.yaml", tmp_path / "finetune" / "run", cwd=tmp_path)
     assert report["testLoss"] < 0.9 * UNTRAINED

@@ -7,7 +7,6 @@ from heterotp_api.names import EXIT_BAD_INPUT
 from support.balancing_gang import write_control
 from support.language_jobs import language, plain_loss, write_checkpoint, write_text
 
-pytest.importorskip("transformers")
 KINDS = ["llama", "gpt2"]
 
 

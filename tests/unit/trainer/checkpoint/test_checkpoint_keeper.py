@@ -133,8 +133,10 @@ def test_only_the_owner_keeps_a_best_one(alone, tmp_path):
     assert not (tmp_path / files.BEST).exists()
 
 
-def test_without_a_directory_there_is_no_best(alone):
+def test_without_a_directory_there_is_no_best(alone, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     keeper(None).keep_best(3)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_state_that_cannot_be_stored_is_refused_where_no_checkpoint_is_yet(alone, tmp_path):

@@ -32,7 +32,8 @@ def test_a_directory_of_text_and_lines_is_read_in_the_order_of_paths(tmp_path):
 
 
 def test_parquet_and_saved_folders_are_read(tmp_path):
-    datasets = pytest.importorskip("datasets")
+    import datasets
+
     rows = datasets.Dataset.from_dict({"text": ["one", "two", ""], "id": [1, 2, 3]})
     rows.to_parquet(tmp_path / "rows.parquet")
     rows.save_to_disk(tmp_path / "saved")
@@ -64,7 +65,8 @@ def test_files_that_cannot_be_read_are_named(tmp_path, name, content, message):
 
 
 def test_broken_and_foreign_tables_are_named(tmp_path):
-    datasets = pytest.importorskip("datasets")
+    import datasets
+
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 is not enough")
     with pytest.raises(InputError, match=r"broken\.parquet: is not parquet: "):
         read_documents(str(tmp_path / "broken.parquet"))

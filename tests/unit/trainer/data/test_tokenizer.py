@@ -9,7 +9,8 @@ from heterotp_trainer.errors import InputError
 
 def write_tokenizer(folder, words=("<end>", "hello", "world"), **config):
     """Write a tokenizer.json of whole words."""
-    tokenizers = pytest.importorskip("tokenizers")
+    import tokenizers
+
     vocabulary = {word: number for number, word in enumerate(words)}
     inner = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token=words[0]))
     inner.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
@@ -48,7 +49,6 @@ def test_the_end_token_may_be_in_the_models_config(tmp_path, config, end):
 
 
 def test_a_broken_tokenizer_is_named(tmp_path):
-    pytest.importorskip("tokenizers")
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(InputError, match=r"tokenizer\.json: is no tokenizer: ") as caught:
         tokenizer_of(tmp_path)

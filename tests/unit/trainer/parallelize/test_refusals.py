@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+import transformers
 from heterotp_trainer.devices.device import Device
 from heterotp_trainer.devices.phase_clock import NullClock
 from heterotp_trainer.errors import InputError
@@ -11,11 +12,11 @@ from heterotp_trainer.parallelize.model import parallelize
 from heterotp_trainer.parallelize.pretrained import initialize, load_pretrained, save_pretrained
 from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.tensor_parallel.context import TPContext
+from heterotp_trainer.tensor_parallel.linear import ColumnParallelLinear
 from safetensors.torch import load_file, save_file
 from support.ranks.plain_decoder import PLAN, SIZES, Decoder
 from torch import nn
 
-transformers = pytest.importorskip("transformers")
 SMALL = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4}
 TOKENS = {"vocab_size": 40, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 
@@ -68,7 +69,10 @@ def test_an_architecture_that_cannot_be_cut_is_refused_by_name(name):
 
 
 def test_dropout_of_attention_on_one_rank_is_the_models_own_matter():
-    parallelize(of(transformers.LlamaConfig(**SMALL, **TOKENS, attention_dropout=0.1)), Alone())
+    model = parallelize(of(transformers.LlamaConfig(**SMALL, **TOKENS, attention_dropout=0.1)), Alone())
+    attention = model.model.layers[0].self_attn
+    assert isinstance(attention.q_proj, ColumnParallelLinear)
+    assert attention.attention_dropout == 0.1
 
 
 PLANS = {
