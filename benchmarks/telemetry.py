@@ -7,14 +7,16 @@ Off: the training loop uses none of them (the serving threads stay idle).
 Unchecked: as on, without hashes of batches, the watch for random draws, the norm of the gradients (which finds values
 that are not finite) and the comparison of replicas.
 Printed: seconds per iteration of each and the ratios on / off and on / unchecked over the rounds, also of the sums of
-all rounds, because replicas are compared in one iteration of 100 (targets <= 1.01). Nothing is emulated.
+all rounds, because replicas are compared in one iteration of 100 (targets <= 1.01). Rounds of two busy ranks differ by
+more than that, so each check is timed by itself, too, on rank 0: its share of the seconds of the rounds in which it ran. Nothing is emulated.
 """
 
 import argparse
 import threading
 import time
 import urllib.request
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 from unittest import mock
 
@@ -45,23 +47,60 @@ def rank(rounds: int, repeat: int) -> None:
     stop = threading.Event()
     if session.environment.rank == 0:
         threading.Thread(target=read_often, args=(stop,), daemon=True).start()
-    for number in range(rounds + 1):
-        for mode in list(parts) if number % 2 else reversed(parts):
-            session.clock, session.reporter = parts[mode]
-            session.tp.clock = session.clock
-            started = time.perf_counter()
-            with unchecked(session.watched) if mode == "unchecked" else nullcontext():
-                for _ in range(repeat):
-                    loss = loop._step(images, labels, iteration)
-                    iteration += 1
-                    session.boundary(iteration, loss=loss, samples=len(labels))
-            if number:  # the first round warms up
-                seconds[mode].append((time.perf_counter() - started) / repeat)
+    with timed_checks(session.watched) as checks:
+        for number in range(rounds + 1):
+            for mode in list(parts) if number % 2 else reversed(parts):
+                session.clock, session.reporter = parts[mode]
+                session.tp.clock = session.clock
+                started = time.perf_counter()
+                with unchecked(session.watched) if mode == "unchecked" else nullcontext():
+                    for _ in range(repeat):
+                        loss = loop._step(images, labels, iteration)
+                        iteration += 1
+                        session.boundary(iteration, loss=loss, samples=len(labels))
+                if number:  # the first round warms up
+                    seconds[mode].append((time.perf_counter() - started) / repeat)
+            if number == 0:
+                for each in checks.values():
+                    each.clear()
     stop.set()
     session.clock, session.reporter = parts["on"]
     session.finish()
     if session.environment.rank == 0:
-        gang.print_result(seconds)
+        gang.print_result({"seconds": seconds, "checks": {name: sum(each) for name, each in checks.items()}})
+
+
+@contextmanager
+def timed_checks(watched: Any) -> Iterator[dict[str, list[float]]]:
+    """Return a context in which the seconds of every call of a check are kept, by the check's name."""
+    from heterotp_trainer import watched as updates
+    from heterotp_trainer.tensor_parallel import gradients
+
+    checks: dict[str, list[float]] = {}
+
+    def timed(name: str, check: Callable[..., Any]) -> Callable[..., Any]:
+        seconds = checks.setdefault(name, [])
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            started = time.perf_counter()
+            try:
+                return check(*arguments, **named)
+            finally:
+                seconds.append(time.perf_counter() - started)
+
+        return call
+
+    places = {
+        "hash of the batch": (watched.batch_hash, "add"),
+        "random draws": (watched.draws, "_states"),
+        "norm of the gradients, with the wait": (updates, "gradient_norm"),
+        "norm of the gradients, own work": (gradients, "_square"),
+        "comparison of replicas": (watched, "differing_replicas"),
+    }
+    with ExitStack() as stack:
+        for name, (owner, attribute) in places.items():
+            stack.enter_context(mock.patch.object(owner, attribute, timed(name, getattr(owner, attribute))))
+        yield checks
 
 
 def unchecked(watched: Any) -> ExitStack:
@@ -101,7 +140,8 @@ def main() -> None:
         "training": {"initialShares": "even"},
     }
     options = ["--rounds", str(arguments.rounds), "--repeat", str(arguments.repeat)]
-    seconds = gang.run(__file__, options, spec, PORT)
+    result = gang.run(__file__, options, spec, PORT)
+    seconds, checked = result["seconds"], result["seconds"]["on"] + result["seconds"]["off"]
     print(f"vit-tiny, {arguments.ranks} ranks on CPU, {arguments.rounds} rounds of {arguments.repeat} iterations")
     for mode, each in seconds.items():
         print(summary(mode, each, " s"))
@@ -110,6 +150,8 @@ def main() -> None:
         print(
             summary(f"on / {mode}", ratios), f"of sums {sum(seconds['on']) / sum(seconds[mode]):.4f} (target <= 1.01)"
         )
+    for name, each in result["checks"].items():
+        print(f"{name}: {each / (sum(checked) * arguments.repeat):.2%} of the iterations in which it ran")
 
 
 if __name__ == "__main__":
