@@ -8,7 +8,8 @@ Unchecked: as on, without hashes of batches, the watch for random draws, the nor
 that are not finite) and the comparison of replicas.
 Printed: seconds per iteration of each and the ratios on / off and on / unchecked over the rounds, also of the sums of
 all rounds, because replicas are compared in one iteration of 100 (targets <= 1.01). Rounds of two busy ranks differ by
-more than that, so each check is timed by itself, too, on rank 0: its share of the seconds of the rounds in which it ran. Nothing is emulated.
+more than that, so each check is timed by itself, too, on rank 0: its share of the seconds of the rounds in which it
+ran. Nothing is emulated.
 """
 
 import argparse
