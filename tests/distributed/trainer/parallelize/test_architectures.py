@@ -5,7 +5,7 @@ All in float64. The list of architectures in docs is made from this one.
 
 import pytest
 
-ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", "gpt2", "gpt_neox", "bert", "vit")
+ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", "gpt2", "gpt_neox", "bert", "roberta", "vit")
 EXACT = ("stream", "loss", "logits", "gradients", "steps")
 RANKS = pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 
