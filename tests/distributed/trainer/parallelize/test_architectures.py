@@ -31,6 +31,14 @@ def test_what_is_loaded_and_exported_is_bit_equal_for_transformers(gang, archite
 
 
 @RANKS
+@pytest.mark.parametrize("architecture", [name for name in ARCHITECTURES if name not in ("bert", "roberta", "vit")])
+def test_what_it_writes_is_what_the_plain_model_writes(gang, architecture, ranks):
+    """Greedily, with a cache of keys and values, before units moved and afterwards."""
+    found = errors(gang, ranks, architecture, "generated")
+    assert len(found) == ranks and max(found) == 0.0
+
+
+@RANKS
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_drawn_weights_do_not_depend_on_the_shares(gang, architecture, ranks):
     assert max(errors(gang, ranks, architecture, "drawn")) == 0.0

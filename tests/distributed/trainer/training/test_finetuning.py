@@ -5,6 +5,7 @@ import json
 import pytest
 from heterotp_api.names import EXIT_BAD_INPUT
 from support.balancing_gang import write_control
+from support.cli_process import run_cli
 from support.language_jobs import language, plain_loss, write_checkpoint, write_text
 
 KINDS = ["llama", "gpt2"]
@@ -23,6 +24,10 @@ def test_the_export_has_the_loss_that_was_evaluated(launch, kind):
     report = run.read("report.json")
     assert report["testLoss"] < 0.8 * before and report["moves"]
     assert plain_loss(launch.workdir / "exported", data, **some) == pytest.approx(report["testLoss"], rel=1e-6)
+    again = launch.workdir / "exported again"
+    done = run_cli("export", launch.workdir, "--to", again)
+    assert (done.returncode, done.stdout) == (0, f"{again}: the model of iteration 40\n"), done.stderr
+    assert plain_loss(again, data, **some) == pytest.approx(report["testLoss"], rel=1e-6)
     shares = [rank["share"] for rank in report["ranks"]]
     assert shares[2] == 0 < min(shares[:2]) and shares[0] != shares[1]
     configs = [json.loads((launch.workdir / name / "config.json").read_text()) for name in ("checkpoint", "exported")]
