@@ -59,6 +59,9 @@ class Env:
     WORKDIR = "HETEROTP_WORKDIR"
     LAST_WORDS = "HETEROTP_LAST_WORDS"  # file for the documents of last_words.py, at most 4096 bytes
     RUN_LOCK = "HETEROTP_RUN_LOCK"  # file descriptor of a local run's lock, which every process of the run inherits
+    CHECK_MODEL = (
+        "HETEROTP_CHECK_MODEL"  # set by `heterotp check-model`: parallelize checks the model and ends the rank
+    )
     RENDEZVOUS_SECRET = "HETEROTP_RENDEZVOUS_SECRET"  # of one job and attempt: ranks without it are turned away
     TP_RANK = "HETEROTP_TP_RANK"
     TP_GROUP = "HETEROTP_TP_GROUP"

@@ -99,6 +99,12 @@ class Training(Model):
     evaluate_every: int | None = Field(
         None, ge=1, description="Iterations between two evaluations on held-out data; absent: each epoch's end."
     )
+    evaluation_sequences: int | None = Field(
+        None,
+        ge=1,
+        le=1048576,
+        description="Of a language model: sequences of held-out text that an evaluation reads at most; absent: 128.",
+    )
     keep_best: bool | None = Field(
         None,
         description="Keep the checkpoint of the lowest loss on held-out data, in the folder best of the checkpoints.",
@@ -145,6 +151,12 @@ class Training(Model):
             "sequenceLength and sample are for language models",
             f"({_LANGUAGE}) || !(has(self.sequenceLength) || has(self.sample))",
             lambda t: t.model.is_language or (t.sequence_length is None and t.sample is None),
+        ),
+        Rule(
+            "evaluationSequences is for language models: others are evaluated on all held-out images",
+            f"({_LANGUAGE}) || !has(self.evaluationSequences)",
+            lambda t: t.model.is_language or t.evaluation_sequences is None,
+            "evaluationSequences",
         ),
         Rule(
             "augmentation is for images",

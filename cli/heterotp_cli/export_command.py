@@ -14,7 +14,8 @@ from heterotp_cli.run_command import require_trainer
 def command(run: Path, to: Path) -> None:
     """Write the newest checkpoint of RUN_DIR so that `from_pretrained` of transformers loads it.
 
-    For models that heterotp.parallelize made, the built-in language trainer's included. Exits 0, or 2 for bad input.
+    For models that heterotp.parallelize made, the built-in language trainer's included. RUN_DIR may be one checkpoint,
+    e.g. RUN_DIR/checkpoints/best. Exits 0, or 2 for bad input.
     """
     require_trainer()
     from heterotp_trainer.errors import InputError

@@ -67,15 +67,18 @@ def write_checkpoint(folder, kind, **config):
     return {"huggingface": str(folder)}
 
 
-def plain_loss(folder, data):
-    """Return the loss of held-out text that plain transformers measures with the model of a directory."""
+def plain_loss(folder, data, **sequences):
+    """Return the loss of held-out text that plain transformers measures with the model of a directory.
+
+    sequences: how many, where not as many as by default.
+    """
     import transformers
 
     model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
     text = load_text(DataSpec(**data), ByteTokenizer(), LENGTH, BATCH)
     loss, count = 0.0, 0
     with torch.no_grad():
-        for tokens, targets in text.evaluation(4):
+        for tokens, targets in text.evaluation(4, **sequences):
             logits = model(tokens).logits.flatten(0, 1)
             loss += float(F.cross_entropy(logits, targets.flatten(), ignore_index=IGNORED, reduction="sum"))
             count += int((targets != IGNORED).sum())

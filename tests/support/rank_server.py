@@ -24,7 +24,20 @@ from typing import Any
 from heterotp_trainer.launch.launcher import ALLOCATOR
 from support.forking import AS_LOADED, fork
 
-PRELOADED = ("auto", "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", "gpt2", "gpt_neox", "vit", "bert")
+PRELOADED = (
+    "auto",
+    "llama",
+    "mistral",
+    "qwen2",
+    "qwen3",
+    "gemma2",
+    "gemma3",
+    "gpt2",
+    "gpt_neox",
+    "vit",
+    "bert",
+    "roberta",
+)
 LARGEST_REQUEST = 200_000  # bytes: arguments and environment of one process
 PR_SET_PDEATHSIG = 1
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from heterotp_api.names import EXIT_STOPPED
+from heterotp_api.names import EXIT_STOPPED, Env
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -195,6 +195,8 @@ class Session:
         parameters that are not in the model, for one whose update is not element-wise (LBFGS, Muon, Adafactor;
         others after the first step, by the shape of their state), or when the port of the status server is taken.
         """
+        if Env.CHECK_MODEL in os.environ:
+            raise InputError("check-model: session.watch before heterotp.parallelize: no model is there to check")
         if self._watched is not None:
             raise InputError("session.watch: a model is watched already: put all trained modules into one nn.Module")
         self.agree("the model (names and whole shapes of its parameters)", shape_of(model))

@@ -15,6 +15,7 @@ from transformers import (
     MistralConfig,
     Qwen2Config,
     Qwen3Config,
+    RobertaConfig,
     ViTConfig,
 )
 
@@ -37,9 +38,10 @@ CONFIGS = {
     "gpt2": GPT2Config(**GPT2, **GPT2_DROPOUT, vocab_size=ROWS, bos_token_id=1, eos_token_id=2),
     "gpt_neox": GPTNeoXConfig(**SIZES, **TOKENS),
     "bert": BertConfig(**SIZES, **TOKENS, **NO_DROPOUT),
+    "roberta": RobertaConfig(**SIZES, **TOKENS, **NO_DROPOUT),
     "vit": ViTConfig(**SIZES, **NO_DROPOUT, image_size=8, patch_size=4, num_channels=1, num_labels=5),
 }
-MAKERS = {"bert": AutoModelForMaskedLM, "vit": AutoModelForImageClassification}
+MAKERS = {"bert": AutoModelForMaskedLM, "roberta": AutoModelForMaskedLM, "vit": AutoModelForImageClassification}
 
 
 def maker(name):

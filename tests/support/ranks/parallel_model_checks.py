@@ -22,8 +22,10 @@ from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.gradients import gradient_norm, scale_gradients, sum_partial
 from heterotp_trainer.tensor_parallel.unit_spec import shard_spec
 from support.ranks.architectures import CONFIGS, HIDDEN, ROWS, Wide, batch, empty_model, groups_of, maker, plain_model
+from transformers import AutoModelForCausalLM, GenerationConfig
 
-STEPS, CLIP = 4, 0.5
+STEPS, CLIP, LOUD = 4, 0.5, 8.0  # LOUD: a power of 2, so that nothing is rounded
+CAUSAL = [name for name in CONFIGS if maker(name) is AutoModelForCausalLM]
 
 
 class Shares:
@@ -109,6 +111,31 @@ def steps(model, plain, name: str, ranks: int) -> float:
     return max(losses)
 
 
+@torch.no_grad()
+def scale(model, names: list[str], factor: float) -> None:
+    for name in names:
+        model.get_parameter(name).mul_(factor)
+
+
+def generated_unlike(model, plain, name: str) -> float:
+    """Return how many tokens differ in what both models write, with a cache of keys and values; one text is padded."""
+    ids, mask = batch(name, 7)["input_ids"], torch.ones(2, 9, dtype=torch.long)
+    mask[1, :3] = 0
+    # no token ends a text
+    greedy = GenerationConfig(max_new_tokens=7, do_sample=False, pad_token_id=0, eos_token_id=ROWS, use_cache=True)
+    written = []
+    grown = [each for each, weight in plain.named_parameters() if weight.dim() == 2 and len(weight) != ROWS]
+    for each in (model, plain):
+        each.eval()
+        scale(each, grown, LOUD)  # else some architectures repeat one token, whatever their layers compute
+        with Wide():
+            written.append(each.generate(ids, attention_mask=mask, generation_config=greedy))
+        scale(each, grown, 1 / LOUD)
+        each.train()
+    assert written[0].shape == written[1].shape == (2, 9 + 7), [each.shape for each in written]
+    return float((written[0] != written[1]).sum())
+
+
 def drawn_alike(name: str, session: Shares) -> float:
     """Return the error of weights that this rank draws, against those that a rank with all units draws."""
     mine, all_units = empty_model(name), empty_model(name)
@@ -143,7 +170,11 @@ def check(name: str, group, rank: int, ranks: int, folder: Path) -> dict[str, fl
         again = maker(name).from_pretrained(exported, dtype=torch.float64).state_dict()
         same = again.keys() == plain.state_dict().keys()
         found["exported"] = float(not same or any(not torch.equal(again[n], t) for n, t in plain.state_dict().items()))
+    writes = name in CAUSAL
+    before = generated_unlike(model, plain, name) if writes else 0.0
     found["steps"] = steps(model, plain, name, ranks)
+    if writes:  # the units have moved meanwhile
+        found["generated"] = before + generated_unlike(model, plain, name)
     found["drawn"] = drawn_alike(name, session)
     return found
 

@@ -211,7 +211,8 @@ def test_an_evaluation_without_accuracy_shows_its_loss_alone(watching, tmp_path)
     found = TrainerStatus.model_validate_json(get(port, "/status"))
     assert (found.test_loss, found.accuracy) == (2.5, None)
     assert 'heterotp_loss{split="eval"} 2.5' in get(port, "/metrics")
-    assert "heterotp_accuracy_ratio{" not in get(port, "/metrics")
+    metrics = get(port, "/metrics")
+    assert "heterotp_accuracy_ratio{" not in metrics and "heterotp_perplexity{" not in metrics
 
 
 def test_an_evaluation_of_a_language_model_shows_perplexity_and_sample(watching, tmp_path, capsys):
@@ -222,6 +223,7 @@ def test_an_evaluation_of_a_language_model_shows_perplexity_and_sample(watching,
     session.evaluated(2.5, epoch=1, perplexity=12.18, sample="a\nb\x1b" + "c" * 2000)
     found = TrainerStatus.model_validate_json(get(port, "/status"))
     assert (found.perplexity, found.sample) == (12.18, "a\nb\x1b" + "c" * 1020)
+    assert 'heterotp_perplexity{split="eval"} 12.18' in get(port, "/metrics")
     printed = capsys.readouterr().out
     assert "iteration 1: test loss 2.5000, perplexity 12.18\n" in printed
     assert r"iteration 1: sample: 'a\nb\x1bccc" in printed

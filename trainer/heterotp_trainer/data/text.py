@@ -20,7 +20,7 @@ from heterotp_trainer.errors import InputError
 HELD_OUT = 0.1  # of the documents
 SECTION = 8192  # characters; longer documents are cut at a line's end, so that a file of one document can be split, too
 IGNORED = -100  # a target that counts in no loss, as in torch's cross_entropy
-EVALUATED = 128  # sequences of held-out text at most: an evaluation takes as long for a large corpus
+EVALUATED = 128  # sequences of an evaluation by default: it takes as long for a large corpus as for a small one
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,12 @@ class TextData:
             chosen = windows[order[index * batch_size : (index + 1) * batch_size]].long()
             yield chosen[:, :-1], chosen[:, 1:]
 
-    def evaluation(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield (tokens [B, T], targets [B, T]) of the first held-out sequences; targets beyond the end are ignored."""
-        tokens = self.held_out[: EVALUATED * self.length + 1].long()
+    def evaluation(self, batch_size: int, sequences: int = EVALUATED) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield (tokens [B, T], targets [B, T]) of the first held-out sequences; targets beyond the end are ignored.
+
+        sequences: how many at most, of all batches together.
+        """
+        tokens = self.held_out[: sequences * self.length + 1].long()
         whole = -(-(len(tokens) - 1) // self.length)
         padded = torch.full((whole * self.length + 1,), IGNORED)
         padded[: len(tokens)] = tokens

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
 
 from heterotp_trainer.checkpoint import files
 from heterotp_trainer.checkpoint.errors import CheckpointError
+from heterotp_trainer.checkpoint.manifest import Manifest
 from heterotp_trainer.errors import InputError
 from heterotp_trainer.parallelize.pretrained import TensorFiles, copy_settings
 from heterotp_trainer.parallelize.replace import Shards
@@ -37,24 +39,38 @@ def model_facts(model: nn.Module) -> dict[str, Any]:
 
 
 def export(run: Path, to: Path) -> int:
-    """Write the newest checkpoint of a run directory (or of a checkpoint directory) as transformers would; return its
-    iteration.
+    """Write a checkpoint as transformers would; return its iteration.
 
-    Raises InputError where there is no checkpoint, none of a parallelized model, or where `to` is not empty.
+    run: a run directory or its checkpoints, of which the newest one is taken, or one checkpoint. Raises InputError
+    where there is no checkpoint, none of a parallelized model, or where `to` is not empty or cannot be written.
     """
-    root = run / "checkpoints" if (run / "checkpoints").is_dir() else run
-    if to.exists() and any(to.iterdir()):
-        raise InputError(f"{to}: it is not empty: name a new directory")
+    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise InputError(f"{to}: {'it is not empty' if to.is_dir() else 'it is a file'}: name a new directory")
     try:
-        found, _ = files.newest(root)
+        path, manifest = _checkpoint(run)
+        facts = manifest.session.get(FACTS)
+        if facts is None:
+            raise InputError(f"{path}: its model was not made by heterotp.parallelize, so that its layout is not known")
+        _write(path, manifest, facts, to)
     except CheckpointError as error:
         raise InputError(str(error)) from None
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{to}: it cannot be written: {getattr(error, 'strerror', None) or error}") from None
+    return manifest.iteration
+
+
+def _checkpoint(run: Path) -> tuple[Path, Manifest]:
+    """Return the checkpoint that a path names, and what it holds."""
+    if (run / files.MANIFEST).is_file():
+        return run, files.verify(run)
+    root = run / "checkpoints" if (run / "checkpoints").is_dir() else run
+    found, _ = files.newest(root)
     if found is None:
         raise InputError(f"{run}: it holds no checkpoint")
-    path, manifest = found
-    facts = manifest.session.get(FACTS)
-    if facts is None:
-        raise InputError(f"{path}: its model was not made by heterotp.parallelize, so that its layout is not known")
+    return found
+
+
+def _write(path: Path, manifest: Manifest, facts: dict[str, Any], to: Path) -> None:
     writer = TensorFiles(to)
     for name, tensor in files.read_tensors(path, manifest):
         kind, _, own = name.partition("/")
@@ -62,7 +78,6 @@ def export(run: Path, to: Path) -> int:
             writer.add(own, _as_made(own, tensor, facts))
     writer.close()
     _write_config(facts, to)
-    return manifest.iteration
 
 
 def _as_made(name: str, tensor: torch.Tensor, facts: dict[str, Any]) -> torch.Tensor:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol, TypeVar
 
 import torch
+from heterotp_api.names import Env
 from torch import nn
 
 from heterotp_trainer.errors import InputError
@@ -21,7 +22,6 @@ from heterotp_trainer.parallelize.torch_plan import torch_plan
 from heterotp_trainer.parallelize.transformers_plan import transformers_plan
 from heterotp_trainer.tensor_parallel.context import TPContext
 
-ONLY_CHECK = "HETEROTP_CHECK_MODEL"  # set by `heterotp check-model`
 Model = TypeVar("Model", bound=nn.Module)
 
 
@@ -72,7 +72,7 @@ def parallelize(
 
 def _check(model: nn.Module, plan: Plan, tp: TPContext, asked: bool | Inputs) -> None:
     """Compare small copies where it is asked for, here or by `heterotp check-model`, which ends the process then."""
-    only = ONLY_CHECK in os.environ
+    only = Env.CHECK_MODEL in os.environ
     if asked is False and not only:
         return
     found = check_copies(model, plan, tp, None if isinstance(asked, bool) else asked)

@@ -168,6 +168,7 @@ class JobMetrics:
         )
         self.loss = gauge("heterotp_loss", "Loss.", ("split",))
         self.accuracy = gauge("heterotp_accuracy_ratio", "Accuracy, 0 to 1.", ("split",))
+        self._perplexity = gauge("heterotp_perplexity", "exp(loss) of a language model.", ("split",))
         self.samples = Counter("heterotp_samples_total", "Training samples seen.", registry=registry)
         self.epoch = gauge("heterotp_epoch", "Epoch, from 0.")
         gauge("heterotp_world_ranks", "Ranks that the job should have.").set(ranks)
@@ -195,6 +196,15 @@ class JobMetrics:
         )
         versions = {"version": _version(), "torch": str(torch.__version__), "backend": backend}
         Info("heterotp_build", "Versions.", registry=registry).info(versions)
+
+    def evaluated(self, loss: float, accuracy: float | None, perplexity: float | None) -> None:
+        """Set the results of an evaluation; accuracy and perplexity None: not known, and no series is exported."""
+        self.loss.labels("eval").set(loss)
+        for gauge, value in ((self.accuracy, accuracy), (self._perplexity, perplexity)):
+            if value is not None:
+                gauge.labels("eval").set(value)
+            elif ("eval",) in gauge._metrics:
+                gauge.remove("eval")
 
     def stepped(self, seconds: float, iteration: int) -> None:
         """Count an iteration's seconds, with its number as an exemplar."""

@@ -184,9 +184,7 @@ class Reporter(NullReporter):
         log(self._ended, f"test loss {loss:.4f}{shown}")
         if sample:
             log(self._ended, f"sample: {sample!r}")  # with escapes in place of line breaks and control characters
-        self.job.loss.labels("eval").set(loss)
-        if accuracy is not None:
-            self.job.accuracy.labels("eval").set(accuracy)
+        self.job.evaluated(loss, accuracy, perplexity)
 
     def refused(self, error: ControlError) -> None:
         """See NullReporter.refused."""

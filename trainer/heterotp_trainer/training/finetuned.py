@@ -12,6 +12,7 @@ from torch import nn
 from heterotp_trainer.data.tokenizer import FIELD, Tokenizer, check_vocabulary
 from heterotp_trainer.errors import InputError
 from heterotp_trainer.launch.environment import RankEnvironment
+from heterotp_trainer.parallelize.config_model import read_config, reason
 from heterotp_trainer.parallelize.model import parallelize
 from heterotp_trainer.parallelize.pretrained import load_pretrained, save_pretrained
 from heterotp_trainer.session import Session
@@ -26,8 +27,7 @@ def finetuned(session: Session, training: Training, tokenizer: Tokenizer, length
     """
     path = training.model.huggingface
     assert path is not None
-    transformers = _transformers(path)
-    config = _config(transformers, path)
+    config = _config(path)
     check_vocabulary(tokenizer, config.vocab_size, f"{FIELD}: {path}")
     _check_length(config, length, path)
     for line in without_dropout(config):
@@ -35,9 +35,9 @@ def finetuned(session: Session, training: Training, tokenizer: Tokenizer, length
             print(f"{path}: {line}", flush=True)
     try:
         with torch.device("meta"):
-            model: Any = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    except Exception as error:  # as above
-        raise InputError(f"{FIELD}: {path}: no language model: {str(error).splitlines()[0]}") from None
+            model: Any = import_module("transformers").AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    except Exception as error:  # of many classes, for whatever a config may hold
+        raise InputError(f"{FIELD}: {path}: no language model: {reason(error)}") from None
     if training.recompute:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     parallelize(model, session)
@@ -81,20 +81,11 @@ def _drops(name: str, value: object) -> bool:
     return isinstance(value, float) and value > 0 and ("dropout" in name or name.endswith("pdrop"))
 
 
-def _transformers(path: str) -> Any:
+def _config(path: str) -> Any:
     try:
-        return import_module("transformers")
-    except ModuleNotFoundError:
-        raise InputError(f"{FIELD}: {path}: needs the package transformers: pip install 'heterotp[hf]'") from None
-
-
-def _config(transformers: Any, path: str) -> Any:
-    if not (Path(path) / "config.json").is_file():
-        raise InputError(f"{FIELD}: {path}: no config.json there: name the directory of a checkpoint")
-    try:
-        config = transformers.AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # of many classes, for whatever a config may hold
-        raise InputError(f"{FIELD}: {path}: config.json: {str(error).splitlines()[0]}") from None
+        config = read_config(path)
+    except InputError as error:
+        raise InputError(f"{FIELD}: {error}") from None
     if not isinstance(getattr(config, "vocab_size", None), int):
         raise InputError(f"{FIELD}: {path}: config.json: no vocab_size: it is no model of text alone")
     return config

@@ -13,7 +13,7 @@ from heterotp_api.models import SEQUENCE_LENGTH
 from heterotp_api.training import SampleSpec, Training
 from torch import Tensor, nn
 
-from heterotp_trainer.data.text import IGNORED, TextData, load_text
+from heterotp_trainer.data.text import EVALUATED, IGNORED, TextData, load_text
 from heterotp_trainer.data.tokenizer import ByteTokenizer, Tokenizer, tokenizer_of
 from heterotp_trainer.session import Session
 from heterotp_trainer.training.evaluations import Evaluation
@@ -74,7 +74,8 @@ class Language:
     def evaluate(self, iteration: int) -> Evaluation:
         """Measure the mean loss of held-out tokens, and write a sample (all ranks)."""
         loss, count = 0.0, 0
-        for tokens, targets in self.data.evaluation(max(1, self.training.batch_size // self.training.accumulate)):
+        rows = max(1, self.training.batch_size // self.training.accumulate)
+        for tokens, targets in self.data.evaluation(rows, self.training.evaluation_sequences or EVALUATED):
             logits, answers = self._logits(tokens.to(self.device)).flatten(0, 1), targets.flatten().to(self.device)
             loss += float(F.cross_entropy(logits, answers, ignore_index=IGNORED, reduction="sum"))
             count += int((answers != IGNORED).sum())

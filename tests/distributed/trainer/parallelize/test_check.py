@@ -11,7 +11,7 @@ CASES = {
     "a norm of heads": "check: the gradient of layers.0.attn.scale.weight differs",
     "a linear that is left out": "check: the forward of Decoder fails on shards: The size of tensor a",
 }
-RIGHT = ("llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", "gpt2", "gpt_neox", "bert", "vit")
+RIGHT = ("llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", "gpt2", "gpt_neox", "bert", "roberta", "vit")
 
 
 @pytest.mark.parametrize("case", [*RIGHT, "a classifier", "plain", "torch encoder", "torch encoder with values"])

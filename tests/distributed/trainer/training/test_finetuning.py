@@ -5,6 +5,7 @@ import json
 import pytest
 from heterotp_api.names import EXIT_BAD_INPUT
 from support.balancing_gang import write_control
+from support.cli_process import run_cli
 from support.language_jobs import language, plain_loss, write_checkpoint, write_text
 
 KINDS = ["llama", "gpt2"]
@@ -14,13 +15,19 @@ KINDS = ["llama", "gpt2"]
 def test_the_export_has_the_loss_that_was_evaluated(launch, kind):
     data = write_text(launch.workdir / "text")
     model = write_checkpoint(launch.workdir / "checkpoint", kind)
-    before = plain_loss(launch.workdir / "checkpoint", data)
+    some = {"sequences": 5} if kind == "gpt2" else {}
+    before = plain_loss(launch.workdir / "checkpoint", data, **some)
     write_control(launch.workdir, 1, "AUTO", reshard={"evict": [2]})  # moves units however busy the machine is
-    run = launch(language(data, model, iterations=40, accumulate=2, recompute=True, learningRate=0.01))
+    settings = {"iterations": 40, "accumulate": 2, "recompute": True, "learningRate": 0.01}
+    run = launch(language(data, model, evaluationSequences=some.get("sequences", 100), **settings))
     assert run.wait() == 0, run.text()
     report = run.read("report.json")
     assert report["testLoss"] < 0.8 * before and report["moves"]
-    assert plain_loss(launch.workdir / "exported", data) == pytest.approx(report["testLoss"], rel=1e-6)
+    assert plain_loss(launch.workdir / "exported", data, **some) == pytest.approx(report["testLoss"], rel=1e-6)
+    again = launch.workdir / "exported again"
+    done = run_cli("export", launch.workdir, "--to", again)
+    assert (done.returncode, done.stdout) == (0, f"{again}: the model of iteration 40\n"), done.stderr
+    assert plain_loss(again, data, **some) == pytest.approx(report["testLoss"], rel=1e-6)
     shares = [rank["share"] for rank in report["ranks"]]
     assert shares[2] == 0 < min(shares[:2]) and shares[0] != shares[1]
     configs = [json.loads((launch.workdir / name / "config.json").read_text()) for name in ("checkpoint", "exported")]

@@ -149,6 +149,13 @@ def test_an_evaluation_covers_all_held_out_tokens_once():
     assert all(tokens.min() >= 0 for tokens, _ in found)
 
 
+@pytest.mark.parametrize(("sequences", "last"), [(1, 4), (2, 8), (3, 10), (4, 10)])
+def test_an_evaluation_reads_so_many_sequences_from_the_beginning(sequences, last):
+    data = numbers(50, length=4, held_out=11)
+    targets = torch.cat([targets.flatten() for _, targets in data.evaluation(2, sequences)])
+    assert targets[targets != IGNORED].tolist() == list(range(1, last + 1))
+
+
 def test_pydoc_is_packed_for_bytes():
     data = load_text(DataSpec(name="pydoc"), BYTES, length=64, batch_size=16)
     assert data.sequences > 3000 and 0.05 < len(data.held_out) / len(data.train) < 0.2

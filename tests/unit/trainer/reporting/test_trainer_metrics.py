@@ -79,6 +79,17 @@ def test_rank_0_adds_the_jobs():
     assert not any(name.endswith("_created") for name, _ in shown)
 
 
+def test_a_result_that_is_not_known_any_more_has_no_series():
+    metrics, result = RankMetrics(0, "full"), (("split", "eval"),)
+    job = JobMetrics(metrics.registry, ranks=2, attempt=1, backend="gloo")
+    names = ("heterotp_loss", "heterotp_accuracy_ratio", "heterotp_perplexity")
+    seen = []
+    for found in ((2.0, None, 7.4), (800.0, None, None), (1.0, 0.5, None)):
+        job.evaluated(*found)
+        seen.append(tuple(samples(metrics).get((name, result)) for name in names))
+    assert seen == [(2.0, None, 7.4), (800.0, None, None), (1.0, 0.5, None)]
+
+
 def test_a_plan_with_new_prices_only_is_no_new_decision():
     metrics = RankMetrics(0, "full")
     job = JobMetrics(metrics.registry, ranks=8, attempt=1, backend="gloo")
