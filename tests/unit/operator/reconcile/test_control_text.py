@@ -9,8 +9,8 @@ from support.reconcile_world import World, injection, manifest
 
 
 def long_world():
-    """A running job whose control document lists 2,000 ranks; the operator keeps of its ConfigMap what its store does."""
-    world = World(manifest(groups=[("a", 2, 1000)])).started()
+    """Return a running job whose control document lists 2,000 ranks."""
+    world = World(manifest(groups=[("a", 125, 16)])).started()
     world.put(injection("i", targets={"ranks": list(range(2000))}))
     world.settle()
     return world
