@@ -11,7 +11,7 @@ from support.reconcile_world import World, injection, manifest
 def long_world():
     """Return a running job whose control document lists 2,000 ranks."""
     world = World(manifest(groups=[("a", 125, 16)])).started()
-    world.put(injection("i", targets={"ranks": list(range(2000))}))
+    world.put(injection("i", targets={"workerGroups": ["a"]}))
     world.settle()
     return world
 
