@@ -20,6 +20,7 @@ import aiohttp
 from heterotp_api import names
 from kubernetes.aio import client
 
+from heterotp_operator.api_clock import ApiClock
 from heterotp_operator.metrics import Metrics
 from heterotp_operator.page_size import PageSize, read_page
 from heterotp_operator.rate_limit import FairLimit, TokenBucket
@@ -125,6 +126,7 @@ class Cluster:
     def __init__(self, api: client.ApiClient, metrics: Metrics, rate: float = 200.0, timeout: float = 30.0) -> None:
         self._api, self._metrics = api, metrics
         self._limit = FairLimit(TokenBucket(rate))
+        self.clock = ApiClock()
         self._timeout = aiohttp.ClientTimeout(total=timeout, connect=min(10.0, timeout))
 
     async def close(self) -> None:
@@ -166,6 +168,7 @@ class Cluster:
         method = {"list": "GET", "get": "GET", "create": "POST", "update": "PUT"}.get(verb, verb.upper())
         try:
             answer = await self._send(method, path, body, content_type)
+            self.clock.heard(answer.headers.get("Date"), started)
             code, data = answer.status, await read_page(answer.response, most)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ApiError(0, type(error).__name__, str(error)) from error

@@ -54,7 +54,7 @@ class JobReconciler:
         metrics: Metrics,
         settings: Settings,
         published: PublishedControls,
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float],
         monotonic: Callable[[], float] = time.monotonic,
         key: KeyReader = lambda: None,
     ) -> None:
