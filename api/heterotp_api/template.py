@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from heterotp_api.base import DNS_LABEL, MOST_ANNOTATIONS_BYTES, MOST_SECONDS, annotations_bytes
+from heterotp_api.excess import MOST_OF_TEMPLATE, excess_of
 from heterotp_api.job import HeteroTPJobSpec
 from heterotp_api.names import CONTAINER
 
@@ -26,7 +27,7 @@ def template_error(spec: HeteroTPJobSpec) -> str | None:
     for index, group in enumerate(spec.worker_groups):
         where = f"workerGroups[{index}].template"
         for path, value, wanted in _errors(group.template, spec.training is None):
-            return f"spec.{where}.{path}: {_short(value)}{wanted}"
+            return f"spec.{'.'.join(filter(None, (where, path)))}: {_short(value)}{wanted}"
     return None
 
 
@@ -109,6 +110,8 @@ def _limit_errors(template: dict[str, Any]) -> Iterator[Complaint]:
     grace = _at(template, path)
     if grace is not None and (type(grace) is not int or not 0 <= grace <= MOST_SECONDS):
         yield path, grace, f"must be a whole number of 0 .. {MOST_SECONDS} seconds"
+    if (excess := excess_of(template, MOST_OF_TEMPLATE)) is not None:
+        yield "", None, excess
 
 
 def _name_errors(template: dict[str, Any]) -> Iterator[Complaint]:

@@ -71,6 +71,7 @@ class Operator:
             settings.identity,
             metrics,
             settings.poll_workers,
+            now=cluster.clock.now,
             key=self.own_key.get,
         )
         self.informers = Informers(self.stores, self._enqueue)
@@ -81,11 +82,13 @@ class Operator:
         recorder = Recorder(cluster, settings.identity)
         reconciler = JobReconciler(
             *(self.stores, self.informers, cluster, jobs, self.poller, recorder, metrics, settings, published),
+            now=cluster.clock.now,
             key=self.own_key.get,
         )
         decisions = StatusDecisions(self.stores, self.poller, settings, published)
-        policies = StatusReconciler(POLICIES, self.informers, decisions.policy, cluster, recorder)
-        injections = StatusReconciler(INJECTIONS, self.informers, decisions.injection, cluster, recorder)
+        shared, now = (cluster, recorder), cluster.clock.now
+        policies = StatusReconciler(POLICIES, self.informers, decisions.policy, *shared, now)
+        injections = StatusReconciler(INJECTIONS, self.informers, decisions.injection, *shared, now)
         self._workers = [
             *([self._worker(JOBS, reconciler.reconcile)] * settings.workers),
             *([self._worker(POLICIES, policies.reconcile)] * STATUS_WORKERS),

@@ -63,6 +63,9 @@ class Client(Protocol):
     async def apply(self, body: Json, manager: str, subresource: str = "") -> Json:
         """Server-side apply."""
 
+    async def get(self, resource: Resource, namespace: str, name: str) -> Json:
+        """Return one object. Raises NotFound."""
+
     async def replace(self, body: Json) -> Json:
         """Replace what has this resourceVersion."""
 
@@ -169,7 +172,7 @@ class Applier:
         that missed the end of that job would never remove it.
         """
         known = store.get(key_of(body))
-        if known is None or not (same_controller(known, body) or _is_left_behind(known, body)):
+        if known is None or not _may_correct(known, body):
             self._take(store, await self.client.create_owned(body))
         else:
             self._take(store, await correct(known, body))
@@ -183,8 +186,14 @@ class Applier:
         return await self.client.apply(exact, MANAGER)
 
     async def _replace(self, known: Json, body: Json) -> Json:
-        """Replace the child whole: a patch would keep foreign entries of ports and selectors."""
-        live = known["metadata"]
+        """Replace the child whole: a patch would keep foreign entries of ports and selectors.
+
+        Labels and annotations of others stay; the store does not keep them, therefore the child is read again.
+        """
+        found = await self.client.get(resource_of(body), *key_of(body))
+        live = found["metadata"]
+        if live["uid"] != known["metadata"]["uid"] or not _may_correct(found, body):
+            raise Conflict(409, "Conflict", f"{body['kind']} {live['name']} is another one by now")
         metadata = {**body["metadata"], **{key: live[key] for key in ("uid", "resourceVersion")}}
         metadata["labels"] = {**live.get("labels", {}), **metadata["labels"]}
         if live.get("annotations"):
@@ -226,6 +235,11 @@ class Applier:
             self._take(self.stores.jobs, answer)
 
 
+def _may_correct(known: Json, body: Json) -> bool:
+    """Return whether a child is this job's, or of an earlier job of the same name."""
+    return same_controller(known, body) or _is_left_behind(known, body)
+
+
 def _is_left_behind(known: Json, body: Json) -> bool:
     """Return whether a child is of an earlier job of the same name and nobody is deleting it."""
     deleting = known["metadata"].get("deletionTimestamp")
@@ -243,10 +257,8 @@ def batches(actions: tuple[Action, ...]) -> Iterator[list[Action]]:
 
 def _subject(action: Action) -> str | None:
     """Return the worker group whose pod the action makes or the kind of the child it makes, None for other actions."""
-    if isinstance(action, DryRunPod):
-        return str(action.group)
-    if isinstance(action, CreatePod):
-        return str(action.body["metadata"]["labels"][names.LABEL_GROUP])
+    if isinstance(action, DryRunPod | CreatePod):
+        return action.group
     if isinstance(action, CreateService | ApplyConfigMap | ApplyPodGroup | ApplyNetworkPolicy):
         return str(action.body["kind"])
     return None

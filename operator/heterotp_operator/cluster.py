@@ -1,5 +1,7 @@
 """The only module that talks to the API server: dict bodies in, raw JSON out, every call bounded and counted.
 
+Calls beyond the limit per second take turns by namespace (rate_limit.py); lists come in bounded pages (page_size.py).
+
 ApiError
 ├─ Refused      400, 422 and 403: the object itself, a quota or a policy
 ├─ Conflict     409: another writer was faster
@@ -7,10 +9,9 @@ ApiError
 └─ NotFound     404
 """
 
-import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -19,7 +20,10 @@ import aiohttp
 from heterotp_api import names
 from kubernetes.aio import client
 
+from heterotp_operator.api_clock import ApiClock
 from heterotp_operator.metrics import Metrics
+from heterotp_operator.page_size import PageSize, read_page
+from heterotp_operator.rate_limit import FairLimit, TokenBucket
 from heterotp_operator.reconcile.gang_schedulers.registry import SCHEDULERS
 from heterotp_operator.store import Json, controller_of
 
@@ -28,7 +32,6 @@ ATTEMPT_MANAGER = "heterotp-attempt"
 MANAGER = "heterotp-operator"
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
-PAGE = 250
 MAX_MESSAGE = 4096  # of an error: the API server repeats what it refuses, which may be a megabyte
 
 
@@ -113,19 +116,8 @@ def error_of(code: int, text: bytes) -> ApiError:
     return ERRORS.get(code, ApiError)(code, str(status.get("reason") or ""), message[:MAX_MESSAGE])
 
 
-class RateLimit:
-    """A token bucket: `rate` calls per second, a burst of twice as many; callers wait in order."""
-
-    def __init__(self, rate: float, now: Callable[[], float] = time.monotonic) -> None:
-        self._rate, self._now = rate, now
-        self._tokens, self._filled = 2 * rate, now()
-
-    def delay(self) -> float:
-        """Take a token and return the seconds to wait for it."""
-        now = self._now()
-        self._tokens = min(2 * self._rate, self._tokens + (now - self._filled) * self._rate) - 1
-        self._filled = now
-        return max(0.0, -self._tokens / self._rate)
+class PageTooLongError(Exception):
+    """A page of a list is longer than may be parsed at once."""
 
 
 class Cluster:
@@ -133,7 +125,8 @@ class Cluster:
 
     def __init__(self, api: client.ApiClient, metrics: Metrics, rate: float = 200.0, timeout: float = 30.0) -> None:
         self._api, self._metrics = api, metrics
-        self._limit = RateLimit(rate)
+        self._limit = FairLimit(TokenBucket(rate))
+        self.clock = ApiClock()
         self._timeout = aiohttp.ClientTimeout(total=timeout, connect=min(10.0, timeout))
 
     async def close(self) -> None:
@@ -141,25 +134,52 @@ class Cluster:
         await self._api.close()  # type: ignore[no-untyped-call]
 
     async def request(
-        self, verb: str, resource: Resource, path: str, body: Json | None = None, content_type: str = "application/json"
+        self,
+        verb: str,
+        resource: Resource,
+        path: str,
+        body: Json | None = None,
+        content_type: str = "application/json",
+        namespace: str | None = None,
     ) -> Json:
-        """Send one request and return its JSON. Raises ApiError."""
-        await asyncio.sleep(self._limit.delay())
-        started, code = time.monotonic(), 0
-        method = {"list": "GET", "get": "GET", "create": "POST", "update": "PUT"}.get(verb, verb.upper())
-        try:
-            code, data = await self._send(method, path, body, content_type)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise ApiError(0, type(error).__name__, str(error)) from error
-        finally:
-            self._metrics.api_requests.labels(verb, resource.plural, str(code)).inc()
-            self._metrics.api_seconds.labels(verb).observe(time.monotonic() - started)
+        """Send one request and return its JSON. Raises ApiError.
+
+        namespace: whose turn it takes; a Lease waits for nobody: without it the process ends.
+        """
+        if resource is not LEASES:
+            await self._limit.wait(namespace or "")
+        code, data = await self._timed(verb, resource, path, body, content_type)
         if code >= 400:
             raise error_of(code, data)
         answer: Json = json.loads(data)
         return answer
 
-    async def _send(self, method: str, path: str, body: Json | None, content_type: str) -> tuple[int, bytes]:
+    async def _timed(
+        self,
+        verb: str,
+        resource: Resource,
+        path: str,
+        body: Json | None = None,
+        content_type: str = "application/json",
+        most: int | None = None,
+    ) -> tuple[int, bytes]:
+        """Send one request and count it; return code and body. Raises ApiError and PageTooLongError."""
+        started, code = time.monotonic(), 0
+        method = {"list": "GET", "get": "GET", "create": "POST", "update": "PUT"}.get(verb, verb.upper())
+        try:
+            answer = await self._send(method, path, body, content_type)
+            self.clock.heard(answer.headers.get("Date"), started)
+            code, data = answer.status, await read_page(answer.response, most)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise ApiError(0, type(error).__name__, str(error)) from error
+        finally:
+            self._metrics.api_requests.labels(verb, resource.plural, str(code)).inc()
+            self._metrics.api_seconds.labels(verb).observe(time.monotonic() - started)
+        if data is None:
+            raise PageTooLongError
+        return code, data
+
+    async def _send(self, method: str, path: str, body: Json | None, content_type: str) -> Any:
         prepared = await self._api.param_serialize(
             method,
             path,
@@ -167,20 +187,19 @@ class Cluster:
             body=body,
             auth_settings=["BearerToken"],
         )
-        answer = await self._api.call_api(*prepared, _request_timeout=self._timeout)
-        return answer.status, await answer.read()  # type: ignore[no-untyped-call]
+        return await self._api.call_api(*prepared, _request_timeout=self._timeout)
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Json:
         """Return one object. Raises NotFound."""
-        return await self.request("get", resource, resource.path(namespace, name))
+        return await self.request("get", resource, resource.path(namespace, name), namespace=namespace)
 
     async def pages(
         self, resource: Resource, namespace: str | None, selector: str = ""
     ) -> AsyncIterator[tuple[list[Json], int]]:
-        """Yield pages of at most 250 objects, each with the resourceVersion that the whole list is of."""
-        query: dict[str, str] = {"limit": str(PAGE)} | ({"labelSelector": selector} if selector else {})
+        """Yield pages of bounded length, each with the resourceVersion that the whole list is of."""
+        query, size = {"labelSelector": selector} if selector else {}, PageSize()
         while True:
-            answer = await self.request("list", resource, f"{resource.path(namespace)}?{urlencode(query)}")
+            answer = await self._page(resource, namespace, query, size)
             version = answer["metadata"].get("resourceVersion", "")
             yield answer.get("items") or [], int(version) if version.isdigit() else 0
             token = answer["metadata"].get("continue")
@@ -188,12 +207,28 @@ class Cluster:
                 return
             query["continue"] = token
 
+    async def _page(self, resource: Resource, namespace: str | None, query: dict[str, str], size: PageSize) -> Json:
+        """Return the next page of a list, of as many objects as a bounded answer holds."""
+        while True:
+            await self._limit.wait("")
+            path = f"{resource.path(namespace)}?{urlencode({'limit': size.objects, **query})}"
+            try:
+                code, data = await self._timed("list", resource, path, most=size.most_bytes)
+            except PageTooLongError:
+                size.was_too_long()
+                continue
+            if code >= 400:
+                raise error_of(code, data)
+            size.was(len(data))
+            answer: Json = json.loads(data)
+            return answer
+
     async def create(self, body: Json, dry_run: bool = False) -> Json:
         """Create an object. Raises Conflict if the name is taken, Refused if it is not acceptable."""
         resource = resource_of(body)
         query = {"fieldManager": MANAGER} | ({"dryRun": "All"} if dry_run else {})
         path = f"{resource.path(body['metadata']['namespace'])}?{urlencode(query)}"
-        return await self.request("create", resource, path, body)
+        return await self.request("create", resource, path, body, namespace=body["metadata"]["namespace"])
 
     async def create_owned(self, body: Json) -> Json:
         """Create an object, or return the one there is if the same controller made it.
@@ -216,17 +251,18 @@ class Cluster:
         resource, metadata = resource_of(body), body["metadata"]
         path = resource.path(metadata["namespace"], metadata["name"], subresource)
         query = urlencode({"fieldManager": manager, "force": "true"})
-        return await self.request("patch", resource, f"{path}?{query}", body, APPLY)
+        return await self.request("patch", resource, f"{path}?{query}", body, APPLY, metadata["namespace"])
 
     async def merge(self, resource: Resource, namespace: str, name: str, patch: Json) -> Json:
         """Merge-patch one object."""
         path = f"{resource.path(namespace, name)}?{urlencode({'fieldManager': MANAGER})}"
-        return await self.request("patch", resource, path, patch, MERGE)
+        return await self.request("patch", resource, path, patch, MERGE, namespace)
 
     async def replace(self, body: Json) -> Json:
         """Replace an object; its resourceVersion must be the current one. Raises Conflict."""
         resource, metadata = resource_of(body), body["metadata"]
-        return await self.request("update", resource, resource.path(metadata["namespace"], metadata["name"]), body)
+        path = resource.path(metadata["namespace"], metadata["name"])
+        return await self.request("update", resource, path, body, namespace=metadata["namespace"])
 
     async def delete(
         self,
@@ -247,7 +283,7 @@ class Cluster:
         if grace_seconds is not None:
             body["gracePeriodSeconds"] = grace_seconds
         try:
-            return await self.request("delete", resource, resource.path(namespace, name), body)
+            return await self.request("delete", resource, resource.path(namespace, name), body, namespace=namespace)
         except NotFound:
             return None
 

@@ -1,31 +1,43 @@
-"""Whether an object is deeper or larger than any that is meant; found without recursion, before others read it."""
+"""What one object may take of the operator's memory: beyond it, only that it was beyond is kept."""
 
 from typing import Any
 
-MOST_LEVELS = 64
-MOST_VALUES = 50_000
-MOST_CHARACTERS = 1 << 20
+from heterotp_api.excess import MOST_OF_TEMPLATE, Bounds, excess_of
+
+from heterotp_operator.reconcile.objects import at
+
+Json = dict[str, Any]
+MOST_OF_SPEC = Bounds(50_000, 1 << 20)
+MOST_OF_REST = Bounds(5_000, 1 << 17)  # of a job's spec without the templates
+MOST_OF_CHILD = Bounds(2_000, 1 << 15)  # of the spec of a Service, a PodGroup or a NetworkPolicy
+MOST_LABELS = 256
 
 
-def excess_of(value: Any) -> str | None:
-    """Return what a JSON value exceeds, for people; None: nothing."""
-    values = characters = 0
-    level: list[Any] = [value]
-    for _ in range(MOST_LEVELS + 1):
-        values += len(level)
-        characters += sum(len(each) for each in level if isinstance(each, str))
-        inner: list[Any] = []
-        for each in level:
-            if isinstance(each, dict):
-                characters += sum(map(len, each))
-                inner.extend(each.values())
-            elif isinstance(each, list):
-                inner.extend(each)
-        if values + len(inner) > MOST_VALUES:
-            return f"holds more than {MOST_VALUES} values"
-        if characters > MOST_CHARACTERS:
-            return f"holds more than {MOST_CHARACTERS} characters"
-        if not inner:
-            return None
-        level = inner
-    return f"is nested deeper than {MOST_LEVELS} levels"
+def object_excess(body: Json) -> str | None:
+    """Return what is beyond all measure in an object of our kinds, for people; None: nothing."""
+    labels = body["metadata"].get("labels") or {}
+    if len(labels) > MOST_LABELS:
+        return f"metadata.labels: holds more than {MOST_LABELS} labels"
+    words = excess_of(body.get("spec") or {}, MOST_OF_SPEC)
+    return None if words is None else f"spec {words}"
+
+
+def job_excess(body: Json) -> str | None:
+    """Return what is beyond all measure in a job, for people; None: nothing."""
+    if (words := object_excess(body)) is not None:
+        return words
+    spec = body.get("spec") or {}
+    groups = at(spec, "workerGroups")
+    if not isinstance(groups, list):
+        groups = []
+    for index, group in enumerate(groups):
+        if (words := excess_of(at(group, "template"), MOST_OF_TEMPLATE)) is not None:
+            return f"spec.workerGroups[{index}].template: {words}"
+    rest = {**spec, "workerGroups": [without_template(group) for group in groups]} if groups else spec
+    words = excess_of(rest, MOST_OF_REST)
+    return None if words is None else f"spec, templates left out, {words}"
+
+
+def without_template(group: Any) -> Any:
+    """Return a worker group without its template, whatever it is."""
+    return {key: value for key, value in group.items() if key != "template"} if isinstance(group, dict) else group

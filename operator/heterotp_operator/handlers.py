@@ -8,6 +8,7 @@ import kopf
 from heterotp_operator.cluster import OWNED, Resource
 from heterotp_operator.informers import Informers, child_kinds, own_kinds
 from heterotp_operator.metrics import Metrics
+from heterotp_operator.page_size import FIRST
 from heterotp_operator.settings import Settings
 
 Login = Callable[[], Awaitable[kopf.AiohttpSession]]
@@ -56,6 +57,15 @@ def _watch(
         if kind is None:
             relisted()
         informers.upsert(resource, dict(body))
+        _release(body)
+
+
+def _release(body: Any) -> None:
+    """Empty an object that the store has trimmed: kopf holds it for a while, and it may be 30 MiB."""
+    for field in ("spec", "status", "data"):
+        body.pop(field, None)
+    for field in ("annotations", "managedFields", "labels", "ownerReferences"):
+        body["metadata"].pop(field, None)
 
 
 class NoProgress(kopf.ProgressStorage):
@@ -99,7 +109,7 @@ def kopf_settings(settings: Settings) -> kopf.OperatorSettings:
     result.persistence.diffbase_storage = NoDiffBase()
     result.queueing.idle_timeout = 0.2
     result.queueing.worker_limit = None
-    result.watching.chunk_size = 250
+    result.watching.chunk_size = FIRST  # bounded_lists.py sets another one
     result.watching.initial_streaming = False
     result.watching.server_timeout = 300
     result.watching.client_timeout = 310

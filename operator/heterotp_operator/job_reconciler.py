@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from heterotp_operator.apply import Applier, Refusals
@@ -54,7 +54,7 @@ class JobReconciler:
         metrics: Metrics,
         settings: Settings,
         published: PublishedControls,
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float],
         monotonic: Callable[[], float] = time.monotonic,
         key: KeyReader = lambda: None,
     ) -> None:
@@ -75,7 +75,7 @@ class JobReconciler:
                 return None
             memory = self._memory(key, job)
             seen = await self._observe(key, job, memory)
-            observed = replace(seen, control=decide_control(seen))
+            observed = seen.with_control(decide_control(seen))
             decision = plan(observed)
             applier = Applier(self._cluster, self._stores, job, memory.refusals)
             applier.progress = partial(self._queue.progressed, key)

@@ -10,8 +10,10 @@ import aiohttp
 import kopf
 from kubernetes.aio import client, config
 
+from heterotp_operator.bounded_lists import BoundedLists
 from heterotp_operator.metrics import Metrics
 
+CONNECTIONS = 1024  # more than all workers use at once: a call for the Lease must not wait for one
 EXPIRES = timedelta(minutes=10)  # a projected token is replaced on disk long before it ends
 
 
@@ -24,6 +26,7 @@ async def client_configuration() -> client.Configuration:
         await config.load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
     # without a proxy to look for, every call would look into ~/.netrc, in a thread
     configuration.client_session_kwargs = {"trust_env": bool(urllib.request.getproxies())}
+    configuration.connection_pool_maxsize = CONNECTIONS
     return configuration
 
 
@@ -64,10 +67,14 @@ class WatchTrace:
 
 
 def session(configuration: client.Configuration, trace: WatchTrace) -> kopf.AiohttpSession:
-    """Return kopf's session with the trace in it."""
+    """Return kopf's session with the trace in it, and with lists in bounded pages."""
     info = connection(configuration)
     connector = aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context())
     http = aiohttp.ClientSession(
-        connector=connector, headers=info.as_http_headers(), trace_configs=[trace.config()], proxy=configuration.proxy
+        connector=connector,
+        headers=info.as_http_headers(),
+        trace_configs=[trace.config()],
+        middlewares=[BoundedLists()],
+        proxy=configuration.proxy,
     )
     return kopf.AiohttpSession(server=info.server, aiohttp_session=http, expiration=info.expiration)

@@ -63,7 +63,7 @@ class StatusReconciler:
         decide: Decide,
         cluster: Cluster,
         recorder: Recorder,
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._resource, self._informers, self._decide = resource, informers, decide

@@ -7,13 +7,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from heterotp_api import names
+from heterotp_api.excess import excess_of
 
-from heterotp_operator.excess import excess_of
+from heterotp_operator.excess import MOST_OF_CHILD, job_excess, object_excess
 from heterotp_operator.queue import Key
+from heterotp_operator.reconcile.control_text import kept_text
 from heterotp_operator.reconcile.objects import REFUSED
+from heterotp_operator.reconcile.packed import packed, with_packed_templates
 
 Json = dict[str, Any]
 Trim = Callable[[Json], Json]
+JOB_KIND = "HeteroTPJob"
 
 METADATA = (
     "name",
@@ -21,17 +25,22 @@ METADATA = (
     "uid",
     "resourceVersion",
     "generation",
-    "labels",
-    "annotations",
     "creationTimestamp",
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
-    "ownerReferences",
 )
+CHILD_LABELS = (
+    *(names.LABEL_MANAGED_BY, names.LABEL_JOB, names.LABEL_GROUP, names.LABEL_INDEX, names.LABEL_FIRST_RANK),
+    *(names.LABEL_ATTEMPT, names.LABEL_TEMPLATE_HASH),
+)
+ANNOTATIONS = (names.ANNOTATION_CONTROL, names.ANNOTATION_SECRET)  # of a pod
+MOST_ANNOTATION = 64  # characters of one that the operator wrote
+OWNER = ("apiVersion", "kind", "name", "uid", "controller")
+MOST_OWNERS = 4
+PACKED_CHARACTERS = 4096  # a longer spec of a policy or an injection is kept as text
 POD_STATUS = ("phase", "reason", "message", "podIP", "startTime")
 POD_CONDITION = ("type", "status", "reason", "message", "lastTransitionTime")
 CONTAINER_STATUS = ("name", "ready", "restartCount", "state", "lastState")
-LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 TOMBSTONES = 10_000
 
 
@@ -66,42 +75,90 @@ def _compact(value: Any) -> Any:
     return [_compact(inner) for inner in value] if isinstance(value, list) else value
 
 
-def _metadata(body: Json) -> Json:
-    kept = _pick(body["metadata"], METADATA)
-    annotations = {k: v for k, v in kept.pop("annotations", {}).items() if k != LAST_APPLIED}
-    return {**kept, "annotations": annotations} if annotations else kept
+def _child_metadata(body: Json) -> Json:
+    """Return what is read of a child's metadata: anybody may write a megabyte of labels and annotations."""
+    metadata = body["metadata"]
+    kept = {
+        **_pick(metadata, METADATA),
+        "labels": _pick(metadata.get("labels") or {}, CHILD_LABELS),
+        "ownerReferences": [_pick(owner, OWNER) for owner in _owners(metadata)],
+    }
+    return {field: value for field, value in kept.items() if value not in ({}, [])}
 
 
-def trim_custom(body: Json) -> Json:
-    """Return an object of our kinds: spec and status whole, metadata without managedFields.
+def _owners(metadata: Json) -> list[Json]:
+    """Return the controller first, then other jobs."""
+    given = metadata.get("ownerReferences") or ()
+    known = [each for each in given if each.get("controller") or each.get("kind") == JOB_KIND]
+    return sorted(known, key=lambda each: not each.get("controller"))[:MOST_OWNERS]
+
+
+def trim_job(body: Json) -> Json:
+    """Return a job: status whole, metadata without annotations and managedFields, templates as text.
 
     A spec beyond what any job needs is not kept, only that it was beyond: the code behind may recurse into what it is
     given, and copies it.
     """
-    head = {"apiVersion": body.get("apiVersion", names.API_VERSION), "kind": body.get("kind", "HeteroTPJob")}
+    if (excess := job_excess(body)) is not None:
+        return _refused(body, excess)
+    return _custom(body, with_packed_templates(body.get("spec") or {}))
+
+
+def trim_custom(body: Json) -> Json:
+    """Return a policy or an injection likewise; a long spec is kept as text."""
+    if (excess := object_excess(body)) is not None:
+        return _refused(body, excess)
     spec = body.get("spec") or {}
-    kept: Json = {"spec": spec}
-    if (excess := excess_of(spec)) is not None:
-        kept = {"spec": {}, REFUSED: excess}
-    return {**head, "metadata": _metadata(body), **kept, "status": body.get("status") or {}}
+    text = packed(spec)
+    return _custom(body, text if len(text) > PACKED_CHARACTERS else spec)
+
+
+def _custom(body: Json, spec: Any) -> Json:
+    head = {"apiVersion": body.get("apiVersion", names.API_VERSION), "kind": body.get("kind", JOB_KIND)}
+    metadata = _pick(body["metadata"], (*METADATA, "labels"))
+    return {**head, "metadata": metadata, "spec": spec, "status": body.get("status") or {}}
+
+
+def _refused(body: Json, excess: str) -> Json:
+    kept = _custom(body, {})
+    kept["metadata"].pop("labels", None)
+    return {**kept, REFUSED: excess}
 
 
 def trim_pod(body: Json) -> Json:
-    """Return the fields of a pod that the plan reads: identity, node, gates, phase, conditions, container states."""
+    """Return the fields of a pod that the plan reads: identity, node, phase, conditions, container states."""
     status = body.get("status", {})
     kept = _pick(status, POD_STATUS)
     kept["conditions"] = [_pick(condition, POD_CONDITION) for condition in status.get("conditions", ())]
     for field in ("containerStatuses", "initContainerStatuses"):
         if status.get(field):
             kept[field] = [_pick(container, CONTAINER_STATUS) for container in status[field]]
-    spec = _pick(body.get("spec", {}), ("nodeName", "schedulingGates", "terminationGracePeriodSeconds"))
-    return {"metadata": _metadata(body), "spec": spec, "status": kept}
+    spec = _pick(body.get("spec", {}), ("nodeName", "terminationGracePeriodSeconds"))
+    metadata, given = _child_metadata(body), body["metadata"].get("annotations") or {}
+    if annotations := {name: given[name][:MOST_ANNOTATION] for name in ANNOTATIONS if given.get(name)}:
+        metadata["annotations"] = annotations
+    return {"metadata": metadata, "spec": spec, "status": kept}
 
 
 def trim_child(body: Json) -> Json:
-    """Return a Service, ConfigMap, PodGroup or NetworkPolicy without managedFields and status."""
-    kept: Json = {field: body[field] for field in ("apiVersion", "kind", "spec", "data") if field in body}
-    return {**kept, "metadata": _metadata(body)}
+    """Return what is compared of a Service, ConfigMap, PodGroup or NetworkPolicy; a spec larger than ours is not kept.
+
+    A ConfigMap keeps the control document if its name and its controller say that it is a job's: anybody may set the
+    label by which they are found.
+    """
+    kept: Json = {field: body[field] for field in ("apiVersion", "kind") if field in body}
+    spec = body.get("spec")
+    if spec is not None and excess_of(spec, MOST_OF_CHILD) is None:
+        kept["spec"] = _compact(spec)
+    owner = controller_of(body)
+    if owner is not None and owner.get("kind") == JOB_KIND and _is_control(body, owner):
+        text = (body.get("data") or {}).get(names.CONTROL_FILE)
+        kept["data"] = {names.CONTROL_FILE: kept_text(text)}
+    return {**kept, "metadata": _child_metadata(body)}
+
+
+def _is_control(body: Json, owner: Json) -> bool:
+    return bool(body["metadata"]["name"] == names.control_name(str(owner.get("name"))))
 
 
 class Store:
@@ -215,7 +272,7 @@ class Stores:
     """One Store per kind."""
 
     def __init__(self) -> None:
-        self.jobs = Store(trim_custom)
+        self.jobs = Store(trim_job)
         self.policies = Store(trim_custom)
         self.injections = Store(trim_custom)
         self.pods = Store(trim_pod)

@@ -31,6 +31,7 @@ DEFAULT_PORT = 9400
 PATH = "/status"
 JITTER = 0.2
 NEWS_SECONDS = 1.0  # between polls of ranks that have not applied the newest control document yet
+NEWS_POLLS = 10  # of them in a row; ranks that say that they are behind for longer are polled less and less often
 SILENT_SECONDS = 20.0  # at most, between polls of a rank that does not answer
 LONG_BYTES = 16 << 10  # an answer of so many bytes is parsed by another thread
 
@@ -104,6 +105,7 @@ class TrainerPoller:
         self._renewals = Renewals(lease, key)
         self._reports: dict[Key, tuple[str, TrainerReport]] = {}
         self._unanswered: dict[Key, int] = {}  # polls in a row
+        self._behind: dict[Key, tuple[tuple[str, int], int]] = {}  # pod, generation, polls that found it behind
         self._watch = ProgressWatch()
         self.queue = WorkQueue(workers=workers)
 
@@ -123,6 +125,7 @@ class TrainerPoller:
         self._renewals.forget(key)
         self._reports.pop(key, None)
         self._unanswered.pop(key, None)
+        self._behind.pop(key, None)
         self.queue.discard(key)
 
     async def work(self) -> None:
@@ -149,25 +152,32 @@ class TrainerPoller:
         if answer.failure != "NoAnswer":
             self._watch.answered(key, where.pod_uid, answer.status)
         self._take(key, where.pod_uid, answer)
-        pause = self._pause(key, answer)
+        pause = self._pause(key, where.pod_uid, answer)
         if self._renewals.take(key, where.pod_uid, answer.challenge):  # the next poll renews the lease
             pause = min(pause, NEWS_SECONDS)
         self.queue.add_after(key, pause * random.uniform(1 - JITTER, 1 + JITTER))
 
-    def _pause(self, key: Key, answer: Answer) -> float:
+    def _pause(self, key: Key, pod_uid: str, answer: Answer) -> float:
         """Return the seconds until the next poll; a rank that does not answer is polled less and less often."""
         if answer.failure != "NoAnswer":
             self._unanswered.pop(key, None)
-            return min(self._seconds, NEWS_SECONDS) if self._behind(key, answer.status) else self._seconds
+            return min(self._seconds, self._news_pause(key, pod_uid, answer.status))
         failures = self._unanswered[key] = self._unanswered.get(key, 0) + 1
         return max(self._seconds, min(self._seconds * 2.0 ** min(failures - 1, 8), SILENT_SECONDS))
 
-    def _behind(self, key: Key, status: TrainerStatus | None) -> bool:
-        """Return whether running ranks have not applied the published control document yet."""
+    def _news_pause(self, key: Key, pod_uid: str, status: TrainerStatus | None) -> float:
+        """Return the pause for ranks that are behind, for as many polls as ranks need that do follow; then more."""
         control = self._published.get(key)
         if control is None or status is None or status.state != "running" or status.control_error:
-            return False
-        return control.document.generation > status.applied_generation
+            return self._seconds
+        generation = control.document.generation
+        if generation <= status.applied_generation:
+            return self._seconds
+        version = pod_uid, generation
+        before, polls = self._behind.get(key, (version, 0))
+        polls = polls + 1 if before == version else 1
+        self._behind[key] = version, polls
+        return NEWS_SECONDS * 2.0 ** min(max(0, polls - NEWS_POLLS), 32)
 
     def _take(self, key: Key, uid: str, answer: Answer) -> None:
         old_uid, old = self._reports.get(key, ("", None))

@@ -2,7 +2,7 @@
 
 import copy
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from heterotp_api import names
 from heterotp_operator.observe import PodWatch
@@ -107,7 +107,7 @@ class World:
             key=self.key,
             control=None,
         )
-        return replace(seen, control=decide_control(seen))
+        return seen.with_control(decide_control(seen))
 
     def plan(self):
         return plan(self.observe())

@@ -1,5 +1,6 @@
 """The actions of a decision: each is safe to repeat, and they are carried out in order."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +11,15 @@ COUNTERS = ("attempt", "restarts")  # of a job's status: BumpAttempt writes them
 
 @dataclass(frozen=True)
 class DryRunPod:
-    """Have the API server validate the first pod of a group without making it."""
+    """Have the API server validate the first pod of a group without making it; see CreatePod."""
 
     group: str
-    body: Body
+    build: Callable[[], Body]
+
+    @property
+    def body(self) -> Body:
+        """The pod, built anew."""
+        return self.build()
 
 
 @dataclass(frozen=True)
@@ -27,9 +33,19 @@ class BumpAttempt:
 
 @dataclass(frozen=True)
 class CreatePod:
-    """Make a pod of deterministic name."""
+    """Make a pod of deterministic name.
 
-    body: Body
+    Its body is built when the API server is asked: the bodies of a gang would together take the operator's memory, and
+    building them at once would keep its event loop.
+    """
+
+    group: str
+    build: Callable[[], Body]
+
+    @property
+    def body(self) -> Body:
+        """The pod, built anew."""
+        return self.build()
 
 
 @dataclass(frozen=True)

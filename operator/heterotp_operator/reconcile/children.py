@@ -1,11 +1,11 @@
 """NetworkPolicy, Service, control document and PodGroup: made when missing, corrected when they were changed."""
 
-import json
 from typing import Any
 
 from heterotp_api import names
 
 from heterotp_operator.reconcile.actions import Action, ApplyConfigMap, ApplyPodGroup, CreateService, TouchPod
+from heterotp_operator.reconcile.control_text import control_text, kept_text
 from heterotp_operator.reconcile.gang_schedulers.registry import pod_group
 from heterotp_operator.reconcile.network_policy import ensure_network_policy
 from heterotp_operator.reconcile.observed import Body, Observed, ended, first_rank_of, terminating
@@ -33,13 +33,11 @@ def service_body(observed: Observed, attempt: int) -> Body:
 
 def configmap_body(observed: Observed) -> Body:
     """Return the ConfigMap that rank 0's pod mounts."""
-    # compact: a ConfigMap holds 1 MiB, and reconcile/injections.py counts on it
-    text = json.dumps(observed.effective.document.dump(), sort_keys=True, separators=(",", ":"))
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": child_metadata(observed, names.control_name(observed.name)),
-        "data": {names.CONTROL_FILE: text},
+        "data": {names.CONTROL_FILE: control_text(observed.effective.document)},
     }
 
 
@@ -50,7 +48,8 @@ def ensure_children(observed: Observed, attempt: int) -> tuple[Action, ...]:
     same_selector = ((observed.service or {}).get("spec") or {}).get("selector") == service["spec"]["selector"]
     if not (_contains(observed.service, service, "spec") and same_selector):
         actions.append(CreateService(service))
-    if not _contains(observed.configmap, configmap, "data"):
+    kept = {**configmap, "data": {name: kept_text(text) for name, text in configmap["data"].items()}}
+    if not (_contains(observed.configmap, configmap, "data") or _contains(observed.configmap, kept, "data")):
         actions.append(ApplyConfigMap(configmap))
     actions += _touch(observed)
     metadata = child_metadata(observed, observed.name)

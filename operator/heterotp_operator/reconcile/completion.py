@@ -47,8 +47,8 @@ def invalid(observed: Observed, error: SpecError) -> Decision:
     if observed.holds(FAILED):
         running = [pod for pod in observed.own if not ended(pod)]
         return Decision(delete(observed, running), requeue_after=force_later(observed))
-    where = f"spec.{field}:" if field else "spec"
-    text = f"{where} {'' if value is None else f'{value!r:.80} '}{message}"[:MAX_MESSAGE]
+    where = "" if field is None else f"spec.{field}: " if field else "spec "
+    text = f"{where}{'' if value is None else f'{value!r:.80} '}{message}"[:MAX_MESSAGE]
     conditions = Conditions(observed)
     conditions.set(FAILED, True, reasons.INVALID_SPEC, text)
     _at_rest(conditions, reasons.INVALID_SPEC)

@@ -8,6 +8,7 @@ from heterotp_api.control import ControlDocument
 from heterotp_api.job import HeteroTPJobSpec
 from heterotp_api.ranks import rank_table
 
+from heterotp_operator.reconcile.control_text import generation_of, holds
 from heterotp_operator.reconcile.injections import JobInjections, job_injections
 from heterotp_operator.reconcile.objects import Body
 from heterotp_operator.reconcile.policies import Governing, governing
@@ -55,18 +56,9 @@ def effective(sources: Sources) -> Effective:
 def _generation(sources: Sources, wanted: ControlDocument) -> int:
     live = (sources.job.get("status") or {}).get("balancing") or {}
     known, applied = int(live.get("generation") or 0), int(live.get("appliedGeneration") or 0)
-    present = _present_document(sources.configmap)
-    if present is None or present.generation >= MOST_GENERATION:
+    text = ((sources.configmap or {}).get("data") or {}).get(names.CONTROL_FILE)
+    present = generation_of(text)
+    if present is None or present >= MOST_GENERATION:
         # deleted or spoilt by hand: ranks that follow `known` must not take another content for it
         return max(1, known + (0 < known <= applied))
-    same = present.model_copy(update={"generation": 0}) == wanted
-    return max(known, present.generation + (not same), 1)
-
-
-def _present_document(configmap: Body | None) -> ControlDocument | None:
-    """Return the live document; None when it is missing or no control document any more."""
-    text = ((configmap or {}).get("data") or {}).get(names.CONTROL_FILE)
-    try:
-        return ControlDocument.model_validate_json(text) if text else None
-    except ValueError:
-        return None
+    return max(known, present + (not holds(text, wanted)), 1)

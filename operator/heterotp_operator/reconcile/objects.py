@@ -1,6 +1,5 @@
 """Policies and injections as they come from the API server: validated once, put in order, matched with jobs."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -13,11 +12,14 @@ from heterotp_api.policy import BalancingPolicySpec
 from heterotp_api.selector import matches
 from pydantic import ValidationError
 
+from heterotp_operator.reconcile.packed import Packed, packed
+
 CONTROLLER = "heterotp.io/operator"
-REFUSED = "refused"  # key of a stored object whose spec was not kept: why, e.g. "is nested deeper than 64 levels"
+REFUSED = "refused"  # key of a stored object whose spec was not kept: why, e.g. "spec is nested deeper than 64 levels"
 Body = dict[str, Any]
 SpecModel = TypeVar("SpecModel", bound=Model)
 REMEMBERED = 4096  # specs: a namespace's policies are read again for each of its jobs
+SHORT = 4096  # characters of a spec that is remembered
 
 
 @lru_cache(REMEMBERED)
@@ -31,7 +33,16 @@ def _parsed(model: type[Model], text: str) -> Model | str:
 
 def _spec(model: type[SpecModel], body: Body) -> SpecModel | str:
     """Return the spec, or what is wrong with it: the schema of another version may have let it pass."""
-    return _parsed(model, json.dumps(body.get("spec") or {}, sort_keys=True))  # type: ignore[return-value]
+    if REFUSED in body:
+        return str(body[REFUSED])
+    spec = body.get("spec") or {}
+    return _read(model, spec if isinstance(spec, Packed) else packed(spec))
+
+
+def _read(model: type[SpecModel], text: str) -> SpecModel | str:
+    """Return what a text holds; what short ones hold is remembered."""
+    read = _parsed if len(text) <= SHORT else _parsed.__wrapped__
+    return read(model, text)  # type: ignore[return-value]
 
 
 def policy_spec(body: Body) -> BalancingPolicySpec | str:
@@ -46,7 +57,7 @@ def injection_spec(body: Body) -> StragglerInjectionSpec | str:
 
 def balancing_of(job: Body) -> Balancing | str:
     """Return spec.balancing of a job, or what is wrong with it."""
-    return _parsed(Balancing, json.dumps(at(job, "spec", "balancing") or {}, sort_keys=True))  # type: ignore[return-value]
+    return _read(Balancing, packed(at(job, "spec", "balancing") or {}))
 
 
 def at(body: Any, *path: str) -> Any:

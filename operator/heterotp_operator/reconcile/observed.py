@@ -1,11 +1,13 @@
 """All that a decision about one job may read."""
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Literal, Protocol
 
+from heterotp_api.base import without_nulls
 from heterotp_api.job import HeteroTPJobSpec
 from heterotp_api.last_words import trainer_status
 from heterotp_api.load import first_error
@@ -19,9 +21,11 @@ from heterotp_operator.reconcile.gang_hash import gang_hashes
 from heterotp_operator.reconcile.gang_secret import OperatorKey
 from heterotp_operator.reconcile.network_peers import NetworkPeers
 from heterotp_operator.reconcile.objects import REFUSED
+from heterotp_operator.reconcile.packed import with_templates
 
 Body = dict[str, Any]
-SpecError = tuple[str, Any, str]  # field path below spec (empty: the spec itself), value, and what would be right
+# field path below spec (empty: the spec itself; None: the message names it), value, and what would be right
+SpecError = tuple[str | None, Any, str]
 
 
 class PlanSettings(Protocol):
@@ -128,9 +132,9 @@ class Observed:
     @cached_property
     def _parsed(self) -> HeteroTPJobSpec | SpecError:
         if REFUSED in self.job:
-            return "", None, str(self.job[REFUSED])
+            return None, None, str(self.job[REFUSED])
         try:
-            return HeteroTPJobSpec.model_validate(self.job["spec"])
+            return HeteroTPJobSpec.model_validate(with_templates(self.job["spec"]))
         except ValidationError as error:
             return first_error(error)
         except Exception as error:  # whatever a job holds: it is the job's fault, and shown as that
@@ -151,6 +155,18 @@ class Observed:
     def is_valid(self) -> bool:
         """Whether the spec is valid."""
         return self.spec_error is None
+
+    @cached_property
+    def templates(self) -> tuple[Body, ...]:
+        """The template of each worker group without fields that are null; all pods share them: nobody changes them."""
+        return tuple(without_nulls(group.template) for group in self.spec.worker_groups)
+
+    @cached_property
+    def slim_spec(self) -> str:
+        """The spec without templates, as the ranks read it."""
+        left_out: Any = {"worker_groups": {"__all__": {"template"}}}
+        slim = self.spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=left_out)
+        return json.dumps(slim, separators=(",", ":"))
 
     @cached_property
     def places(self) -> tuple[PodPlace, ...]:
@@ -224,6 +240,13 @@ class Observed:
         """What the job's ranks shall follow; only of a job whose spec is valid."""
         assert self.control is not None
         return self.control
+
+    def with_control(self, control: Effective | None) -> "Observed":
+        """Return the same with its control document; what was read of it already is not read again."""
+        decided = replace(self, control=control)
+        given = {each.name for each in fields(self)}
+        vars(decided).update({name: value for name, value in vars(self).items() if name not in given})
+        return decided
 
     def condition(self, kind: str) -> Body:
         """Return a condition of the live status; an empty one when absent."""

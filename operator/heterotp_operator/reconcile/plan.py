@@ -5,6 +5,8 @@ raised before the first of its pods is made and before the first pod of the earl
 attempt are old by their label.
 """
 
+from functools import partial
+
 from heterotp_api import names, reasons
 from heterotp_api.conditions import (
     CREATED,
@@ -150,11 +152,12 @@ def _make(observed: Observed, later: float | None) -> Decision:
     actions: list[Action] = []
     if missing and not observed.current:
         firsts = {place.group: place for place in reversed(observed.places)}
-        actions += [DryRunPod(group, pod_body(observed, place, attempt)) for group, place in firsts.items()]
+        actions += [DryRunPod(group, partial(pod_body, observed, place, attempt)) for group, place in firsts.items()]
     if observed.attempt == 0:
         actions.append(bump(observed, 0))
     actions += ensure_children(observed, attempt)
-    actions += [CreatePod(pod_body(observed, place, attempt)) for place in missing[:MOST_PODS]]
+    pods = missing[:MOST_PODS]
+    actions += [CreatePod(place.group, partial(pod_body, observed, place, attempt)) for place in pods]
     wait = RETRY_SECONDS if observed.refusals else None
     return _watch(observed, tuple(actions), soonest(wait, later))
 

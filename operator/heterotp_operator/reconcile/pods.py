@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 from heterotp_api import names
-from heterotp_api.base import without_nulls
 from heterotp_api.names import Env
 from heterotp_api.ranks import PodPlace
 
@@ -16,6 +15,14 @@ USER = 65532
 CONTROL_MOUNT = "/etc/heterotp/control"
 CHECKPOINT_MOUNT = "/var/lib/heterotp/checkpoints"
 GRACE_SECONDS = 60  # for the last checkpoint
+SECURITY: Body = {  # of a pod
+    "runAsNonRoot": True,
+    "runAsUser": USER,
+    "runAsGroup": USER,
+    "fsGroup": USER,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+RESTRICTED: Body = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}  # of each container
 LAUNCHER = ["python3", "-P", "-m", "heterotp_trainer.launch"]  # -P: not from the current directory
 
 
@@ -47,7 +54,7 @@ def child_metadata(observed: Observed, name: str, labels: dict[str, str] | None 
 
 def pod_body(observed: Observed, place: PodPlace, attempt: int) -> Body:
     """Return one pod of an attempt."""
-    template = without_nulls(observed.spec.worker_groups[place.group_index].template)
+    template = observed.templates[place.group_index]
     labels = {
         **((template.get("metadata") or {}).get("labels") or {}),
         names.LABEL_GROUP: place.group,
@@ -64,40 +71,38 @@ def pod_body(observed: Observed, place: PodPlace, attempt: int) -> Body:
         annotations[names.ANNOTATION_SECRET] = observed.secret_id
     if annotations:
         metadata["annotations"] = annotations
-    body: Body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.get("spec") or {}}
+    body: Body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**(template.get("spec") or {})}}
     _complete_spec(observed, place, attempt, body["spec"], name)
     join_gang(observed.spec.run_policy.gang, GangMember(observed.name, attempt, len(observed.places), body))
     return body
 
 
 def _complete_spec(observed: Observed, place: PodPlace, attempt: int, spec: Body, name: str) -> None:
-    """Complete the pod spec: fields that are the operator's are set, others keep what the template gives."""
+    """Complete the pod spec: fields that are the operator's are set, others keep what the template gives.
+
+    What is below `spec` is the template's, which other pods share: it is replaced, never changed.
+    """
     spec["hostname"] = name
     spec["subdomain"] = names.service_name(observed.name)
     spec["restartPolicy"] = "Never"
     spec["automountServiceAccountToken"] = False
     spec.setdefault("terminationGracePeriodSeconds", GRACE_SECONDS)
     spec.setdefault("enableServiceLinks", False)
-    security = spec.setdefault("securityContext", {})
-    for key, value in {
-        "runAsNonRoot": True,
-        "runAsUser": USER,
-        "runAsGroup": USER,
-        "fsGroup": USER,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }.items():
-        security.setdefault(key, value)
+    spec["securityContext"] = {**SECURITY, **(spec.get("securityContext") or {})}
+    for field in ("containers", "initContainers"):  # restricted means the whole pod
+        if spec.get(field):
+            spec[field] = [_restricted(container) for container in spec[field]]
     containers = spec.setdefault("containers", [])
     container = next((c for c in containers if c.get("name") == names.CONTAINER), None)
     if container is None:
-        container = {"name": names.CONTAINER}
-        containers.insert(0, container)
+        container = _restricted({"name": names.CONTAINER})
+        spec["containers"] = [container, *containers]
     _complete_container(observed, place, attempt, container)
-    for each in [*containers, *(spec.get("initContainers") or [])]:  # restricted means the whole pod
-        security = each.setdefault("securityContext", {})
-        security.setdefault("allowPrivilegeEscalation", False)
-        security.setdefault("capabilities", {"drop": ["ALL"]})
     _add_volumes(observed, place, spec, container)
+
+
+def _restricted(container: Body) -> Body:
+    return {**container, "securityContext": {**RESTRICTED, **(container.get("securityContext") or {})}}
 
 
 def _complete_container(observed: Observed, place: PodPlace, attempt: int, container: Body) -> None:
@@ -117,7 +122,7 @@ def _complete_container(observed: Observed, place: PodPlace, attempt: int, conta
     if place.first_rank == 0:
         ports.append({"name": "rendezvous", "containerPort": spec.rendezvous.port})
     container["ports"] = [*(container.get("ports") or []), *ports]
-    container.setdefault("securityContext", {}).setdefault("readOnlyRootFilesystem", True)
+    container["securityContext"].setdefault("readOnlyRootFilesystem", True)
 
 
 def environment(observed: Observed, place: PodPlace, attempt: int) -> dict[str, str]:
@@ -125,9 +130,6 @@ def environment(observed: Observed, place: PodPlace, attempt: int) -> dict[str, 
     spec = observed.spec
     first = observed.places[0]
     master = names.pod_name(observed.name, first.group, first.index, attempt)
-    slim = spec.dump()
-    for group in slim["workerGroups"]:
-        group.pop("template", None)
     out = {
         Env.JOB: observed.name,
         Env.JOB_UID: observed.uid,
@@ -136,7 +138,7 @@ def environment(observed: Observed, place: PodPlace, attempt: int) -> dict[str, 
         Env.GROUP: place.group,
         Env.FIRST_RANK: str(place.first_rank),
         Env.PROCESSES: str(place.processes),
-        Env.SPEC: json.dumps(slim, separators=(",", ":")),
+        Env.SPEC: observed.slim_spec,
         Env.STATUS_PORT: str(spec.metrics.port),
         Env.DEVICE: json.dumps(spec.worker_groups[place.group_index].device.dump()),
         Env.WORLD_SIZE: str(spec.process_count),
@@ -167,9 +169,11 @@ def _add_volumes(observed: Observed, place: PodPlace, spec: Body, container: Bod
             wanted.append(("heterotp-checkpoints", CHECKPOINT_MOUNT, claim))
         elif checkpoint is not None and not checkpoint.path:  # a place to write, gone with the pod
             wanted.append(("heterotp-checkpoints", CHECKPOINT_MOUNT, {"emptyDir": {}}))
-    mounts: list[Any] = container.setdefault("volumeMounts", [])
+    mounts: list[Any] = [*(container.get("volumeMounts") or [])]
+    volumes: list[Any] = [*(spec.get("volumes") or [])]
     taken = {str(mount.get("mountPath")).rstrip("/") for mount in mounts}
     for name, path, source in wanted:
         if path not in taken:
-            spec.setdefault("volumes", []).append({"name": name, **source})
+            volumes.append({"name": name, **source})
             mounts.append({"name": name, "mountPath": path})
+    spec["volumes"], container["volumeMounts"] = volumes, mounts

@@ -51,6 +51,11 @@ REFUSED = {
 }
 
 
+def test_a_template_of_too_many_values_is_refused():
+    crowded = containers({**TRAINER, "ports": [{"containerPort": number} for number in range(1, 2_501)]})
+    assert template_error(spec(crowded)) == "spec.workerGroups[0].template: holds more than 5000 values"
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_template_that_would_fail_later_is_refused(name):
     template, message = REFUSED[name]

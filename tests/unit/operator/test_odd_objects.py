@@ -10,17 +10,18 @@ import subprocess
 import sys
 
 import pytest
+from heterotp_api.excess import MOST_LEVELS
 from heterotp_api.injection import InjectionStatus
 from heterotp_api.status import JobStatus
 from heterotp_operator.cluster import JOBS
-from heterotp_operator.excess import MOST_CHARACTERS, MOST_LEVELS, MOST_VALUES, excess_of
+from heterotp_operator.excess import MOST_OF_SPEC, job_excess
 from heterotp_operator.informers import Informers
 from heterotp_operator.reconcile.actions import CreatePod
 from heterotp_operator.reconcile.injection_status import ObservedInjection, injection_status
 from heterotp_operator.reconcile.objects import balancing_of, injection_selects, is_ours, policy_selects
 from heterotp_operator.reconcile.observed import TrainerReport
 from heterotp_operator.reconcile.policy_status import ObservedPolicy, policy_status
-from heterotp_operator.store import Stores, trim_custom
+from heterotp_operator.store import Stores, trim_custom, trim_job
 from heterotp_operator.trainer_poller import understood
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -63,7 +64,7 @@ def odd_specs():
 
 def looked_at(spec):
     """Play one job with this spec; return its world after its first statuses."""
-    job = trim_custom({**manifest(), "spec": spec})
+    job = trim_job({**manifest(), "spec": spec})
     world = World(job)
     assert is_ours(job) in (True, False)
     balancing_of(job)
@@ -113,9 +114,9 @@ def nested(levels, inner=0):
     [
         (nested(MOST_LEVELS), "spec is nested deeper than 64 levels"),
         (nested(9_000), "spec is nested deeper than 64 levels"),
-        ({"a": ["x"] * MOST_VALUES}, "spec holds more than 50000 values"),
-        ({"a": "x" * MOST_CHARACTERS}, "spec holds more than 1048576 characters"),
-        ({"x" * MOST_CHARACTERS: 1}, "spec holds more than 1048576 characters"),
+        ({"a": ["x"] * MOST_OF_SPEC.values}, "spec holds more than 50000 values"),
+        ({"a": "x" * MOST_OF_SPEC.characters}, "spec holds more than 1048576 characters"),
+        ({"x" * MOST_OF_SPEC.characters: 1}, "spec holds more than 1048576 characters"),
     ],
     ids=["65 levels", "9,000 levels", "values", "text", "names"],
 )
@@ -130,6 +131,43 @@ def test_a_deep_or_huge_template_is_an_invalid_spec_and_is_not_kept(template, wo
     assert (failed["reason"], failed["message"]) == ("InvalidSpec", words)
 
 
+WIDE = {"a": ["x"] * 5_000}
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (manifest(template=WIDE), "spec.workerGroups[0].template: holds more than 5000 values"),
+        (manifest(template={"a": "x" * 131_072}), "spec.workerGroups[0].template: holds more than 131072 characters"),
+        (manifest(odd=WIDE), "spec, templates left out, holds more than 5000 values"),
+        (
+            manifest(labelled={f"l{number}": "1" for number in range(257)}),
+            "metadata.labels: holds more than 256 labels",
+        ),
+    ],
+    ids=["values", "text", "outside of templates", "labels"],
+)
+def test_a_part_that_is_too_large_is_named(body, words):
+    body["metadata"]["labels"] = body["spec"].pop("labelled", {})
+    world = World(trim_job(body))
+    world.settle()
+    assert world.job["spec"] == {} and world.condition("Failed")["message"] == words
+
+
+def test_a_text_is_no_template():
+    world = World(trim_job(manifest(template="{}")))
+    world.settle()
+    failed = world.condition("Failed")
+    assert failed["message"].startswith("spec.workerGroups[0].template: '{}'")
+
+
+def test_a_policy_that_is_too_large_is_refused():
+    body = trim_custom(policy("p", selector={"matchLabels": {f"l{number}": "1" for number in range(50_000)}}))
+    status, _ = policy_status(ObservedPolicy(body, (body,), (manifest(),), EPOCH))
+    accepted = next(each for each in status["conditions"] if each["type"] == "Accepted")
+    assert (accepted["reason"], accepted["message"]) == ("InvalidSpec", "spec holds more than 50000 values")
+
+
 def _with(template):
     body = manifest()["spec"]
     body["workerGroups"][0]["template"] = template
@@ -137,20 +175,19 @@ def _with(template):
 
 
 def test_real_manifests_exceed_nothing():
-    assert [excess_of(spec) for spec in SPECS] == [None] * len(SPECS)
-    largest = manifest(groups=[(f"g{number}", 1024, 16) for number in range(18)])["spec"]
-    assert excess_of(largest) is None
+    assert [job_excess({"metadata": {}, "spec": spec}) for spec in SPECS] == [None] * len(SPECS)
+    assert job_excess(manifest(groups=[(f"g{number}", 1024, 16) for number in range(18)])) is None
 
 
 def test_the_process_reads_what_the_api_server_lets_through():
     program = (
         "import json, sys\n"
         "from heterotp_operator.__main__ import RECURSION_LIMIT\n"
-        "from heterotp_operator.store import trim_custom\n"
+        "from heterotp_operator.store import trim_job\n"
         "sys.setrecursionlimit(RECURSION_LIMIT)\n"
         "deep = '{\"a\":' * 9990 + '[]' + '}' * 9990\n"
         'text = \'{"metadata":{"name":"j"},"spec":\' + deep + \'}\'\n'
-        "assert trim_custom(json.loads(text))['spec'] == {}\n"
+        "assert trim_job(json.loads(text))['spec'] == {}\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")

@@ -46,6 +46,7 @@ class Client:
 
     def __init__(self):
         self.calls, self.errors, self.version, self.terminating = [], {}, 100, False
+        self.live = {}  # (kind, name) -> what the API server holds of a child
         self.meanwhile = lambda: None  # what happens before a delete is answered
 
     def _record(self, verb, name, *details):
@@ -56,7 +57,8 @@ class Client:
     def _stored(self, body):
         self.version += 1
         metadata = {"uid": f"uid-{body['metadata']['name']}", **body["metadata"], "resourceVersion": str(self.version)}
-        return {**body, "metadata": metadata}
+        self.live[body["kind"], metadata["name"]] = stored = {**body, "metadata": metadata}
+        return stored
 
     async def create(self, body, dry_run=False):
         self._record("dry-run" if dry_run else "create", body["metadata"]["name"])
@@ -69,6 +71,9 @@ class Client:
     async def apply(self, body, manager, subresource=""):
         self._record("apply", body["metadata"]["name"], manager, subresource, body)
         return self._stored({**JOB, **body} if body["kind"] == "HeteroTPJob" else body)
+
+    async def get(self, resource, namespace, name):
+        return self.live[resource.kind, name]
 
     async def replace(self, body):
         self._record("replace", body["metadata"]["name"], body)
@@ -96,6 +101,10 @@ def child(kind, name, group="a", owner="job-uid", owner_name="j"):
     return {"apiVersion": "v1", "kind": kind, "metadata": metadata}
 
 
+def create_pod(body):
+    return CreatePod(body["metadata"]["labels"][names.LABEL_GROUP], lambda: body)
+
+
 @pytest.fixture
 def client():
     return Client()
@@ -118,7 +127,7 @@ async def test_actions_run_in_their_order(applier, client):
         BumpAttempt(attempt=1, restarts=0, resource_version="10"),
         CreateService(child("Service", "j-gang")),
         ApplyConfigMap(child("ConfigMap", "j-control")),
-        CreatePod(child("Pod", "j-a-0-1")),
+        create_pod(child("Pod", "j-a-0-1")),
         DeletePod("j-a-0-0", "old"),
     )
     assert await applier.run(actions)
@@ -149,12 +158,12 @@ class Slow(Client):
 async def test_pods_of_a_large_gang_are_made_in_parallel_and_bounded(stores):
     client, steps = Slow(), []
     applier = Applier(client, stores, JOB, progress=lambda: steps.append(1))
-    assert await applier.run(tuple(CreatePod(child("Pod", f"p{number}")) for number in range(100)))
+    assert await applier.run(tuple(create_pod(child("Pod", f"p{number}")) for number in range(100)))
     assert (client.most, len(client.calls), len(steps)) == (MOST_AT_ONCE, 100, 100)
 
 
 def test_batches_grow_from_one_and_keep_the_order_of_kinds():
-    pods = tuple(CreatePod(child("Pod", f"p{number}")) for number in range(40))
+    pods = tuple(create_pod(child("Pod", f"p{number}")) for number in range(40))
     before = (BumpAttempt(1, 0, "1"), CreateService(child("Service", "s")))
     deletes = (DeletePod("p", "u"), DeletePod("q", "v"))
     found = [[type(action) for action in batch] for batch in batches((*before, *pods, *deletes))]
@@ -164,19 +173,19 @@ def test_batches_grow_from_one_and_keep_the_order_of_kinds():
 
 async def test_a_quota_that_is_exhausted_is_asked_once(applier, client):
     client.errors = {("create", f"p{number}"): Refused(403, "Forbidden", "exceeded quota") for number in range(100)}
-    assert not await applier.run(tuple(CreatePod(child("Pod", f"p{number}")) for number in range(100)))
+    assert not await applier.run(tuple(create_pod(child("Pod", f"p{number}")) for number in range(100)))
     assert len(client.calls) == 1
 
 
 async def test_an_error_in_a_batch_keeps_what_the_others_made(applier, client, stores):
     client.errors["create", "p1"] = ApiError(500, "InternalError", "no")
     with pytest.raises(ApiError):
-        await applier.run(tuple(CreatePod(child("Pod", f"p{number}")) for number in range(7)))
+        await applier.run(tuple(create_pod(child("Pod", f"p{number}")) for number in range(7)))
     assert [pod["metadata"]["name"] for pod in stores.pods.of_job(("ns", "j"))] == ["p0", "p2"]
 
 
 async def test_answers_are_in_the_store_at_once(applier, stores):
-    await applier.run((CreatePod(child("Pod", "p")), CreateService(child("Service", "s"))))
+    await applier.run((create_pod(child("Pod", "p")), CreateService(child("Service", "s"))))
     assert [pod["metadata"]["name"] for pod in stores.pods.of_job(("ns", "j"))] == ["p"]
     assert stores.services.get(("ns", "s")) is not None
     assert applier.changed
@@ -194,7 +203,7 @@ async def test_the_attempt_is_bumped_by_its_own_manager_and_only_over_the_versio
 async def test_a_stale_attempt_write_stops_all_later_actions(applier, client):
     client.errors["apply", "j"] = Conflict(409, "Conflict", "stale")
     with pytest.raises(Conflict):
-        await applier.run((BumpAttempt(2, 1, "9"), DeletePod("p", "u"), CreatePod(child("Pod", "q"))))
+        await applier.run((BumpAttempt(2, 1, "9"), DeletePod("p", "u"), create_pod(child("Pod", "q"))))
     assert len(client.calls) == 1
 
 
@@ -213,22 +222,22 @@ async def test_a_status_write_for_a_deleted_job_is_no_error(applier, client, sto
 
 
 @pytest.mark.parametrize("error", [Refused(403, "Forbidden", "exceeded quota"), Refused(422, "Invalid", "bad image")])
-@pytest.mark.parametrize("action", [CreatePod(child("Pod", "p")), DryRunPod("a", child("Pod", "p"))])
+@pytest.mark.parametrize("action", [create_pod(child("Pod", "p")), DryRunPod("a", lambda: child("Pod", "p"))])
 async def test_a_refused_pod_is_remembered_by_group_and_ends_the_round(applier, client, error, action):
     client.errors["create", "p"] = client.errors["dry-run", "p"] = error
-    assert not await applier.run((action, CreatePod(child("Pod", "q"))))
+    assert not await applier.run((action, create_pod(child("Pod", "q"))))
     assert applier.refusals == {"a": Refusal(error.code, error.reason, error.message)}
     assert len(client.calls) == 1
 
 
 async def test_a_template_whose_pods_name_is_taken_is_valid(applier, client):
     client.errors["dry-run", "p"] = Conflict(409, "AlreadyExists", "p")
-    assert await applier.run((DryRunPod("a", child("Pod", "p")),))
+    assert await applier.run((DryRunPod("a", lambda: child("Pod", "p")),))
 
 
 async def test_an_accepted_pod_clears_the_refusal(applier):
     applier.refusals["a"] = Refusal(403, "Forbidden", "exceeded quota")
-    assert await applier.run((CreatePod(child("Pod", "p")),))
+    assert await applier.run((create_pod(child("Pod", "p")),))
     assert applier.refusals == {}
 
 
@@ -246,7 +255,7 @@ async def test_an_accepted_pod_clears_the_refusal(applier):
 )
 async def test_a_refused_child_is_remembered_by_kind(applier, client, action, error):
     client.errors["create", "s"] = error
-    assert not await applier.run((action, CreatePod(child("Pod", "q"))))
+    assert not await applier.run((action, create_pod(child("Pod", "q"))))
     assert applier.refusals == {action.body["kind"]: Refusal(error.code, error.reason, error.message)}
     assert len(client.calls) == 1
 
@@ -269,15 +278,15 @@ async def test_a_network_policy_is_made_then_replaced_as_a_whole_then_deleted_by
 
 async def test_a_network_policy_that_is_refused_is_remembered_and_no_pod_is_made(applier, client):
     client.errors["create", "j-gang"] = Refused(403, "Forbidden", "no right")
-    assert not await applier.run((ApplyNetworkPolicy(network_policy()), CreatePod(child("Pod", "q"))))
+    assert not await applier.run((ApplyNetworkPolicy(network_policy()), create_pod(child("Pod", "q"))))
     assert set(applier.refusals) == {"NetworkPolicy"} and len(client.calls) == 1
 
 
 @pytest.mark.parametrize(
     ("action", "verb", "error"),
     [
-        (CreatePod(child("Pod", "s")), "create", NotFound(404, "NotFound", "namespaces")),
-        (CreatePod(child("Pod", "s")), "create", Conflict(409, "Conflict", "stale")),
+        (create_pod(child("Pod", "s")), "create", NotFound(404, "NotFound", "namespaces")),
+        (create_pod(child("Pod", "s")), "create", Conflict(409, "Conflict", "stale")),
         (DeletePod("s", "u"), "delete", Refused(403, "Forbidden", "no right")),
     ],
     ids=["namespace gone", "stale", "no right to delete"],
@@ -292,7 +301,7 @@ async def test_another_error_than_a_refusal_is_raised(applier, client, action, v
 async def test_an_error_keeps_the_actions_before_it(applier, client, stores):
     client.errors["create", "q"] = ApiError(500, "InternalError", "no")
     with pytest.raises(ApiError):
-        await applier.run((CreatePod(child("Pod", "p")), CreatePod(child("Pod", "q"))))
+        await applier.run((create_pod(child("Pod", "p")), create_pod(child("Pod", "q"))))
     assert stores.pods.get(("ns", "p")) is not None
 
 
@@ -372,6 +381,14 @@ async def test_a_service_is_applied_whole_and_keeps_fields_of_others(applier, cl
     assert body["metadata"]["resourceVersion"] == live["metadata"]["resourceVersion"]
 
 
+async def test_a_service_of_another_owner_by_now_is_not_replaced(applier, client, stores):
+    stores.services.upsert(client._stored(child("Service", "s")))
+    client._stored(child("Service", "s", owner="another", owner_name="k"))  # its watch event is still to come
+    with pytest.raises(Conflict):
+        await applier.run((CreateService({**child("Service", "s"), "spec": {}}),))
+    assert client.calls == []
+
+
 async def test_a_podgroup_is_created_and_stored(applier, stores):
     body = {**child("PodGroup", "j"), "apiVersion": PODGROUPS["volcano"].api_version}
     await applier.run((ApplyPodGroup(body),))
@@ -388,6 +405,6 @@ async def test_a_pod_whose_deletion_is_refused_stays_known(applier, client, stor
     stores.pods.upsert(pod)
     client.errors["delete", "p"] = Conflict(409, "Conflict", "another writer was faster")
     with pytest.raises(Conflict):
-        await applier.run((DeletePod("p", pod["metadata"]["uid"]), CreatePod(child("Pod", "q"))))
+        await applier.run((DeletePod("p", pod["metadata"]["uid"]), create_pod(child("Pod", "q"))))
     assert stores.pods.get(("ns", "p")) is not None
     assert [call[0] for call in client.calls] == ["delete"]

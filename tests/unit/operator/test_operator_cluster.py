@@ -1,5 +1,6 @@
 """The client of the API server: paths, paging, preconditions, errors and counting, against a small HTTP server."""
 
+import asyncio
 import json
 
 import pytest
@@ -7,12 +8,12 @@ from aiohttp import web
 from heterotp_operator.cluster import (
     EVENTS,
     JOBS,
+    LEASES,
     PODS,
     ApiError,
     Conflict,
     NameTaken,
     NotFound,
-    RateLimit,
     Refused,
     connect,
     error_of,
@@ -20,6 +21,7 @@ from heterotp_operator.cluster import (
     same_controller,
 )
 from heterotp_operator.metrics import Metrics
+from heterotp_operator.page_size import FIRST
 from kubernetes.aio import client
 
 
@@ -95,9 +97,28 @@ async def test_lists_are_read_in_pages(cluster, server):
     assert [page async for page in cluster.pages(PODS, None, "x=y")] == [([1, 2], 9), ([], 9)]
     queries = [request[2] for request in server.requests]
     assert queries == [
-        {"limit": "250", "labelSelector": "x=y"},
-        {"limit": "250", "labelSelector": "x=y", "continue": "a=&b"},
+        {"limit": str(FIRST), "labelSelector": "x=y"},
+        {"limit": str(2 * FIRST), "labelSelector": "x=y", "continue": "a=&b"},
     ]
+
+
+async def test_no_page_of_many_objects_is_longer_than_its_bound(cluster, server):
+    """Ten valid objects of 1.5 MB would take 300 MiB if they were parsed at once."""
+
+    def answer(count, more=""):
+        items = [{"x": "x" * 1_500_000}] * count
+        return 200, {"metadata": {"resourceVersion": "9"} | ({"continue": more} if more else {}), "items": items}
+
+    server.answers = [answer(10), answer(5), answer(1, "1"), answer(1, "2"), (200, {"metadata": {}, "items": []})]
+    assert [len(page) async for page, _ in cluster.pages(JOBS, None)] == [1, 1, 0]
+    asked = [(request[2]["limit"], request[2].get("continue")) for request in server.requests]
+    assert asked == [("25", None), ("5", None), ("1", None), ("1", "1"), ("1", "2")]
+
+
+async def test_short_pages_grow_to_the_usual_length(cluster, server):
+    server.answers = [(200, {"metadata": {"continue": "more"}, "items": []})] * 5 + [(200, {"metadata": {}})]
+    assert len([page async for page in cluster.pages(PODS, None)]) == 6
+    assert [request[2]["limit"] for request in server.requests] == ["25", "50", "100", "200", "250", "250"]
 
 
 async def test_create_over_an_own_object_is_success(cluster, server):
@@ -179,14 +200,18 @@ async def test_a_request_without_an_answer_has_code_0(metrics):
     await cluster.close()
 
 
-def test_the_rate_limit_lets_a_burst_through_and_then_spaces_calls():
-    now = [0.0]
-    limit = RateLimit(10, lambda: now[0])
-    assert [limit.delay() for _ in range(20)] == [0] * 20
-    assert limit.delay() == pytest.approx(0.1)
-    assert limit.delay() == pytest.approx(0.2)
-    now[0] += 10
-    assert limit.delay() == 0
+async def test_a_lease_waits_for_no_other_call(server, metrics):
+    configuration = client.Configuration(host=f"http://127.0.0.1:{server.port}")
+    cluster = await connect(configuration, metrics, rate=0.001, timeout=5.0)
+    waiting = [asyncio.create_task(cluster.get(PODS, "ns", "p")) for _ in range(3)]
+    await asyncio.sleep(0)
+    async with asyncio.timeout(30):
+        await cluster.get(LEASES, "ns", "lease")
+    assert [request[1] for request in server.requests] == [LEASES.path("ns", "lease")]
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    await cluster.close()
 
 
 def test_objects_without_a_controller_have_no_owner():

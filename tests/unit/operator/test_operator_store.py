@@ -1,8 +1,12 @@
 """The stores keep trimmed records, never go back in time, and know which pods belong to which job."""
 
+import json
+import tracemalloc
+
 import pytest
 from heterotp_api import names
-from heterotp_operator.store import Store, Stores, trim_child, trim_custom, trim_pod
+from heterotp_operator.store import MOST_OWNERS, Store, Stores, controller_of, trim_child, trim_job, trim_pod
+from support.reconcile_world import injection, manifest
 
 
 def pod(name="p", version=1, uid=None, job="j", **extra):
@@ -83,8 +87,9 @@ def test_clear_is_not_a_deletion(store):
 
 
 def test_a_pod_record_keeps_only_fields_that_decisions_read():
-    body = pod()
-    body["metadata"] |= {"managedFields": [1], "annotations": {"a": "b"}, "generateName": "x"}
+    body, ours = pod(), {names.ANNOTATION_SECRET: "key", names.ANNOTATION_CONTROL: "7"}
+    body["metadata"] |= {"managedFields": [1], "annotations": {"a": "b" * 200_000, **ours}, "generateName": "x"}
+    body["metadata"]["labels"] |= {f"mine-{number}": "1" for number in range(1000)}
     body["spec"] = {"nodeName": "n", "containers": [{"name": "trainer"}], "schedulingGates": [{"name": "g"}]}
     body["status"] = {
         "phase": "Failed",
@@ -102,8 +107,8 @@ def test_a_pod_record_keeps_only_fields_that_decisions_read():
         ],
     }
     assert trim_pod(body) == {
-        "metadata": {**pod()["metadata"], "annotations": {"a": "b"}},
-        "spec": {"nodeName": "n", "schedulingGates": [{"name": "g"}]},
+        "metadata": {**pod()["metadata"], "annotations": ours},
+        "spec": {"nodeName": "n"},
         "status": {
             "phase": "Failed",
             "podIP": "10.0.0.1",
@@ -115,14 +120,91 @@ def test_a_pod_record_keeps_only_fields_that_decisions_read():
     }
 
 
-def test_job_and_children_lose_managed_fields_and_the_applied_copy():
+def test_job_and_children_lose_managed_fields_and_annotations():
     annotations = {"kubectl.kubernetes.io/last-applied-configuration": "{}", "mine": "1"}
     metadata = {"name": "j", "namespace": "ns", "managedFields": [1], "annotations": annotations}
-    job = trim_custom({"metadata": metadata, "spec": {"x": 1}})
-    assert job["metadata"] == {"name": "j", "namespace": "ns", "annotations": {"mine": "1"}}
+    job = trim_job({"metadata": {**metadata, "labels": {"a": "b"}}, "spec": {"x": 1}})
+    assert job["metadata"] == {"name": "j", "namespace": "ns", "labels": {"a": "b"}}
     assert (job["kind"], job["spec"], job["status"]) == ("HeteroTPJob", {"x": 1}, {})
-    child = trim_child({"metadata": metadata, "data": {"k": "v"}, "status": {"x": 1}})
-    assert child == {"metadata": {"name": "j", "namespace": "ns", "annotations": {"mine": "1"}}, "data": {"k": "v"}}
+    child = trim_child({"metadata": metadata, "spec": {"k": "v"}, "status": {"x": 1}})
+    assert child == {"metadata": {"name": "j", "namespace": "ns"}, "spec": {"k": "v"}}
+
+
+def configmap(name="j-control", text="{}", job="j", **owner):
+    reference = {"apiVersion": "v", "kind": "HeteroTPJob", "name": job, "uid": "u", "controller": True, **owner}
+    metadata = {"name": name, "namespace": "ns", "ownerReferences": [reference]}
+    return {"metadata": metadata, "data": {names.CONTROL_FILE: text, "other": "x" * 500_000}}
+
+
+def test_a_configmap_keeps_the_control_document_of_its_job_alone():
+    assert trim_child(configmap())["data"] == {names.CONTROL_FILE: "{}"}
+    for foreign in (configmap("mine"), configmap(kind="Deployment"), configmap(controller=False)):
+        assert "data" not in trim_child(foreign)
+
+
+def test_many_owners_are_not_kept_and_the_controller_is():
+    body = configmap()
+    body["metadata"]["ownerReferences"] = [
+        *({"kind": "HeteroTPJob", "name": f"j{number}", "uid": "u"} for number in range(1000)),
+        *body["metadata"]["ownerReferences"],
+    ]
+    kept = trim_child(body)["metadata"]["ownerReferences"]
+    assert len(kept) == MOST_OWNERS and controller_of({"metadata": {"ownerReferences": kept}})["name"] == "j"
+
+
+def big_job(number):
+    """A job that exceeds nothing: 40,000 values in 18 templates."""
+    groups = [(f"g{group}", 1, 1) for group in range(18)]
+    body = manifest(f"j{number}", groups, template={"a": [{"x": 1} for _ in range(1100)]})
+    return {**body, "metadata": {**body["metadata"], "annotations": {"a": "x" * 200_000}}}
+
+
+def labelled_configmap(number):
+    body = {"metadata": {"name": f"c{number}", "namespace": "ns", "uid": f"u{number}"}, "data": {"k": "x" * 800_000}}
+    return {**body, "metadata": {**body["metadata"], "labels": {names.LABEL_MANAGED_BY: names.MANAGED_BY}}}
+
+
+def spoilt_control(number):
+    body = configmap(f"j{number}-control", "x" * 900_000, job=f"j{number}")
+    return {**body, "metadata": {**body["metadata"], "uid": f"u{number}"}}
+
+
+def loaded_pod(number):
+    body = pod(f"p{number}")
+    annotations = {names.ANNOTATION_SECRET: "x" * 200_000, "mine": "y" * 50_000}
+    return {**body, "metadata": {**body["metadata"], "annotations": annotations}}
+
+
+def long_injection(number):
+    ranks = list(range(16_000))
+    return injection(f"i{number}", targets={"ranks": ranks})
+
+
+@pytest.mark.parametrize(
+    ("kind", "make", "most"),
+    [
+        ("jobs", big_job, 400_000),
+        ("configmaps", labelled_configmap, 2_000),
+        ("configmaps", spoilt_control, 4_000),
+        ("pods", loaded_pod, 4_000),
+        ("injections", long_injection, 120_000),
+        ("jobs", lambda number: manifest(f"j{number}", template={"a": [0] * 60_000}), 4_000),
+    ],
+    ids=["valid jobs", "foreign ConfigMaps", "spoilt ConfigMaps", "pods", "injections", "refused jobs"],
+)
+def test_what_a_tenant_may_store_takes_bounded_memory(kind, make, most):
+    """most: bytes that one object may take of the operator's memory."""
+    store = getattr(Stores(), kind)
+    store.upsert(json.loads(json.dumps(make(0))))
+    texts = [json.dumps(make(number)) for number in range(1, 4)]
+    tracemalloc.start()
+    try:
+        for text in texts:
+            assert store.upsert(json.loads(text))
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(store) == 4 and taken / 3 < most
 
 
 def test_equal_strings_are_shared():

@@ -10,7 +10,7 @@ import pytest
 from heterotp_api import names
 from heterotp_api.control import ControlDocument
 from heterotp_api.status import MAX_RANKS
-from heterotp_api.trainer_status import MOST_BYTES
+from heterotp_api.trainer_status import MOST_BYTES, TrainerStatus
 from heterotp_operator.metrics import Metrics
 from heterotp_operator.published import PublishedControls
 from heterotp_operator.reconcile.control import Effective
@@ -18,7 +18,7 @@ from heterotp_operator.reconcile.gang_secret import OperatorKey
 from heterotp_operator.reconcile.injections import JobInjections
 from heterotp_operator.reconcile.policies import Governing
 from heterotp_operator.store import Stores
-from heterotp_operator.trainer_poller import Answer, Target, TrainerPoller, ask, target, understood
+from heterotp_operator.trainer_poller import NEWS_POLLS, Answer, Target, TrainerPoller, ask, target, understood
 from heterotp_trainer.boundary.lease import Lease
 from heterotp_trainer.launch.door import Key as LeaseKey
 from heterotp_trainer.reporting.http_server import StatusServer
@@ -470,7 +470,20 @@ async def test_reports_of_an_earlier_pod_are_dropped(rank0, polled):
 )
 def test_a_rank_that_does_not_answer_is_polled_less_often(failures, pauses):
     poller = TrainerPoller(Stores(), PublishedControls(), lambda key: None, 5.0, 1.0, "operator-1", Metrics())
-    assert [poller._pause(KEY, Answer(None, failure)) for failure in failures] == pauses
+    assert [poller._pause(KEY, "p", Answer(None, failure)) for failure in failures] == pauses
+
+
+def test_ranks_that_say_for_ever_that_they_are_behind_are_polled_less_often():
+    published = PublishedControls()
+    published.record(KEY, control(5))
+    poller = TrainerPoller(Stores(), published, lambda key: None, 5.0, 1.0, "operator-1", Metrics())
+    behind = Answer(TrainerStatus.model_validate_json(changed_document(appliedGeneration=4)))
+    followed = Answer(TrainerStatus.model_validate_json(changed_document(appliedGeneration=5)))
+    pauses = [poller._pause(KEY, "p", behind) for _ in range(NEWS_POLLS + 2000)]
+    assert pauses == [1.0] * NEWS_POLLS + [2.0, 4.0] + [5.0] * 1998
+    assert [poller._pause(KEY, "p", each) for each in (followed, behind)] == [5.0, 5.0], "it may say so in turns"
+    published.record(KEY, control(6))
+    assert [poller._pause(KEY, "p", behind), poller._pause(KEY, "another", behind)] == [1.0, 1.0]
 
 
 def control(generation):

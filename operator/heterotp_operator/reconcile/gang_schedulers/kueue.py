@@ -11,7 +11,8 @@ def mark_pod(gang: Gang, member: GangMember) -> None:
     member.label("kueue.x-k8s.io/pod-group-name", f"{member.job}-{member.attempt}")  # an ended group stays ended
     member.label("kueue.x-k8s.io/managed", "true")
     member.annotate("kueue.x-k8s.io/pod-group-total-count", str(member.pods))
-    member.body["spec"].setdefault("schedulingGates", []).append({"name": "kueue.x-k8s.io/admission"})
+    spec = member.body["spec"]
+    spec["schedulingGates"] = [*(spec.get("schedulingGates") or []), {"name": "kueue.x-k8s.io/admission"}]
 
 
 KUEUE = GangScheduler(mark_pod)

@@ -10,7 +10,10 @@ from heterotp_operator.reconcile.actions import Body
 
 @dataclass(frozen=True)
 class GangMember:
-    """One pod of an attempt and the gang that it belongs to; `pods` is how many pods the gang has."""
+    """One pod of an attempt and the gang that it belongs to; `pods` is how many pods the gang has.
+
+    What stands below `spec` of the body belongs to the template, which all pods share: it is replaced, never changed.
+    """
 
     job: str
     attempt: int
