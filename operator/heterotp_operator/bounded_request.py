@@ -19,6 +19,10 @@ class UnusableAnswerError(Exception):
     """The bytes are no answer that can be used; the message is ours, without the peer's text."""
 
 
+class UnansweredError(OSError):
+    """The connection was made, and no whole answer came: who listens there is within reach."""
+
+
 class _Received:
     """Stands for the socket of an http.client.HTTPResponse whose bytes are all there."""
 
@@ -32,21 +36,34 @@ class _Received:
 async def fetch(host: str, port: int, path: str, headers: Mapping[str, str], seconds: float, most_bytes: int) -> bytes:
     """Return all that a server sends to GET `path` until it closes the connection.
 
-    Raises OSError or TimeoutError without an answer, UnusableAnswerError for more than `most_bytes`.
+    Raises OSError or TimeoutError without a connection, UnansweredError without an answer, UnusableAnswerError for more
+    than `most_bytes`.
     """
-    async with asyncio.timeout(seconds):
-        reader, writer = await asyncio.open_connection(host, port, limit=READ_BYTES)
-        try:
-            writer.write(_request(host, port, path, headers))
-            received = bytearray()
-            while chunk := await reader.read(READ_BYTES):
-                received += chunk
-                if len(received) > most_bytes:
-                    raise UnusableAnswerError(f"more than {most_bytes} bytes")
-        finally:
-            writer.transport.abort()  # closing in good order would wait for the peer
+    connected = False
+    try:
+        async with asyncio.timeout(seconds):
+            reader, writer = await asyncio.open_connection(host, port, limit=READ_BYTES)
+            connected = True
+            try:
+                writer.write(_request(host, port, path, headers))
+                received = await _all_of(reader, most_bytes)
+            finally:
+                writer.transport.abort()  # closing in good order would wait for the peer
+    except OSError as error:  # TimeoutError is one
+        if connected:
+            raise UnansweredError(f"connected, and then: {type(error).__name__}") from None
+        raise
     if not received:
-        raise ConnectionResetError("closed without an answer")
+        raise UnansweredError("closed without an answer")
+    return received
+
+
+async def _all_of(reader: asyncio.StreamReader, most_bytes: int) -> bytes:
+    received = bytearray()
+    while chunk := await reader.read(READ_BYTES):
+        received += chunk
+        if len(received) > most_bytes:
+            raise UnusableAnswerError(f"more than {most_bytes} bytes")
     return bytes(received)
 
 

@@ -9,7 +9,10 @@ from heterotp_api.trainer_status import TrainerStatus
 from heterotp_operator.queue import Key
 from heterotp_operator.reconcile.observed import Progress
 
-CUT_OFF_SECONDS = 60.0  # without an answer of any other job: it is rather this process that reaches nobody
+CUT_OFF_SECONDS = 60.0  # without a connection to any other job: it is rather this process that reaches nobody
+# made in a row to a rank 0 that answers none: its node is within reach, and its process hangs. One may have been on its
+# way when the network was cut. Later ones may fail again, for the kernel queues only so many connections
+HANGING_CONNECTIONS = 2
 
 
 @dataclass
@@ -18,6 +21,8 @@ class _Seen:
     place: tuple[int, int, int]  # attempt, epoch and iteration
     moved_at: float
     answered_at: float
+    connected_at: float
+    unanswered: int = 0  # connections since the last answer
 
 
 class ProgressWatch:
@@ -33,10 +38,17 @@ class ProgressWatch:
         if seen is None or seen.pod_uid != pod_uid:
             if status is None:
                 return
-            seen = self._seen[key] = _Seen(pod_uid, (-1, -1, -1), now, now)
-        seen.answered_at = now
+            seen = self._seen[key] = _Seen(pod_uid, (-1, -1, -1), now, now, now)
+        seen.answered_at = seen.connected_at = now
+        seen.unanswered = 0
         if status is not None and (place := (status.attempt, status.epoch, status.iteration)) != seen.place:
             seen.place, seen.moved_at = place, now
+
+    def connected(self, key: Key, pod_uid: str) -> None:
+        """Note a connection to a job's rank 0 that it did not answer."""
+        seen = self._seen.get(key)
+        if seen is not None and seen.pod_uid == pod_uid:
+            seen.connected_at, seen.unanswered = self._now(), seen.unanswered + 1
 
     def forget(self, key: Key) -> None:
         """Drop what is known of a job without a running rank 0."""
@@ -47,6 +59,11 @@ class ProgressWatch:
         now, seen = self._now(), self._seen.get(key)
         if seen is None or seen.pod_uid != pod_uid:
             return None
-        others = [each.answered_at for other, each in self._seen.items() if other != key]
-        cut_off = bool(others) and now - max(others) > CUT_OFF_SECONDS
-        return Progress(now - seen.moved_at, now - seen.answered_at, cut_off)
+        return Progress(now - seen.moved_at, now - seen.answered_at, self._cut_off(key, seen))
+
+    def _cut_off(self, key: Key, seen: _Seen) -> bool:
+        """Return whether it may be the network that a silence is of: neither this job nor another one is in reach."""
+        if seen.unanswered >= HANGING_CONNECTIONS:
+            return False
+        others = [each.connected_at for other, each in self._seen.items() if other != key]
+        return bool(others) and self._now() - max(others) > CUT_OFF_SECONDS

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from heterotp_api import names
 from heterotp_api.trainer_status import MOST_BYTES, TrainerStatus
 
-from heterotp_operator.bounded_request import UnusableAnswerError, answer_of, fetch
+from heterotp_operator.bounded_request import UnansweredError, UnusableAnswerError, answer_of, fetch
 from heterotp_operator.metrics import Metrics
 from heterotp_operator.progress_watch import ProgressWatch
 from heterotp_operator.published import PublishedControls
@@ -47,11 +47,15 @@ class Target:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a poll returned: a status, or a kind of failure; challenge: see renewals.py."""
+    """What a poll returned: a status, or a kind of failure; challenge: see renewals.py.
+
+    connected: without an answer, whether a connection was made.
+    """
 
     status: TrainerStatus | None
     failure: PollFailure = ""
     challenge: str = ""
+    connected: bool = False
 
 
 def target(job: Json | None, pods: list[Json]) -> Target | None:
@@ -151,6 +155,8 @@ class TrainerPoller:
         self._metrics.polls.labels(answer.failure or "success").inc()
         if answer.failure != "NoAnswer":
             self._watch.answered(key, where.pod_uid, answer.status)
+        elif answer.connected:
+            self._watch.connected(key, where.pod_uid)
         self._take(key, where.pod_uid, answer)
         pause = self._pause(key, where.pod_uid, answer)
         if self._renewals.take(key, where.pod_uid, answer.challenge):  # the next poll renews the lease
@@ -195,7 +201,9 @@ async def ask(where: Target, headers: dict[str, str], seconds: float) -> Answer:
     """Return rank 0's status document, or the kind of failure; one request, at most `seconds`."""
     try:
         received = await fetch(where.address, where.port, PATH, headers, seconds, MOST_BYTES)
-    except (OSError, TimeoutError):
+    except UnansweredError:
+        return Answer(None, "NoAnswer", connected=True)
+    except OSError:  # TimeoutError is one
         return Answer(None, "NoAnswer")
     except UnusableAnswerError:
         return Answer(None, "BadAnswer")

@@ -62,7 +62,7 @@ class Driver:
     def _begin_and_end(self, planned):
         fault = BY_KIND[planned.kind](planned.arguments)
         hit, facts = self._begin(fault), fault.facts()
-        if hit is not None and hit.jobs == ANY:
+        if hit is not None and (hit.jobs == ANY or not hit.shows):
             facts["shows"] = ""
         self._note(planned, "begun" if hit else "skipped", hit, **(facts if hit else {}))
         if hit is None:

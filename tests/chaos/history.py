@@ -11,6 +11,8 @@ Every record has `at` (seconds since the run began) and `what`:
     metrics   its health and some of its metrics, every few seconds
     loss      the loss of one iteration (ranks that really train)
     checkpoint  the step of the published checkpoint that an attempt began from
+    published   what the manifests in the directory say: iteration and attempt of each checkpoint, and which are broken
+    saved     how long a checkpoint took, by rank 0's metric
     phase     "settling" when the last fault has ended, "clearing" when all jobs are deleted, "end"
 """
 

@@ -1,25 +1,34 @@
 """A run on the kind cluster: one job that really trains, the chart's operator, faults by Docker and kubectl."""
 
+import base64
 import shutil
 import subprocess
 import threading
 import uuid
 from contextlib import suppress
 
-from chaos.actor import Actor, OwnKube
+from chaos.actor import OwnKube
+from chaos.faults.users import LOSSLESS
 from chaos.invariants.training import UNDISTURBED
+from chaos.kind_watch import READ, Checkpoints, CheckpointSeconds, Losses, OperatorSampler
 from chaos.watcher import PLURALS, Watcher
-from chaos.world import CHILDREN
+from chaos.world import CHANGED, CHILDREN, is_current
 from heterotp_api import names
-from support.cluster_job import Job, Space, two_ranks
+from support.cluster_job import Job, Space, job, template, two_ranks
 from support.kube import KubeError
 from support.places import BIN
-from support.release import OPERATORS, SYSTEM
+from support.release import OPERATORS, SYSTEM, Release
 
 VOLUME = "/mnt/chaos"  # on the node of rank 0
 VOLUME_IMAGE = "/var/chaos.img"
 VOLUME_BYTES = 64 << 20
 ENDED = ("Succeeded", "Failed")
+JOB = "disturbed"
+SLOW = "/run/chaos-slow"  # the lock of the loop that slows the volume; with .on: it goes on
+STUTTER = """
+touch "$1.on"
+while [ -e "$1.on" ]; do fsfreeze -f "$2" && sleep 4; fsfreeze -u "$2"; sleep 0.1; done
+"""
 SECONDS_PER_ITERATION = 0.5
 UNDISTURBED_SECONDS_PER_ITERATION = 0.01  # the losses are the same, and the faults can begin earlier
 FIND = """
@@ -32,51 +41,23 @@ true
 """
 
 
-class Losses(Actor):
-    """Polls rank 0 and writes the losses, and the checkpoint that each attempt began from, into the history."""
-
-    every = 0.1
-
-    def __init__(self, job, uid, recorder):
-        super().__init__()
-        self._job, self._uid, self._recorder = job, uid, recorder
-        self._last, self._resumed = None, set()
-
-    def step(self):
-        attempt = self._job.status.get("attempt")
-        document = self._job.rank_zero(attempt) if attempt else None
-        if not document or document["state"] == "starting" or document.get("loss") is None:
-            return
-        place = document["attempt"], document["iteration"]
-        if place != self._last:
-            self._last = place
-            fields = {"attempt": place[0], "iteration": place[1], "loss": document["loss"]}
-            self._recorder.write("loss", job=self._uid, **fields)
-        if document["attempt"] not in self._resumed and document.get("resumedFrom") is not None:
-            self._resumed.add(document["attempt"])
-            self._recorder.write("checkpoint", job=self._uid, step=document["resumedFrom"])
-
-
-class OperatorMemory(Actor):
-    """Writes the memory of the operators' processes into the history."""
-
-    every = 2.0
-
-    def __init__(self, kube, recorder):
-        super().__init__()
-        self._kube, self._recorder = kube, recorder
-
-    def step(self):
-        for pod in self._kube.list("pods", SYSTEM, OPERATORS):
-            name = pod["metadata"]["name"]
-            text = self._kube.text("GET", self._kube.path("pods", SYSTEM, f"{name}:8080", "proxy/metrics")).decode()
-            for line in text.splitlines():
-                if line.startswith("process_resident_memory_bytes "):
-                    self._recorder.write("sample", pid=name, bytes=int(float(line.split()[1])))
+HOSTILE = """
+import base64, contextlib, socket, sys
+answer = base64.b64decode(sys.argv[1])
+server = socket.create_server(("", 9400))
+while True:
+    peer, _ = server.accept()
+    with peer, contextlib.suppress(OSError):
+        peer.settimeout(5)
+        peer.recv(65536)
+        peer.sendall(answer)
+"""
 
 
 class KindWorld:
     """The cluster that HETEROTP_KIND_KUBECONFIG names, with the chart installed."""
+
+    strategies = LOSSLESS  # losses are compared
 
     def __init__(self, kubeconfig, recorder, minutes):
         self.kubeconfig, self.recorder = kubeconfig, recorder
@@ -89,7 +70,7 @@ class KindWorld:
         self._iterations = round(60 * minutes / SECONDS_PER_ITERATION)
         self.settle_seconds = 600.0 + 2 * 60 * minutes  # every restart costs iterations
         self.actors = [Watcher(kubeconfig, self.namespace, plural, recorder) for plural in PLURALS]
-        self.actors.append(OperatorMemory(self.kube, recorder))
+        self.actors.append(OperatorSampler(self.kube, recorder))
         self.creating = True
         self._struck, self._lock = set(), threading.Lock()
         self.tenant = self  # the part of it that the driver sets
@@ -100,14 +81,17 @@ class KindWorld:
         for actor in self.actors:
             actor.start()
         self._play_undisturbed()
-        body = two_ranks("disturbed", self._iterations, SECONDS_PER_ITERATION, {"everyIterations": 20})
+        body = two_ranks(JOB, self._iterations, SECONDS_PER_ITERATION, {"everyIterations": 20})
+        body["metadata"]["labels"] = {"slot": "0"}  # by which policies select it
         body["spec"]["runPolicy"] = {"backoffLimit": 900}
         for group in body["spec"]["workerGroups"]:  # what a process takes too much of is the container's, not ours
             (container,) = group["template"]["spec"]["containers"]
             container["resources"]["limits"] = {"memory": "1Gi"}
         self.job = self.space.apply(body)
-        uid = self.kube.get("heterotpjobs", self.namespace, "disturbed")["metadata"]["uid"]
-        self.actors.append(Losses(self.job, uid, self.recorder).start())
+        uid = self.kube.get("heterotpjobs", self.namespace, JOB)["metadata"]["uid"]
+        read = lambda: self._on_volume(READ, VOLUME)  # noqa: E731
+        own = (Losses, self.job), (CheckpointSeconds, self.job), (Checkpoints, read)
+        self.actors += [kind(source, uid, self.recorder).start() for kind, source in own]
         return self
 
     def _play_undisturbed(self):
@@ -160,10 +144,29 @@ class KindWorld:
         return bool(self.docker("exec", pod["spec"]["nodeName"], "sh", "-c", FIND, "sh", name, kind, signal).strip())
 
     def uids(self):
-        return [job["metadata"]["uid"] for job in self.kube.list("heterotpjobs", self.namespace)]
+        """Return the uids of the jobs that have not ended, first of the one whose ranks train."""
+        jobs = self.kube.list("heterotpjobs", self.namespace)
+        live = [job for job in jobs if (job.get("status") or {}).get("phase") not in ENDED]
+        return [job["metadata"]["uid"] for job in sorted(live, key=lambda job: job["metadata"]["name"] != JOB)]
+
+    def job_name(self, _):
+        return JOB
+
+    def has_leader(self, node):
+        """Return whether the operator that leads runs on this node: what it does not live to see it cannot show."""
+        release = Release(self.kube, self.kubeconfig)
+        leader = release.pods().get(release.leader())
+        return leader is not None and leader["spec"].get("nodeName") == node
+
+    def start_hostile(self, answer):
+        """Create another job, whose only pod sends these bytes to whoever connects; return it."""
+        command = ["python3", "-c", HOSTILE, base64.b64encode(answer).decode()]
+        body = job(f"hostile-{uuid.uuid4().hex[:6]}", [{"name": "one", "template": template(command=command)}])
+        body["spec"]["runPolicy"] = {"backoffLimit": 900}
+        return self.kube.create("heterotpjobs", self.namespace, body)
 
     def live(self, _):
-        job = self.kube.get("heterotpjobs", self.namespace, "disturbed")
+        job = self.kube.get("heterotpjobs", self.namespace, JOB)
         return None if job is None or (job.get("status") or {}).get("phase") in ENDED else job
 
     def pod(self, job, number):
@@ -213,18 +216,33 @@ class KindWorld:
     def thaw_volume(self):
         self._on_volume(f"fsfreeze -u {VOLUME}")
 
-    def _on_volume(self, script):
-        self.docker("exec", self.workers[0], "sh", "-c", script)
+    def slow_volume(self):
+        """Let it answer writes for a moment every few seconds; without the tools of any block device."""
+        self.docker("exec", "--detach", self.workers[0], "flock", SLOW, "sh", "-c", STUTTER, "sh", SLOW, VOLUME)
+
+    def speed_volume(self):
+        """End that: the loop sees that its file is gone, and leaves the volume thawed."""
+        self._on_volume(f"rm -f {SLOW}.on; flock -w 30 {SLOW} fsfreeze -u {VOLUME} 2>/dev/null; true")
+
+    def _on_volume(self, script, *arguments):
+        return self.docker("exec", self.workers[0], "sh", "-c", script, "sh", *arguments)
 
     # the end
     def settled(self):
+        """Return whether all jobs have ended; nothing slows them any more."""
+        self._delete_all(("stragglerinjections",))
         jobs = self.kube.list("heterotpjobs", self.namespace)
-        return all((job.get("status") or {}).get("phase") in ENDED for job in jobs)
+        others = [each for plural in CHANGED for each in self.kube.list(plural, self.namespace)]
+        return all((job.get("status") or {}).get("phase") in ENDED for job in jobs) and all(map(is_current, others))
 
     def clear(self):
-        for job in self.kube.list("heterotpjobs", self.namespace):
-            with suppress(KubeError):
-                self.kube.delete("heterotpjobs", self.namespace, job["metadata"]["name"])
+        self._delete_all(("heterotpjobs", *CHANGED))
+
+    def _delete_all(self, plurals):
+        for plural in plurals:
+            for each in self.kube.list(plural, self.namespace):
+                with suppress(KubeError):
+                    self.kube.delete(plural, self.namespace, each["metadata"]["name"])
 
     def cleared(self):
         left = [each for plural in CHILDREN for each in self.kube.list(plural, self.namespace)]

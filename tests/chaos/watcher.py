@@ -31,7 +31,10 @@ def trimmed(plural, body):
     found |= {key: status[key] for key in kept if key in status}
     if plural == "heterotpjobs":
         found["suspend"] = bool((body["spec"].get("runPolicy") or {}).get("suspend"))
-        found["conditions"] = {c["type"]: c.get("reason") for c in status.get("conditions") or () if _true(c)}
+        conditions = [each for each in status.get("conditions") or () if _true(each)]
+        found["conditions"] = {each["type"]: each.get("reason") for each in conditions}
+        # whether its ranks report something besides their progress: of a checkpoint that cannot be written
+        found["says"] = any(each["type"] == "Running" and each.get("message") for each in conditions)
     return found
 
 

@@ -5,6 +5,7 @@ from uuid import uuid4
 
 from chaos.actor import OwnKube
 from chaos.api_process import ApiProcess
+from chaos.faults.users import STRATEGIES
 from chaos.kubelet import Kubelet, attempt_of
 from chaos.operators import Operators, Sampler
 from chaos.tenant import ENDED, Tenant
@@ -17,7 +18,8 @@ CHILDREN = ("pods", "services", "configmaps", "networkpolicies")
 CHANGED = ("balancingpolicies", "stragglerinjections")
 
 
-def _current(body):
+def is_current(body):
+    """Return whether the status of an object is of its last edit."""
     return (body.get("status") or {}).get("observedGeneration") == body["metadata"]["generation"]
 
 
@@ -40,6 +42,7 @@ class Requests:
 class World:
     """The bare API server, an operator behind a proxy, jobs, and a simulated kubelet."""
 
+    strategies = STRATEGIES
     settle_seconds = 240.0  # in which every job comes to its end once the faults are over
 
     def __init__(self, guardian, kubeconfig, recorder, seed):
@@ -74,9 +77,12 @@ class World:
         self.api_server.close()
 
     # what faults hit
+    def job_name(self, slot):
+        return f"job-{slot}"
+
     def live(self, slot):
         """Return the job of a slot that has not ended and is not being deleted, None without one."""
-        job = self.kube.get("heterotpjobs", self.namespace, f"job-{slot}")
+        job = self.kube.get("heterotpjobs", self.namespace, self.job_name(slot))
         if job is None or job["metadata"].get("deletionTimestamp"):
             return None
         return None if (job.get("status") or {}).get("phase") in ENDED else job
@@ -107,7 +113,7 @@ class World:
         """Return whether every job is where it shall be, at its end, and the status of all else is of its last edit."""
         jobs = self.kube.list("heterotpjobs", self.namespace)
         others = [each for plural in CHANGED for each in self.kube.list(plural, self.namespace)]
-        return all((job.get("status") or {}).get("phase") in ENDED for job in jobs) and all(map(_current, others))
+        return all((job.get("status") or {}).get("phase") in ENDED for job in jobs) and all(map(is_current, others))
 
     def clear(self):
         """Delete all jobs, policies and injections."""

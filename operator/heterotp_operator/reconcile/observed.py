@@ -64,7 +64,8 @@ class TrainerReport:
 class Progress:
     """What this process saw of rank 0's pod, in seconds of its own clock.
 
-    idle: since another iteration was reported; silent: since the last answer. cut_off: no other job answers either.
+    idle: since another iteration was reported; silent: since the last answer. cut_off: no job is within
+    reach, so that the network may be to blame.
     """
 
     idle: float

@@ -12,11 +12,15 @@ ANY = ("*",)  # jobs that a fault may have hit: nobody knows
 
 @dataclass(frozen=True)
 class Hit:
-    """What a fault hit: uids of jobs, and the attempt of the one job that it hit alone; detail: for people."""
+    """What a fault hit: uids of jobs, and the attempt of the one job that it hit alone; detail: for people.
+
+    shows: whether its job's owner must see it; not where nothing of the job was lost, or its operator was hit, too.
+    """
 
     jobs: tuple[str, ...] = ()
     attempt: int | None = None
     detail: str = ""
+    shows: bool = True
 
 
 @dataclass

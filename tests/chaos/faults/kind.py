@@ -1,10 +1,14 @@
 """Faults on the kind cluster, whose nodes are containers of Docker: nodes, processes of ranks, storage, operators."""
 
 from abc import abstractmethod
+from dataclasses import replace
 
 from chaos.faults.fault import Fault, Hit
+from chaos.faults.ranks import FIXED
 from chaos.faults.users import OfJob, uid_of
 from heterotp_api import names
+
+SMALL_ATTACKS = tuple(name for name in FIXED if name not in ("deep", "huge"))  # an argument of a process holds them
 
 
 class OnKind(Fault):
@@ -22,7 +26,7 @@ class OfOneThing(OnKind):
         if not world.take(self.thing):
             return None
         self.strike(world)
-        return Hit(tuple(world.uids()))
+        return Hit(tuple(world.uids()), detail=self.thing)
 
     def end(self, world):
         self.heal(world)
@@ -45,10 +49,16 @@ class OfWorker(OfOneThing):
     """A fault of one worker node: pods on it may be lost, and the job's attempt with them."""
 
     outage = True  # the operator may be there
+    shows = "job halted"
 
     @staticmethod
     def draw(random):
-        return {"worker": random.randrange(2), "seconds": random.choice([2, 10, 30, 75])}
+        return {"worker": random.randrange(2), "seconds": random.choice([2, 10, 40, 75])}
+
+    def begin(self, world):
+        seen = not world.has_leader(world.workers[self.arguments["worker"]])
+        hit = super().begin(world)
+        return hit and replace(hit, shows=seen)
 
     def chosen(self, world):
         return world.workers[self.arguments["worker"]]
@@ -88,6 +98,10 @@ class NodeCut(OfWorker):
         world.docker("network", "connect", "--ip", self.address, "kind", self.thing)
 
 
+def attempt_in(pod):
+    return int(pod["metadata"]["labels"][names.LABEL_ATTEMPT])
+
+
 class OfProcess(OfJob):
     """A fault of processes in the pod of one rank, or in that of rank 0."""
 
@@ -110,7 +124,7 @@ class OfProcess(OfJob):
         if pod is None or not world.signal(pod, self.signal, self.ranks):
             return None
         self.pod = pod
-        return Hit((uid_of(job),), int(pod["metadata"]["labels"][names.LABEL_ATTEMPT]), pod["metadata"]["name"])
+        return Hit((uid_of(job),), attempt_in(pod), pod["metadata"]["name"])
 
 
 class RankZeroKilled(OfProcess):
@@ -132,7 +146,7 @@ class RankFrozen(OfProcess):
 
     kind = "rank frozen"
     signal = "STOP"
-    shows = ""
+    shows = "job halted"
 
     @staticmethod
     def draw(random):
@@ -143,22 +157,38 @@ class RankFrozen(OfProcess):
             world.signal(self.pod, "CONT", True)
 
 
+class LauncherFrozen(RankFrozen):
+    """SIGSTOP of the launcher for a while: the ranks train on, and what they write waits in its pipe."""
+
+    kind = "launcher frozen"
+    ranks = False
+    restarts = False
+    fails = False
+    shows = ""  # nothing of the job is lost
+
+    def end(self, world):
+        if self.pod is not None:
+            world.signal(self.pod, "CONT", False)
+
+
 class OutOfMemory(OfProcess):
-    """A process in the container takes memory until the kernel ends one of them."""
+    """A process in the container takes memory until the kernel ends one of them: a rank, or only this process."""
 
     kind = "out of memory"
-    shows = ""
 
     def hit(self, world, job):
         pod = world.running_pod(job, self.arguments["pod"])
         if pod is None:
             return None
         world.execute(pod, "held = []\nwhile True: held.append(bytearray(1 << 24))")
-        return Hit((uid_of(job),), detail=pod["metadata"]["name"])
+        unharmed = all(world.signal(pod, "0", ranks) for ranks in (True, False))
+        return Hit((uid_of(job),), attempt_in(pod), pod["metadata"]["name"], shows=not unharmed)
 
 
 class OfVolume(OfOneThing):
     """A fault of the checkpoints' volume, 64 MiB of its own."""
+
+    shows = "storage reported"
 
     def chosen(self, world):
         return "volume"
@@ -187,13 +217,49 @@ class VolumeHangs(OfVolume):
 
     @staticmethod
     def draw(random):
-        return {"seconds": random.choice([2, 10, 40])}
+        return {"seconds": random.choice([2, 10, 50])}
 
     def strike(self, world):
         world.freeze_volume()
 
     def heal(self, world):
         world.thaw_volume()
+
+
+class VolumeSlow(OfVolume):
+    """It answers writes for a moment every four seconds: a checkpoint takes as many of these as it has steps."""
+
+    kind = "volume slow"
+
+    @staticmethod
+    def draw(random):
+        return {"seconds": random.choice([10, 50])}
+
+    def strike(self, world):
+        world.slow_volume()
+
+    def heal(self, world):
+        world.speed_volume()
+
+
+class HostileJob(OnKind):
+    """Another job of the namespace, whose rank 0 answers the operator's polls with what it likes."""
+
+    kind = "hostile job"
+    shows = "stranger counted"
+    job = None
+
+    @staticmethod
+    def draw(random):
+        return {"seconds": random.choice([10, 40]), "attack": random.choice(SMALL_ATTACKS)}
+
+    def begin(self, world):
+        self.job = world.start_hostile(FIXED[self.arguments["attack"]]())
+        return Hit((uid_of(self.job),), 1)
+
+    def end(self, world):
+        if self.job is not None:
+            world.kube.delete("heterotpjobs", world.namespace, self.job["metadata"]["name"])
 
 
 class OperatorPodKilled(OnKind):
@@ -208,5 +274,5 @@ class OperatorPodKilled(OnKind):
 
 KINDS = (
     *(NodePaused, NodeStopped, NodeCut, RankZeroKilled, RankKilled, LauncherKilled, RankFrozen),
-    *(OutOfMemory, VolumeFull, VolumeHangs, OperatorPodKilled),
+    *(LauncherFrozen, OutOfMemory, VolumeFull, VolumeHangs, VolumeSlow, HostileJob, OperatorPodKilled),
 )

@@ -11,6 +11,7 @@ from support.kube import KubeError
 
 SLOTS = 4
 STRATEGIES = ("None", "ZERO", "MIG", "SEMI")
+LOSSLESS = ("None", "MIG")
 
 
 class OfJob(Fault):
@@ -231,6 +232,7 @@ class Custom(Fault):
 
 class PolicyChanged(Custom):
     kind = "policy changed"
+    where = ("api", "kind")
     plural, singular = "balancingpolicies", "BalancingPolicy"
 
     @staticmethod
@@ -238,12 +240,14 @@ class PolicyChanged(Custom):
         return {**Custom.draw(random), "strategy": random.choice(STRATEGIES)}
 
     def spec(self, world):
-        labels = {"slot": str(self.arguments["slot"])}
-        return {"selector": {"matchLabels": labels}, "strategy": self.arguments["strategy"]}
+        labels, drawn = {"slot": str(self.arguments["slot"])}, self.arguments["strategy"]
+        strategy = drawn if drawn in world.strategies else world.strategies[-1]
+        return {"selector": {"matchLabels": labels}, "strategy": strategy}
 
 
 class InjectionChanged(Custom):
     kind = "injection changed"
+    where = ("api", "kind")
     plural, singular = "stragglerinjections", "StragglerInjection"
 
     @staticmethod
@@ -252,7 +256,7 @@ class InjectionChanged(Custom):
 
     def spec(self, world):
         return {
-            "jobRef": {"name": f"job-{self.arguments['slot']}"},
+            "jobRef": {"name": world.job_name(self.arguments["slot"])},
             "targets": {"ranks": self.arguments["ranks"]},
             "slowdown": self.arguments["slowdown"],
         }

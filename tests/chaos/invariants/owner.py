@@ -3,6 +3,9 @@
 from chaos.timeline import OVER, calm_seconds, faults, of, outages, phase_at, walk
 
 SHOWN_SECONDS = 60.0  # of time in which the operator could act
+STRANGER_SECONDS = 15.0  # of a pod that runs, in which the operator polls it several times
+CHECKPOINT_SECONDS = 45.0  # from one checkpoint to the next on kind, also where an injection slows the ranks
+SLOW_SECONDS = 2.0  # of a checkpoint, which takes tenths of a second on a disk without faults
 
 
 def faults_show(history):
@@ -76,13 +79,13 @@ def _child_mended(fault, history):
 
 
 def _metric_rises(fault, history, name, labels):
-    """Return when the sum of a metric rose after the fault, or the operator was another process."""
-    before = None
+    """Return when the sum of a metric rose after the fault in one process, or there was another one."""
+    before = {}  # process -> its last sum before the fault
     for record in of(history, "metrics"):
         total = sum(value for label, value in record["values"].get(name, {}).items() if label in labels)
         if record["at"] <= fault.began:
-            before = record["pid"], total
-        elif before is None or record["pid"] != before[0] or total > before[1]:
+            before[record["pid"]] = total
+        elif total > before.get(record["pid"], -1.0):
             return record["at"]
     return None
 
@@ -99,14 +102,59 @@ def _rank_unusable(fault, history):
         record["at"] for uid, record in _job_records(fault, history) if _excused(uid, record) or not _runs(record)
     ]
     shown = _metric_rises(fault, history, "polls", {"BadAnswer", "NoAnswer"})
-    found = [*excuses, *([shown] if shown is not None else [])]
-    if fault.ended - fault.began < SHOWN_SECONDS / 2:
-        found.append(fault.ended)  # too short for the deadline
+    found = [*excuses, *([shown] if shown is not None else []), *_too_short(fault, SHOWN_SECONDS / 2)]
     return min(found, default=None)
+
+
+def _stranger_counted(fault, history):
+    """Return when a poll was counted as failed; of a job whose pod ran too shortly, the fault's end."""
+    uid = next(iter(fault.facts["jobs"]), "")
+    ran = [each["at"] for each in of(history, "object", plural="pods", job=uid, phase="Running")]
+    found = [] if ran and fault.ended - ran[0] >= STRANGER_SECONDS else [fault.ended]
+    shown = _metric_rises(fault, history, "polls", {"BadAnswer", "NoAnswer"})
+    return min([*found, *([shown] if shown is not None else [])], default=None)
 
 
 def _runs(record):
     return record.get("phase") == "Running"
+
+
+def _too_short(fault, seconds):
+    """Return the fault's end where it lasted less than this, so that the job may never have met it."""
+    return [fault.ended] if fault.ended - fault.began < seconds else []
+
+
+def _before(fault, history):
+    """Return the last record of the fault's first job before it; {} without one."""
+    uid = next(iter(fault.facts["jobs"]), "")
+    known = [each for each in of(history, "object", plural="heterotpjobs", uid=uid) if each["at"] < fault.began]
+    return known[-1] if known else {}
+
+
+def _not_at_work(fault, history):
+    """Return moments from which the job's iterations cannot show anything: it did not run, or has begun again."""
+    before = _before(fault, history)
+    found = [] if _runs(before) else [fault.began]
+    for uid, record in _job_records(fault, history):
+        if _excused(uid, record) or not _runs(record) or (record.get("attempt") or 0) > (before.get("attempt") or 0):
+            found.append(record["at"])
+    return found
+
+
+def _halted(fault, history):
+    """Return when it showed that no iteration ends: Stalled, a restart, a rank 0 that does not answer."""
+    found = [*_too_short(fault, SHOWN_SECONDS / 2), *_not_at_work(fault, history)]
+    found += [each["at"] for _, each in _job_records(fault, history) if "Stalled" in each.get("conditions", {})]
+    shown = _metric_rises(fault, history, "polls", {"NoAnswer"})
+    return min([*found, *([shown] if shown is not None else [])], default=None)
+
+
+def _storage_shown(fault, history):
+    """Return when the ranks reported what keeps a checkpoint, or how long it took."""
+    found = [*_too_short(fault, CHECKPOINT_SECONDS), *_not_at_work(fault, history)]
+    found += [each["at"] for _, each in _job_records(fault, history) if each.get("says")]
+    slow = [each["at"] for each in of(history, "saved") if each["at"] >= fault.began and each["seconds"] > SLOW_SECONDS]
+    return min([*found, *slow], default=None)
 
 
 SHOWN = {
@@ -115,6 +163,9 @@ SHOWN = {
     "child mended": _child_mended,
     "watch opened again": _watch_again,
     "rank 0 unusable": _rank_unusable,
+    "stranger counted": _stranger_counted,
+    "job halted": _halted,
+    "storage reported": _storage_shown,
 }
 LASTING = ("restarted", "suspended", "child mended")  # what settled jobs show in any case
 

@@ -1,4 +1,4 @@
-"""What holds of ranks that really train: checkpoints never go back, and losses are those of an undisturbed run."""
+"""What holds of ranks that really train: checkpoints are whole and never go back, losses are an undisturbed run's."""
 
 from collections import defaultdict
 
@@ -17,6 +17,31 @@ def checkpoints_go_on(history):
         newest[record["job"]] = max(newest[record["job"]], record["step"])
 
 
+def directories_go_on(history):
+    """The newest checkpoint in a job's directory never goes back, and every one that is visible is whole."""
+    newest = defaultdict(int)
+    for record in of(history, "published"):
+        job, found = record["job"], max((step for step, _ in record["steps"]), default=0)
+        for why in record["broken"]:
+            yield record["at"], f"job {job}: a published checkpoint is broken: {why}"
+        if found < newest[job]:
+            yield record["at"], f"job {job}: the newest checkpoint in the directory is {found} after {newest[job]}"
+        newest[job] = max(newest[job], found)
+
+
+def attempts_begin_at_the_newest(history):
+    """An attempt begins from the newest checkpoint that earlier attempts have published."""
+    published = defaultdict(set)
+    for record in history:
+        if record["what"] == "published":
+            published[record["job"]] |= {tuple(each) for each in record["steps"]}
+        elif record["what"] == "checkpoint" and "attempt" in record:
+            earlier = [step for step, attempt in published[record["job"]] if attempt < record["attempt"]]
+            if earlier and record["step"] < max(earlier):
+                where = f"job {record['job']}: attempt {record['attempt']} begins from {record['step']}"
+                yield record["at"], f"{where}, and {max(earlier)} was published"
+
+
 def losses_are_equal(history):
     """The loss of every iteration is that of the undisturbed run, where both have it."""
     expected = {record["iteration"]: record["loss"] for record in of(history, "loss", job=UNDISTURBED)}
@@ -29,4 +54,9 @@ def losses_are_equal(history):
             yield record["at"], f"{where}: loss {record['loss']}, undisturbed {wanted}"
 
 
-INVARIANTS = {"checkpoints never go back": checkpoints_go_on, "losses equal an undisturbed run's": losses_are_equal}
+INVARIANTS = {
+    "checkpoints never go back": checkpoints_go_on,
+    "directories never go back": directories_go_on,
+    "attempts begin at the newest checkpoint": attempts_begin_at_the_newest,
+    "losses equal an undisturbed run's": losses_are_equal,
+}

@@ -88,3 +88,24 @@ def test_a_stop_ends_a_gang_with_a_frozen_rank(hanging):
     assert run.wait() == EXIT_STOPPED, run.text()
     assert "stopped without a last checkpoint: no iteration for " in run.text()
     assert "heterotp launcher: rank 2 did not end after the stop and was killed" in run.text()
+
+
+def held(text):
+    """Return the lines of rank 1 that show where it holds the interpreter."""
+    return [line for line in text.splitlines() if line.startswith("[rank 1]") and line.endswith(" in hold_interpreter")]
+
+
+def test_a_rank_that_holds_the_interpreter_shows_its_stacks_past_the_deadline(hanging):
+    run = hanging("a rank hangs with the interpreter", runPolicy={"progressDeadlineSeconds": 10})
+    run.wait()
+    assert "rank 1 has sent no heartbeat since " in run.text()
+    assert len(held(run.text())) == 1, run.text()
+
+
+def test_a_rank_that_holds_the_interpreter_shows_its_stacks_after_a_stop(hanging):
+    run = hanging("a rank hangs with the interpreter")
+    stall(run)
+    os.kill(run.process.pid, signal.SIGTERM)
+    assert run.wait() == EXIT_STOPPED, run.text()
+    assert "heterotp launcher: rank 1 did not end after the stop and was killed" in run.text()
+    assert len(held(run.text())) == 1, run.text()

@@ -3,6 +3,7 @@
 A mistake is a part of the script that is written in another way. docs/convert-your-model.md lists them by these names.
 """
 
+import ctypes
 import os
 import sys
 import time
@@ -101,9 +102,18 @@ def resume(session, model, optimizer):
     return iteration
 
 
+def hold_interpreter():
+    """Wait for ever in C with Python's lock held, whatever signals come: a mutex that this thread holds itself."""
+    library, mutex = ctypes.PyDLL(None), ctypes.create_string_buffer(64)
+    library.pthread_mutex_lock(mutex)
+    library.pthread_mutex_lock(mutex)
+
+
 def before(iteration):
     if MISTAKE == "a rank hangs" and RANK == 1 and iteration == 3:
         time.sleep(3600)
+    if MISTAKE == "a rank hangs with the interpreter" and RANK == 1 and iteration == 3:
+        hold_interpreter()
 
 
 def after(iteration):

@@ -152,6 +152,27 @@ def a_hostile_rank_that_nobody_counts():
     return history.add("metrics", pid=1, values={"polls": {"success": 40.0}})
 
 
+def a_frozen_rank_that_nobody_shows():
+    history = running().add("metrics", pid="o-1", values={"polls": {"success": 4.0, "NoAnswer": 1.0}})
+    history.add("metrics", pid="o-2", values={"polls": {}})  # the operator that stands by
+    history.fault(kind="rank frozen", shows="job halted", ends=90).later(10)
+    for pid, polls in (("o-2", {}), ("o-1", {"success": 90.0, "NoAnswer": 1.0})):
+        history.add("metrics", pid=pid, values={"polls": polls})
+    return history.phase("clearing")
+
+
+def a_full_volume_that_nobody_shows():
+    history = running().fault(kind="volume full", shows="storage reported", ends=50).job(attempt=1, phase="Running")
+    return history.add("saved", job=UID, seconds=0.2).later(70).phase("clearing")
+
+
+def a_hostile_job_that_nobody_counts():
+    history = running().pod("p-h", 1, uid="u2").add("metrics", pid="o-1", values={"polls": {"success": 4.0}})
+    history.pod("p-h", 1, "MODIFIED", "Running", uid="u2")
+    history.fault(kind="hostile job", jobs=("u2",), shows="stranger counted", ends=80)
+    return history.add("metrics", pid="o-1", values={"polls": {"success": 90.0}})
+
+
 def a_job_that_waits_for_ever():
     return running().phase("settling").later(100).phase("clearing")
 
@@ -184,6 +205,26 @@ def a_checkpoint_that_goes_back():
     return running().add("checkpoint", job="a", step=40).add("checkpoint", job="a", step=20)
 
 
+def published(*steps, job="a", broken=()):
+    return running().add("published", job=job, steps=list(steps), broken=list(broken))
+
+
+def a_directory_that_goes_back():
+    return published([20, 1], [40, 1]).add("published", job="a", steps=[[20, 1]], broken=[])
+
+
+def a_directory_that_is_empty_again():
+    return published([20, 1]).add("published", job="a", steps=[], broken=[])
+
+
+def a_checkpoint_that_is_torn():
+    return published([20, 1], broken=["/mnt/step-40: ValueError: its digest does not match"])
+
+
+def an_attempt_that_begins_before_the_newest():
+    return published([20, 1], [40, 1]).add("checkpoint", job="a", step=20, attempt=2)
+
+
 def another_loss():
     history = running().add("loss", job="undisturbed", attempt=1, iteration=3, loss=2.0)
     return history.add("loss", job="a", attempt=1, iteration=3, loss=2.01)
@@ -203,7 +244,8 @@ BROKEN = {
     "no failure without a cause": [a_failure_without_a_fault],
     "faults show": [
         *(a_fault_that_never_shows, a_fault_that_shows_late, a_suspension_that_never_shows, a_child_that_stays_away),
-        *(a_watch_that_stays_closed, a_hostile_rank_that_nobody_counts),
+        *(a_watch_that_stays_closed, a_hostile_rank_that_nobody_counts, a_frozen_rank_that_nobody_shows),
+        *(a_full_volume_that_nobody_shows, a_hostile_job_that_nobody_counts),
     ],
     "jobs converge": [a_job_that_waits_for_ever, a_policy_of_an_earlier_edit],
     "memory is bounded": [much_memory],
@@ -211,6 +253,12 @@ BROKEN = {
     "its tasks go on": [a_task_that_ended],
     "it is healthy": [a_sick_operator],
     "checkpoints never go back": [a_checkpoint_that_goes_back],
+    "directories never go back": [
+        a_directory_that_goes_back,
+        a_directory_that_is_empty_again,
+        a_checkpoint_that_is_torn,
+    ],
+    "attempts begin at the newest checkpoint": [an_attempt_that_begins_before_the_newest],
     "losses equal an undisturbed run's": [another_loss, a_loss_that_is_no_number],
 }
 CASES = [(name, history) for name, histories in BROKEN.items() for history in histories]
@@ -230,6 +278,51 @@ def test_a_violation_names_seed_moment_invariant_and_what_was_seen():
     assert str(violation) == (
         "seed 5, 105.0 s: at most one live gang per job: job u1 has pods of attempts [1, 2] at the same time"
     )
+
+
+def halted(seconds=90, shown=None, unanswered=1.0):
+    """A rank is frozen for so long; 20 s later the status is this, and the operator has counted so many polls."""
+    counted = [{"polls": {"NoAnswer": each}} for each in (1.0, unanswered)]
+    fault = {"number": 0, "kind": "rank frozen"}
+    history = running().add("metrics", pid="o-1", values=counted[0])
+    history.add("fault", state="begun", jobs=[UID], attempt=1, shows="job halted", restarts=True, **fault).later(20)
+    history.job(**{"attempt": 1, "phase": "Running", **(shown or {})}).add("metrics", pid="o-1", values=counted[1])
+    return history.later(seconds - 20).add("fault", state="ended", **fault).later(200).phase("clearing")
+
+
+def test_a_halt_that_shows_nowhere_is_found_and_a_short_one_need_not_show():
+    assert "faults show" in found(halted())
+    assert "faults show" not in found(halted(seconds=25))
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        {"shown": {"conditions": {"Running": "RanksTraining", "Stalled": "NoIteration"}}},
+        {"shown": {"phase": "Restarting"}},
+        {"shown": {"attempt": 2}},
+        {"unanswered": 2.0},
+    ],
+    ids=["stalled", "restarting", "began again", "rank 0 does not answer"],
+)
+def test_a_halt_shows_in_the_status_or_in_the_polls(shown):
+    assert "faults show" not in found(halted(**shown))
+
+
+@pytest.mark.parametrize("record", [("job", {"says": True}), ("saved", {"seconds": 9.0})], ids=["status", "metric"])
+def test_a_slow_volume_shows_in_the_status_or_in_the_time_of_a_checkpoint(record):
+    what, fields = record
+    history = running().fault(kind="volume slow", shows="storage reported", ends=50)
+    if what == "job":
+        history.job(attempt=1, phase="Running", **fields)
+    else:
+        history.add(what, job=UID, **fields)
+    assert "faults show" not in found(history.later(90).phase("clearing"))
+
+
+def test_checkpoints_that_are_pruned_and_later_ones_of_the_same_attempt_are_no_step_back():
+    history = published([20, 1], [40, 1]).add("published", job="a", steps=[[40, 1], [60, 2]], broken=[])
+    assert found(history.add("checkpoint", job="a", step=40, attempt=2)) == set()
 
 
 def test_an_outage_postpones_what_must_show():

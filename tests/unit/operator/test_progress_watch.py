@@ -2,7 +2,7 @@
 
 import pytest
 from heterotp_api.trainer_status import TrainerStatus
-from heterotp_operator.progress_watch import CUT_OFF_SECONDS, ProgressWatch
+from heterotp_operator.progress_watch import CUT_OFF_SECONDS, HANGING_CONNECTIONS, ProgressWatch
 from heterotp_operator.reconcile.observed import Progress
 
 A, B = ("ns", "a"), ("ns", "b")
@@ -50,6 +50,41 @@ def test_another_pod_begins_anew(watch, clock):
     assert watch.of(A, "q") == Progress(idle=0.0, silent=0.0)
     watch.forget(A)
     assert watch.of(A, "q") is None
+
+
+def silent_gangs(watch, clock, connections):
+    """Two gangs answer once; then so many connections are made to each, and nothing answers for long."""
+    for key in (A, B):
+        watch.answered(key, "p", status(3))
+    for _ in range(connections):
+        clock[0] += 5
+        for key in (A, B):
+            watch.connected(key, "p")
+    clock[0] += 10 * CUT_OFF_SECONDS
+    return [watch.of(key, "p") for key in (A, B)]
+
+
+def test_two_gangs_that_accept_connections_and_answer_none_hang_both(watch, clock):
+    found = silent_gangs(watch, clock, HANGING_CONNECTIONS)
+    assert [each.cut_off for each in found] == [False, False]
+    assert found[0].silent == 10 * CUT_OFF_SECONDS + 5 * HANGING_CONNECTIONS
+
+
+@pytest.mark.parametrize("connections", range(HANGING_CONNECTIONS))
+def test_two_gangs_that_no_connection_reaches_may_be_healthy(watch, clock, connections):
+    assert [each.cut_off for each in silent_gangs(watch, clock, connections)] == [True, True]
+
+
+def test_an_answer_ends_what_connections_before_it_showed(watch, clock):
+    silent_gangs(watch, clock, HANGING_CONNECTIONS)
+    watch.answered(A, "p", None)
+    clock[0] += 2 * CUT_OFF_SECONDS
+    assert watch.of(A, "p").cut_off is True
+    watch.connected(A, "another")
+    watch.connected(B, "p")
+    assert watch.of(A, "p").cut_off is False, "another job is within reach"
+    clock[0] += 2 * CUT_OFF_SECONDS
+    assert watch.of(A, "p").cut_off is True
 
 
 def test_where_no_other_job_answers_the_operator_is_cut_off(watch, clock):

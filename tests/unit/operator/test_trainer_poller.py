@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 import socket
+import time
 from contextlib import closing, suppress
 
 import pytest
@@ -12,6 +13,7 @@ from heterotp_api.control import ControlDocument
 from heterotp_api.status import MAX_RANKS
 from heterotp_api.trainer_status import MOST_BYTES, TrainerStatus
 from heterotp_operator.metrics import Metrics
+from heterotp_operator.progress_watch import CUT_OFF_SECONDS, HANGING_CONNECTIONS
 from heterotp_operator.published import PublishedControls
 from heterotp_operator.reconcile.control import Effective
 from heterotp_operator.reconcile.gang_secret import OperatorKey
@@ -201,7 +203,7 @@ async def close_at_once(writer):
 @pytest.mark.parametrize("answer", [forever, drop_by_drop, close_at_once, b""])
 async def test_no_answer_within_its_time_is_the_other_kind(rank0, answer):
     rank0.answer = answer
-    assert await asked_once(rank0, 0.2) == Answer(None, "NoAnswer")
+    assert await asked_once(rank0, 0.2) == Answer(None, "NoAnswer", connected=True)
 
 
 async def test_a_refused_connection_is_no_answer():
@@ -515,3 +517,19 @@ async def test_ranks_that_are_behind_are_polled_often(rank0, generation, answer,
     await poller._poll(KEY)
     assert len(waits) == 1
     assert (waits[0] < 2) is often
+
+
+async def test_a_rank_that_accepts_connections_and_answers_none_is_not_out_of_reach(rank0, polled):
+    """Beside another job that is silent, too: neither lets the other one wait."""
+    poller, _, changed, _ = polled
+    await asyncio.wait_for(changed.get(), 10)
+    poller._watch.answered(("ns", "other"), "q", understood(answer_of()).status)
+    rank0.answer = close_at_once
+    async with asyncio.timeout(30):
+        while poller._watch._seen[KEY].unanswered < HANGING_CONNECTIONS:
+            poller.queue.add(KEY)
+            await asyncio.sleep(0.01)
+    now = time.monotonic()
+    poller._watch._now = lambda: now + 10 * CUT_OFF_SECONDS
+    assert poller.progress(KEY).cut_off is False
+    assert poller._watch.of(("ns", "other"), "q").cut_off is True

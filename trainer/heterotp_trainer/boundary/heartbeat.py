@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
+from heterotp_api import stacks
 from heterotp_api.names import EXIT_NO_PROGRESS, EXIT_PEER_LOST, EXIT_STOPPED
 from torch.distributed import Store  # type: ignore[attr-defined]
 
@@ -123,7 +124,9 @@ class Heartbeat:
         """Notice SIGTERM also while the training loop hangs in a collective, where Python runs no handler.
 
         Called by the main thread. The rank then ends by force unless an iteration ends soon, which carries out a stop.
+        Where no thread runs Python any more, the launcher still gets its stacks.
         """
+        stacks.answer()
         global _followed
         _followed = True
         self._signals, sender = socket.socketpair()

@@ -18,12 +18,14 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
+from heterotp_api import stacks
 from heterotp_api.names import EXIT_BAD_INPUT, EXIT_STOPPED, RANK_LINE_PREFIX, VICTIM_EXITS, Env
 from heterotp_api.processes import die_with_parent, is_left_behind
 
 ORPHAN_GRACE_SECONDS = 10.0  # time for a last checkpoint after the command line was killed
 PEER_GRACE_SECONDS = 10.0  # time in which the other ranks detect that a rank died
 KILL_GRACE_SECONDS = 5.0
+STACKS_SECONDS = 20.0  # from a stop, after which a rank that still runs shows where: a kubelet kills it after 30
 POLL_SECONDS = 0.05
 TAIL_LINES = 80  # of a rank's output that are kept for the file of last words
 TAIL_LINE_CHARACTERS = 1000
@@ -93,6 +95,8 @@ class Launcher:
         self._output: dict[str, deque[str]] = {rank: deque(maxlen=TAIL_LINES) for rank in self._ranks}
         self._ended_at: dict[str, float] = {}  # unix seconds
         self._readers: list[threading.Thread] = []
+        self._asked: set[int] = set()  # indexes of ranks that were asked for their stacks
+        self._shown: set[int] = set()  # and that wrote them
         path = environments[0].get(Env.LAST_WORDS) if environments else None
         self._last_words = Path(path) if path else None
         for environment in environments:
@@ -124,6 +128,8 @@ class Launcher:
         ends = self._ends()
         for reader in self._readers:
             reader.join(timeout=KILL_GRACE_SECONDS)
+        for index in self._shown:  # behind the stacks, which must not stand for what the rank has said last
+            self._output[self._ranks[index]].append("it did not end by itself; the lines above are its stacks")
         rank, code = root_cause(ends)
         if code:
             last_line = self._output[rank][-1].strip() if self._output[rank] else "it wrote no output"
@@ -150,15 +156,18 @@ class Launcher:
             if deadline is None and any(code for _, code in ends) and self._stopped_at is None:
                 deadline = now + PEER_GRACE_SECONDS
             if deadline is not None and now > deadline:
-                self._end([self._children[index] for index in running])
+                self._end(running)
             if running and is_left_behind(now, self._stopped_at, first_end):
                 return ends + self._kill_left_behind(running)
+            if self._stopped_at is not None and now - self._stopped_at > STACKS_SECONDS:
+                self._show_stacks(running)
             self._end_as_orphan(now)
             time.sleep(POLL_SECONDS)
         return ends
 
     def _kill_left_behind(self, running: Iterable[int]) -> list[tuple[str, int]]:
         """Kill the ranks that hang after a stop; return them as stopped, for the others' ends explain more."""
+        self._show_stacks(running)
         for index in running:
             self._children[index].kill()
             with suppress(subprocess.TimeoutExpired):  # it is inside of a device's driver
@@ -168,6 +177,13 @@ class Launcher:
             with suppress(OSError):  # the command line was killed
                 print(f"heterotp launcher: rank {rank} did not end after the stop and was killed", file=sys.stderr)
         return [(self._ranks[index], EXIT_STOPPED) for index in running]
+
+    def _show_stacks(self, running: Iterable[int]) -> None:
+        """Have ranks write where all their threads are, once each, also those that run no Python any more."""
+        asked = {index: stacks.ask(self._children[index].pid) for index in running if index not in self._asked}
+        self._asked |= set(asked)
+        stacks.wait_written([pid for pids in asked.values() for pid in pids])
+        self._shown |= {index for index, pids in asked.items() if pids and not any(map(stacks.is_busy, pids))}
 
     def _leave_failure(self, rank: str, code: int) -> None:
         """Add a RankFailure to the file of last words, which the operator and `heterotp run` read."""
@@ -196,7 +212,9 @@ class Launcher:
         if os.getpgrp() == os.getpid():
             os.killpg(os.getpgrp(), signal.SIGKILL)
 
-    def _end(self, children: Sequence["subprocess.Popen[str]"]) -> None:
+    def _end(self, running: Iterable[int]) -> None:
+        self._show_stacks(running)
+        children = [self._children[index] for index in running]
         for child in children:
             child.terminate()
         limit = time.monotonic() + KILL_GRACE_SECONDS

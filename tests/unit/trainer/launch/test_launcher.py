@@ -5,12 +5,15 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
+from heterotp_api import stacks
 from heterotp_api.last_words import MAX_BYTES, rank_failure
 from heterotp_api.names import EXIT_NAME_UNRESOLVED, EXIT_PEER_LOST, Env
-from heterotp_trainer.launch.launcher import ALLOCATOR, rank_environments, root_cause, run_lock
+from heterotp_trainer.launch import launcher
+from heterotp_trainer.launch.launcher import ALLOCATOR, Launcher, rank_environments, root_cause, run_lock
 
 
 @pytest.mark.parametrize(
@@ -204,3 +207,96 @@ def test_ranks_inherit_the_lock_of_a_local_run(tmp_path):
 def test_the_launcher_needs_no_torch():
     code = "import sys, heterotp_trainer.launch; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+HOLDS = """
+import ctypes, signal
+from heterotp_api import stacks
+
+def hold_interpreter():
+    library, mutex = ctypes.PyDLL(None), ctypes.create_string_buffer(64)
+    library.pthread_mutex_lock(mutex)
+    print("holding", flush=True)
+    library.pthread_mutex_lock(mutex)
+
+signal.signal(signal.SIGTERM, lambda *_: None)
+stacks.answer()
+hold_interpreter()
+"""
+
+
+def held(lines):
+    return [line for line in lines if line.endswith(" in hold_interpreter")]
+
+
+@pytest.fixture
+def launched():
+    """A function that makes a launcher in this process; its ranks are killed at the end."""
+    made = []
+
+    def make(code, ranks=1, shell=""):
+        command = [sys.executable, "-c", code]
+        command = ["sh", "-c", f'{shell}; "$@"; exit $?', "sh", *command] if shell else command
+        made.append(Launcher(command, rank_environments({**os.environ, Env.PROCESSES: str(ranks)})))
+        return made[-1]
+
+    yield make
+    for each in made:
+        for child, reader in zip(each._children, each._readers, strict=True):
+            child.kill()
+            child.wait()
+            reader.join(60)
+            child.stdout.close()
+
+
+def until(holds, seconds=60.0):
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("shell", ["", "trap '' TERM"])
+def test_a_rank_that_runs_long_after_a_stop_shows_its_stacks_once(launched, monkeypatch, shell):
+    monkeypatch.setattr(launcher, "STACKS_SECONDS", 0.2)
+    hanging = launched(HOLDS, shell=shell)
+    until(lambda: "holding" in hanging._output["0"])
+    hanging.signal(signal.SIGTERM)
+    watched = threading.Thread(target=hanging.wait)
+    watched.start()
+    until(lambda: held(hanging._output["0"]) and hanging._shown)
+    (asked,) = stacks.ask(hanging._children[0].pid)  # again, to know that the launcher asks no more
+    until(lambda: len(held(hanging._output["0"])) == 2)
+    assert hanging._children[0].poll() is None, "it is not the launcher that ends it"
+    os.kill(asked, signal.SIGKILL)
+    watched.join(60)
+    assert len(held(hanging._output["0"])) == 2
+
+
+ONE_FAILS = """
+import os
+if os.environ["LOCAL_RANK"] == "0":
+    raise SystemExit(75)
+"""
+
+
+def test_a_rank_that_hangs_after_its_peer_shows_its_stacks_and_a_line_behind_them(launched, monkeypatch, capsys):
+    monkeypatch.setattr(launcher, "PEER_GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(launcher, "KILL_GRACE_SECONDS", 0.5)
+    hanging = launched(ONE_FAILS + HOLDS, ranks=2)
+    monkeypatch.setattr(
+        hanging, "_end", lambda running, end=hanging._end: "holding" in hanging._output["1"] and end(running)
+    )
+    assert hanging.wait() == 128 + signal.SIGKILL
+    output = capsys.readouterr()
+    assert len(held(output.out.splitlines())) == 1
+    words = "rank 1 ended with exit code 137: it did not end by itself; the lines above are its stacks"
+    assert output.err == f"heterotp launcher: {words}\n"
+
+
+def test_a_process_that_does_not_answer_is_not_asked():
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as silent:
+        assert stacks.ask(silent.pid) == []
+        silent.stdin.close()
+        assert silent.wait(60) == 1, "no signal has ended it"
+    assert stacks.ask(silent.pid) == []
