@@ -71,6 +71,10 @@ from heterotp_trainer.tensor_parallel.unit_spec import owned_parts
 from heterotp_trainer.watched import Watched
 
 COMPARE_EVERY = 100  # iterations
+USUAL_CAUSES = (
+    "usually unlike labels (session.batch compares them at once), a parameter between a column- and a row-parallel "
+    "linear, or gradients that the script clips or scales by what one rank sees"
+)
 PROBED_PRODUCT = (1024, 256, 256)
 State = Literal["succeeded", "stopped"]
 Precision = Literal["fp32", "bf16"]
@@ -135,6 +139,7 @@ class Session:
         self._stop_requested = False
         self._begun = False  # whether a boundary was reached
         self._iteration = 0
+        self._compared = -1  # the iteration whose replicas were compared last
         self._tp: TPContext | None = None
         self._watched: Watched | None = None
         signal.signal(signal.SIGTERM, self._request_stop)
@@ -206,6 +211,7 @@ class Session:
             self._kept,
             environment.workdir if environment.rank == 0 else None,
             unlike=self.gang.unlike,
+            late=self.gang.late,
             on_non_finite=on_non_finite,
             iterations=iterations,
         )
@@ -324,7 +330,8 @@ class Session:
         self.reporter.iteration(report, previous, loss, samples, epoch, self.control.error)
         action = self._act_on(previous) if previous is not None else GangAction()
         self._balance(previous, epoch)
-        self._compare_replicas(iteration)
+        if iteration % COMPARE_EVERY == 0:
+            self._compare_replicas()
         if action.checkpoint or action.stop or self._checkpoints.falls_on(iteration):
             self._save_or_go_on()  # last: with the columns and shares of the coming iteration
         self._heartbeat.iteration_ended()
@@ -365,14 +372,16 @@ class Session:
             batch=self.watched.batch_hash.take(),
         )
 
-    def _compare_replicas(self, iteration: int) -> None:
-        """Raise MismatchError where replicated tensors differ, every COMPARE_EVERY iterations (all ranks)."""
-        if iteration % COMPARE_EVERY:
+    def _compare_replicas(self) -> None:
+        """Raise MismatchError where replicated tensors differ, with the usual causes (all ranks)."""
+        if self._compared == self._iteration:
             return
+        self._compared = self._iteration
         with self.where.waiting("the comparison of replicas"):
             differing = self.watched.differing_replicas()
         if differing:
-            raise MismatchError(f"iteration {iteration}: replicated tensors differ: {differing}")
+            found = f"iteration {self._iteration}: replicated tensors differ: {differing}"
+            raise MismatchError(f"{found}: {USUAL_CAUSES}")
 
     def _act_on(self, previous: tuple[Report, ...]) -> GangAction:
         action = merge_reports(previous)
@@ -420,9 +429,11 @@ class Session:
     def save(self) -> None:
         """Write a checkpoint of the iteration that just ended (all ranks); only rank 0 writes.
 
-        Raises CheckpointError when it cannot be written.
+        Raises CheckpointError when it cannot be written, MismatchError where replicated tensors differ: it holds rank
+        0's, so that a run that continues from it would hide the difference.
         """
         watched = self.watched
+        self._compare_replicas()
         facts = {"injections": self._injector.state(), **watched.state()}
         with self.where.busy("a checkpoint"):
             seconds = self._checkpoints.save(self._iteration, watched.contents, self.tp, facts)
@@ -486,20 +497,35 @@ class Session:
     def finish(self, *, state: State = "succeeded") -> None:
         """Write the last checkpoint, status and report, and leave the gang (all ranks); see run_rank.
 
-        Raises InputError where no iteration was ended by `boundary`.
+        Raises InputError where no iteration was ended by `boundary`, MismatchError where ranks disagree.
         """
         if not self._iteration and self.watched.iterations != 0:
             raise InputError("session.finish: no iteration has ended: call session.boundary(iteration) after each one")
-        last = self._exchange.collect()
+        last = self._last_reports()
         self.save()
-        self.watched.saved_time.take(last or ())
-        self.reporter.finish(last, state)
+        self.watched.saved_time.take(last)
+        self.reporter.finish(last or None, state)
         self._stop_threads()
         with self.where.waiting("the end of all ranks"):
             leave(self.gang)
         for holder in (self.tp, self.control, self._exchange, self._checkpoints):
             holder.close()
         self.ended = state
+
+    def _last_reports(self) -> tuple[Report, ...]:
+        """Return the reports of the last boundary, compared as those before; none where there was none (all ranks)."""
+        with self.where.waiting("the reports of all ranks"):
+            last = self._exchange.collect()
+            if last is None:
+                return ()
+            merge_reports(last)
+            if self.watched.batch_hash.late:  # what entered in the last iteration is not in its report
+                batch = self.watched.batch_hash.take()
+                self._exchange.post(
+                    Report(self._iteration, batch=batch.hash, batch_norm=batch.norm, batch_signed=batch.signed)
+                )
+                merge_reports(self._exchange.collect() or ())
+        return last
 
     def fail(self, message: str, *, stopped: bool = False) -> None:
         """Show a failure, or a stop by force; nothing is exchanged, because peers may be gone."""

@@ -8,7 +8,8 @@ import torch
 from heterotp_api.formatting import listed, ranks_listed
 from torch import Tensor, nn
 
-from heterotp_trainer.boundary.agreement import BatchHash, differing_replicas, replicated
+from heterotp_trainer.boundary.agreement import differing_replicas, replicated
+from heterotp_trainer.boundary.batch_hash import BatchHash
 from heterotp_trainer.boundary.finite_guard import FiniteGuard, OnNonFinite
 from heterotp_trainer.boundary.saved_time import SavedTime
 from heterotp_trainer.checkpoint.contents import Contents
@@ -50,10 +51,11 @@ class Watched:
         workdir: Path | None,
         *,
         unlike: bool,
+        late: bool,
         on_non_finite: OnNonFinite,
         iterations: int | None,
     ) -> None:
-        """unlike: the ranks' devices round differently; workdir, iterations: see Balancer and Session.watch.
+        """unlike, late: see Gang; workdir, iterations: see Balancer and Session.watch.
 
         Raises InputError for a model or an optimizer that cannot be split by units.
         """
@@ -67,7 +69,8 @@ class Watched:
         tp.unit_plan = replace(tp.unit_plan, weights=work_weights(model.parameters()))
         self.balancer = Balancer(model, tp, workdir, optimizer)
         self.saved_time = SavedTime(tp.unit_plan, tp.slowness)
-        self.guard, self.batch_hash = FiniteGuard(on_non_finite), BatchHash(model)
+        self.guard = FiniteGuard(on_non_finite)
+        self.batch_hash = BatchHash(model, unlike=unlike, late=late)
         self.contents = Contents(model, optimizer, kept, self.balancer.assigner.slots)
         self.parameters = self.contents.parameters
         optimizer.register_step_pre_hook(self._refuse_other_updates)

@@ -1,5 +1,6 @@
-"""A model and a loop as a user writes them, with one ordinary mistake: `own_loop.py MISTAKE`; `none` has none.
+"""A model and a loop as a user writes them, with one ordinary mistake: `own_loop.py MISTAKE [ITERATIONS] [DEVICES]`.
 
+`none` has none. DEVICES: as those of the machine, or `unlike` (they round otherwise), or `late`, as accelerators are.
 A mistake is a part of the script that is written in another way. docs/convert-your-model.md lists them by these names.
 """
 
@@ -10,11 +11,17 @@ import time
 import torch
 import torch.nn.functional as F
 from heterotp import ColumnParallelLinear, ParallelAttention, ParallelMLP, ffn, run_rank
+from support.unlike import another_processor, behind_its_host
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 MISTAKE, RANK = sys.argv[1], int(os.environ["RANK"])
 WIDTH, HEADS, UNITS, ITERATIONS = 16, 4, 32, int(sys.argv[2]) if len(sys.argv) > 2 else 6
+
+if "unlike" in sys.argv[3:]:
+    another_processor(RANK)
+if "late" in sys.argv[3:]:
+    behind_its_host()
 
 
 class Model(nn.Module):

@@ -62,6 +62,11 @@ class Gang:
         """Whether replicated parameters may drift apart, because ranks compute on devices that round differently."""
         return len({fact.arithmetic for fact in self.facts}) > 1
 
+    @property
+    def late(self) -> bool:
+        """Whether some rank's device runs behind its host, which then reads values one iteration later."""
+        return any(fact.torch_device != "cpu" for fact in self.facts)
+
 
 def meet(environment: RankEnvironment, device: Device, complaint: str) -> Gang:
     """Form the process groups of this attempt and exchange facts, among ranks that have its secret (all ranks).
