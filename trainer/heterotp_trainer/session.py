@@ -30,7 +30,7 @@ from heterotp_api.names import EXIT_STOPPED
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from heterotp_trainer.boundary.agreement import shape_of
+from heterotp_trainer.boundary.agreement import COMPARE_EVERY, USUAL_CAUSES, shape_of
 from heterotp_trainer.boundary.control_channel import ControlChannel, ControlError
 from heterotp_trainer.boundary.exchange import (
     BoundaryExchange,
@@ -70,11 +70,6 @@ from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.unit_spec import owned_parts
 from heterotp_trainer.watched import Watched
 
-COMPARE_EVERY = 100  # iterations
-USUAL_CAUSES = (
-    "usually unlike labels (session.batch compares them at once), a parameter between a column- and a row-parallel "
-    "linear, or gradients that the script clips or scales by what one rank sees"
-)
 PROBED_PRODUCT = (1024, 256, 256)
 State = Literal["succeeded", "stopped"]
 Precision = Literal["fp32", "bf16"]
@@ -255,7 +250,7 @@ class Session:
 
         gradient_clip: bound of the norm of all gradients, in which units count once. loss: a scalar that must be
         finite, as the gradients must. Returns False where they are not and the update was left out (onNonFinite:
-        Skip); raises NonFiniteError under Stop.
+        Skip); raises NonFiniteError under Stop, MismatchError where gradients that are averaged are not alike.
         """
         watched = self.watched
         updated = watched.update(self._iteration + 1, gradient_clip, scalar_loss(loss, "session.step"))

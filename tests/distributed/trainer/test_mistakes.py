@@ -53,6 +53,26 @@ def test_the_last_iterations_of_a_short_run_are_compared_before_its_checkpoint(l
     assert not list(run.workdir.glob("checkpoints/step-*"))
 
 
+AVERAGED = {  # by the tensor whose gradients differ
+    "labels per rank": "embed.weight",
+    "samples per rank": "embed.weight",
+    "a shared parameter between the linears": "scale",
+}
+
+
+@pytest.mark.parametrize(("mistake", "tensor"), AVERAGED.items(), ids=AVERAGED)
+def test_a_mistake_on_unlike_devices_is_found_although_gradients_are_averaged(loop, mistake, tensor):
+    run = loop(mistake, 6, "unlike")
+    assert run.wait() == 1, run.text()
+    found = f"error: iteration 1: gradients of replicated tensors differ: {tensor} of ranks 0 and 1 from the mean"
+    assert found in run.text()
+
+
+def test_gradients_of_unlike_devices_are_alike_within_the_bound(loop):
+    run = loop("none", 101, "unlike", groups=UNLIKE)
+    assert run.wait() == 0, run.text()
+
+
 @pytest.mark.parametrize("mistake", ["no shard", "exit on one rank"])
 def test_a_mistake_is_named_with_its_place_in_the_script(loop, mistake):
     run = loop(mistake)

@@ -19,6 +19,7 @@ from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.session import Session
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.mlp import ParallelMLP
+from support.dispatched import HostReads
 from support.launched import free_port
 from torch import nn
 from torch.nn.utils import clip_grad
@@ -145,6 +146,17 @@ def test_with_a_secret_only_a_poll_with_its_proof_renews_the_lease_and_only_once
     following, renewed = poll(proof)
     assert renewed
     assert poll(proof) == (following, False), "replayed"
+
+
+def test_the_host_reads_one_value_in_an_update_that_clips_and_looks_for_values_that_are_not_finite(watching):
+    session, _ = watching(False)
+    parameters = session.watched.parameters.values()
+    for parameter in parameters:
+        parameter.grad = torch.full_like(parameter, 100.0)
+    with HostReads() as reads:
+        session.step(1.0, loss=torch.tensor(2.0))
+    assert float(torch.stack([each.grad.norm() for each in parameters]).norm()) == pytest.approx(1.0)
+    assert reads.count == 1
 
 
 def test_the_first_step_shows_state_that_no_unit_can_take_along(watching):

@@ -13,6 +13,11 @@ from torch import Tensor, nn
 
 from heterotp_trainer.tensor_parallel.unit_spec import shard_spec
 
+COMPARE_EVERY = 100  # iterations
+USUAL_CAUSES = (
+    "usually unlike labels (session.batch compares them at once), a parameter between a column- and a row-parallel "
+    "linear, or gradients that the script clips or scales by what one rank sees"
+)
 CHUNK_WORDS = 1 << 20  # bounds the temporaries of a checksum to some 24 MB
 SPREAD = 0x9E3779B97F4A7C15 - (1 << 64)  # an odd number without pattern in its bits, as int64
 SAME_WITHIN = 0.01  # of the norm: replicas on devices that round differently (docs/convert-your-model.md)

@@ -5,6 +5,7 @@ import torch
 from heterotp_trainer.boundary import agreement
 from heterotp_trainer.boundary.agreement import checksum, outline, replicated, shape_of
 from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec, mark_sharded
+from support.dispatched import Temporaries
 from torch import nn
 
 
@@ -31,6 +32,15 @@ def test_a_checksum_in_chunks_is_that_of_the_whole(monkeypatch):
     monkeypatch.setattr(agreement, "CHUNK_WORDS", 7)
     assert checksum(tensor) == whole
     torch.testing.assert_close(outline(tensor), outlined)
+
+
+@pytest.mark.parametrize("summarize", [checksum, outline])
+def test_the_temporaries_of_a_summary_are_bounded_whatever_the_size_of_the_tensor(monkeypatch, summarize):
+    monkeypatch.setattr(agreement, "CHUNK_WORDS", 1000)
+    tensor = torch.randn(50_000)
+    with Temporaries(tensor) as temporaries:
+        summarize(tensor)
+    assert 8 * 1000 <= temporaries.most <= 48 * 1000
 
 
 @pytest.mark.parametrize(
