@@ -22,6 +22,7 @@ run_rank(main)                                                        # see run_
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -66,7 +67,7 @@ from heterotp_trainer.reporting.http_server import StatusServer
 from heterotp_trainer.reporting.log_line import log
 from heterotp_trainer.reporting.null_reporter import NullReporter
 from heterotp_trainer.reporting.reporter import Reporter
-from heterotp_trainer.tensor_parallel.context import TPContext
+from heterotp_trainer.tensor_parallel.context import TPContext, refuse_other_contexts
 from heterotp_trainer.tensor_parallel.unit_spec import owned_parts
 from heterotp_trainer.watched import Watched
 
@@ -172,7 +173,10 @@ class Session:
 
         The first layer of each kind decides which rank owns which units, by the ranks' speeds. probe: (m, k, n) of the
         product [m, k] x [k, n] that shows them where spec.initialShares is `measured`; best a product of the model.
+        A further call returns the same view, because names of layers and shares of units are kept in it.
         """
+        if self._tp is not None:
+            return self._tp
         rank, ranks, dtype = self.environment.rank, self.environment.ranks, DTYPES[self.precision]
         group, control = self.gang.tp_group if ranks > 1 else None, self.gang.control_group
         speeds = tuple(initial_speeds(self.environment, self.device, control, probe, dtype) or ())
@@ -191,13 +195,15 @@ class Session:
         """Take model and optimizer into checkpoints and checksums, read control documents, and start to report.
 
         iterations: of the whole run, for the time left; None where it is unknown. on_non_finite: see `step`. Raises
-        InputError for a second call, for replicas that differ, for an optimizer with
-        parameters that are not in the model, for one whose update is not element-wise (LBFGS, Muon, Adafactor;
-        others after the first step, by the shape of their state), or when the port of the status server is taken.
+        InputError for a second call, for replicas that differ, for layers that were made with another context than that
+        of `shard`, for an optimizer with parameters that are not in the model, for one whose update is not element-wise
+        (LBFGS, Muon, Adafactor; others after the first step, by the shape of their state), or when the port of the
+        status server is taken.
         """
         if self._watched is not None:
             raise InputError("session.watch: a model is watched already: put all trained modules into one nn.Module")
-        self.agree("the model (names and whole shapes of its parameters)", shape_of(model))
+        refuse_other_contexts(model, self.tp)
+        self.agree("the model", shape_of(model))
         environment = self.environment
         self._watched = watched = Watched(
             model,
@@ -535,6 +541,9 @@ class Session:
             self._server.stop()
             self._server = None
 
-    def agree(self, what: str, value: str) -> None:
-        """Raise InputError naming the ranks whose value differs from rank 0's (all ranks)."""
+    def agree(self, what: str, value: str | Sequence[str]) -> None:
+        """Raise InputError naming the ranks whose value differs from rank 0's (all ranks).
+
+        Of a sequence, the first item that differs is told, too.
+        """
         agree(self.gang, what, value)

@@ -65,6 +65,18 @@ def test_a_call_without_shares_names_the_missing_call(session):
     session.fail("early")
 
 
+def test_a_second_shard_returns_the_same_context_so_that_names_stay_unique(session):
+    first = session.shard()
+    assert session.shard(probe=(8, 8, 8)) is first
+
+
+def test_two_layers_of_one_name_are_refused_across_calls_of_shard(session):
+    kept = ParallelMLP(session.shard(), 4, 8, name="mlp", seed=0)
+    with pytest.raises(InputError, match=r"^layer 'mlp\.fc1': another layer has this name"):
+        ParallelMLP(session.shard(), 4, 8, name="mlp", seed=0)
+    assert kept.fc1.tp is session.tp
+
+
 def test_an_optimizer_that_is_not_element_wise_is_refused_by_watch(session):
     session.shard()
     model = nn.Linear(2, 2)

@@ -29,14 +29,14 @@ def replicated(model: nn.Module) -> dict[str, Tensor]:
     return {**parameters, **{name: buffer for name, buffer in model.named_buffers() if buffer is not None}}
 
 
-def shape_of(model: nn.Module) -> str:
-    """Return a text that is equal where models are: names, types and whole shapes of all parameters and buffers."""
+def shape_of(model: nn.Module) -> list[str]:
+    """Return texts that are equal where models are: name, type and whole shape of each parameter and buffer."""
     parts = []
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         spec = shard_spec(tensor)
         shape = tuple(tensor.shape) if spec is None else spec.full_shape(tensor.shape)
-        parts.append(f"{name} {tensor.dtype} {shape}")
-    return "; ".join(parts)
+        parts.append(f"{name} of {str(tensor.dtype).removeprefix('torch.')} {shape}")
+    return parts
 
 
 def differing_replicas(
