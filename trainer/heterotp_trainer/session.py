@@ -22,6 +22,7 @@ run_rank(main)                                                        # see run_
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -30,7 +31,7 @@ from heterotp_api.names import EXIT_STOPPED, Env
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from heterotp_trainer.boundary.agreement import shape_of
+from heterotp_trainer.boundary.agreement import COMPARE_EVERY, USUAL_CAUSES, shape_of
 from heterotp_trainer.boundary.control_channel import ControlChannel, ControlError
 from heterotp_trainer.boundary.exchange import (
     BoundaryExchange,
@@ -66,11 +67,10 @@ from heterotp_trainer.reporting.http_server import StatusServer
 from heterotp_trainer.reporting.log_line import log
 from heterotp_trainer.reporting.null_reporter import NullReporter
 from heterotp_trainer.reporting.reporter import Reporter
-from heterotp_trainer.tensor_parallel.context import TPContext
+from heterotp_trainer.tensor_parallel.context import TPContext, refuse_other_contexts
 from heterotp_trainer.tensor_parallel.unit_spec import owned_parts
 from heterotp_trainer.watched import Watched
 
-COMPARE_EVERY = 100  # iterations
 PROBED_PRODUCT = (1024, 256, 256)
 State = Literal["succeeded", "stopped"]
 Precision = Literal["fp32", "bf16"]
@@ -135,6 +135,7 @@ class Session:
         self._stop_requested = False
         self._begun = False  # whether a boundary was reached
         self._iteration = 0
+        self._compared = -1  # the iteration whose replicas were compared last
         self._tp: TPContext | None = None
         self._watched: Watched | None = None
         signal.signal(signal.SIGTERM, self._request_stop)
@@ -172,7 +173,10 @@ class Session:
 
         The first layer of each kind decides which rank owns which units, by the ranks' speeds. probe: (m, k, n) of the
         product [m, k] x [k, n] that shows them where spec.initialShares is `measured`; best a product of the model.
+        A further call returns the same view, because names of layers and shares of units are kept in it.
         """
+        if self._tp is not None:
+            return self._tp
         rank, ranks, dtype = self.environment.rank, self.environment.ranks, DTYPES[self.precision]
         group, control = self.gang.tp_group if ranks > 1 else None, self.gang.control_group
         speeds = tuple(initial_speeds(self.environment, self.device, control, probe, dtype) or ())
@@ -191,15 +195,17 @@ class Session:
         """Take model and optimizer into checkpoints and checksums, read control documents, and start to report.
 
         iterations: of the whole run, for the time left; None where it is unknown. on_non_finite: see `step`. Raises
-        InputError for a second call, for replicas that differ, for an optimizer with
-        parameters that are not in the model, for one whose update is not element-wise (LBFGS, Muon, Adafactor;
-        others after the first step, by the shape of their state), or when the port of the status server is taken.
+        InputError for a second call, for replicas that differ, for layers that were made with another context than that
+        of `shard`, for an optimizer with parameters that are not in the model, for one whose update is not element-wise
+        (LBFGS, Muon, Adafactor; others after the first step, by the shape of their state), or when the port of the
+        status server is taken.
         """
         if Env.CHECK_MODEL in os.environ:
             raise InputError("check-model: session.watch before heterotp.parallelize: no model is there to check")
         if self._watched is not None:
             raise InputError("session.watch: a model is watched already: put all trained modules into one nn.Module")
-        self.agree("the model (names and whole shapes of its parameters)", shape_of(model))
+        refuse_other_contexts(model, self.tp)
+        self.agree("the model", shape_of(model))
         environment = self.environment
         self._watched = watched = Watched(
             model,
@@ -208,6 +214,7 @@ class Session:
             self._kept,
             environment.workdir if environment.rank == 0 else None,
             unlike=self.gang.unlike,
+            late=self.gang.late,
             on_non_finite=on_non_finite,
             iterations=iterations,
         )
@@ -251,7 +258,7 @@ class Session:
 
         gradient_clip: bound of the norm of all gradients, in which units count once. loss: a scalar that must be
         finite, as the gradients must. Returns False where they are not and the update was left out (onNonFinite:
-        Skip); raises NonFiniteError under Stop.
+        Skip); raises NonFiniteError under Stop, MismatchError where gradients that are averaged are not alike.
         """
         watched = self.watched
         updated = watched.update(self._iteration + 1, gradient_clip, scalar_loss(loss, "session.step"))
@@ -326,7 +333,8 @@ class Session:
         self.reporter.iteration(report, previous, loss, samples, epoch, self.control.error)
         action = self._act_on(previous) if previous is not None else GangAction()
         self._balance(previous, epoch)
-        self._compare_replicas(iteration)
+        if iteration % COMPARE_EVERY == 0:
+            self._compare_replicas()
         if action.checkpoint or action.stop or self._checkpoints.falls_on(iteration):
             self._save_or_go_on()  # last: with the columns and shares of the coming iteration
         self._heartbeat.iteration_ended()
@@ -367,14 +375,16 @@ class Session:
             batch=self.watched.batch_hash.take(),
         )
 
-    def _compare_replicas(self, iteration: int) -> None:
-        """Raise MismatchError where replicated tensors differ, every COMPARE_EVERY iterations (all ranks)."""
-        if iteration % COMPARE_EVERY:
+    def _compare_replicas(self) -> None:
+        """Raise MismatchError where replicated tensors differ, with the usual causes (all ranks)."""
+        if self._compared == self._iteration:
             return
+        self._compared = self._iteration
         with self.where.waiting("the comparison of replicas"):
             differing = self.watched.differing_replicas()
         if differing:
-            raise MismatchError(f"iteration {iteration}: replicated tensors differ: {differing}")
+            found = f"iteration {self._iteration}: replicated tensors differ: {differing}"
+            raise MismatchError(f"{found}: {USUAL_CAUSES}")
 
     def _act_on(self, previous: tuple[Report, ...]) -> GangAction:
         action = merge_reports(previous)
@@ -422,9 +432,11 @@ class Session:
     def save(self) -> None:
         """Write a checkpoint of the iteration that just ended (all ranks); only rank 0 writes.
 
-        Raises CheckpointError when it cannot be written.
+        Raises CheckpointError when it cannot be written, MismatchError where replicated tensors differ: it holds rank
+        0's, so that a run that continues from it would hide the difference.
         """
         watched = self.watched
+        self._compare_replicas()
         facts = {"injections": self._injector.state(), **watched.state()}
         with self.where.busy("a checkpoint"):
             seconds = self._checkpoints.save(self._iteration, watched.contents, self.tp, facts)
@@ -488,20 +500,35 @@ class Session:
     def finish(self, *, state: State = "succeeded") -> None:
         """Write the last checkpoint, status and report, and leave the gang (all ranks); see run_rank.
 
-        Raises InputError where no iteration was ended by `boundary`.
+        Raises InputError where no iteration was ended by `boundary`, MismatchError where ranks disagree.
         """
         if not self._iteration and self.watched.iterations != 0:
             raise InputError("session.finish: no iteration has ended: call session.boundary(iteration) after each one")
-        last = self._exchange.collect()
+        last = self._last_reports()
         self.save()
-        self.watched.saved_time.take(last or ())
-        self.reporter.finish(last, state)
+        self.watched.saved_time.take(last)
+        self.reporter.finish(last or None, state)
         self._stop_threads()
         with self.where.waiting("the end of all ranks"):
             leave(self.gang)
         for holder in (self.tp, self.control, self._exchange, self._checkpoints):
             holder.close()
         self.ended = state
+
+    def _last_reports(self) -> tuple[Report, ...]:
+        """Return the reports of the last boundary, compared as those before; none where there was none (all ranks)."""
+        with self.where.waiting("the reports of all ranks"):
+            last = self._exchange.collect()
+            if last is None:
+                return ()
+            merge_reports(last)
+            if self.watched.batch_hash.late:  # what entered in the last iteration is not in its report
+                batch = self.watched.batch_hash.take()
+                self._exchange.post(
+                    Report(self._iteration, batch=batch.hash, batch_norm=batch.norm, batch_signed=batch.signed)
+                )
+                merge_reports(self._exchange.collect() or ())
+        return last
 
     def fail(self, message: str, *, stopped: bool = False) -> None:
         """Show a failure, or a stop by force; nothing is exchanged, because peers may be gone."""
@@ -516,6 +543,9 @@ class Session:
             self._server.stop()
             self._server = None
 
-    def agree(self, what: str, value: str) -> None:
-        """Raise InputError naming the ranks whose value differs from rank 0's (all ranks)."""
+    def agree(self, what: str, value: str | Sequence[str]) -> None:
+        """Raise InputError naming the ranks whose value differs from rank 0's (all ranks).
+
+        Of a sequence, the first item that differs is told, too.
+        """
         agree(self.gang, what, value)

@@ -1,5 +1,6 @@
 """The model and the optimizer that a session watches: what they must fulfil, their updates, what checkpoints hold."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,11 @@ import torch
 from heterotp_api.formatting import listed, ranks_listed
 from torch import Tensor, nn
 
-from heterotp_trainer.boundary.agreement import BatchHash, differing_replicas, replicated
+from heterotp_trainer.boundary.agreement import USUAL_CAUSES, differing_replicas, replicated
+from heterotp_trainer.boundary.batch_hash import BatchHash
+from heterotp_trainer.boundary.exchange import MismatchError
 from heterotp_trainer.boundary.finite_guard import FiniteGuard, OnNonFinite
+from heterotp_trainer.boundary.gradient_agreement import GradientAgreement
 from heterotp_trainer.boundary.saved_time import SavedTime
 from heterotp_trainer.checkpoint.contents import Contents
 from heterotp_trainer.checkpoint.kept import Kept
@@ -32,7 +36,7 @@ from heterotp_trainer.tensor_parallel.gradients import (
     scale_gradients,
     sum_partial,
 )
-from heterotp_trainer.tensor_parallel.unit_spec import work_weights
+from heterotp_trainer.tensor_parallel.unit_spec import shard_spec, work_weights
 
 
 class Watched:
@@ -50,10 +54,11 @@ class Watched:
         workdir: Path | None,
         *,
         unlike: bool,
+        late: bool,
         on_non_finite: OnNonFinite,
         iterations: int | None,
     ) -> None:
-        """unlike: the ranks' devices round differently; workdir, iterations: see Balancer and Session.watch.
+        """unlike, late: see Gang; workdir, iterations: see Balancer and Session.watch.
 
         Raises InputError for a model or an optimizer that cannot be split by units.
         """
@@ -67,7 +72,9 @@ class Watched:
         tp.unit_plan = replace(tp.unit_plan, weights=work_weights(model.parameters()))
         self.balancer = Balancer(model, tp, workdir, optimizer)
         self.saved_time = SavedTime(tp.unit_plan, tp.slowness)
-        self.guard, self.batch_hash = FiniteGuard(on_non_finite), BatchHash(model)
+        self.guard = FiniteGuard(on_non_finite)
+        self.batch_hash = BatchHash(model, unlike=unlike, late=late)
+        self._gradients = GradientAgreement(tp.dtype)
         self.contents = Contents(model, optimizer, kept, self.balancer.assigner.slots)
         self.parameters = self.contents.parameters
         optimizer.register_step_pre_hook(self._refuse_other_updates)
@@ -81,7 +88,21 @@ class Watched:
         """Return which replicated tensors differ on which ranks, the first few by name; empty: none (all ranks)."""
         tensors = replicated(self.model)
         found = differing_replicas(tensors, self._tp.control_group, self._tp.ranks, unlike=self._unlike)
-        return listed([f"{name} of {ranks_listed(ranks)} from rank 0's" for name, ranks in found.items()], 3)
+        return _named(found, "rank 0's")
+
+    def _average(self, iteration: int) -> None:
+        """Average the gradients of replicas; raise MismatchError where one is not near the mean (all ranks)."""
+        parameters, tp = self.parameters, self._tp
+        compared = self._gradients.due(iteration)
+        measured = average_replicas(parameters.values(), tp, measure=compared)
+        if not compared:
+            return
+        names = [name for name, p in parameters.items() if p.requires_grad and shard_spec(p) is None]
+        with tp.where.waiting("the comparison of gradients"):
+            found = self._gradients.found(names, measured, tp.control_group, tp.ranks)
+        if found:
+            what = f"iteration {iteration}: gradients of replicated tensors differ: {_named(found, 'the mean')}"
+            raise MismatchError(f"{what}: {USUAL_CAUSES}")
 
     def update(self, iteration: int, gradient_clip: float | None, loss: Tensor | None) -> bool:
         """Make the update of `iteration`, see Session.step (all ranks); return whether it was made."""
@@ -92,7 +113,7 @@ class Watched:
             self.batch_hash.add([digest])
         sum_partial(parameters, tp)
         if self._unlike and tp.ranks > 1:
-            average_replicas(parameters, tp)
+            self._average(iteration)
         norm = gradient_norm(parameters, tp, loss)
         if not self.guard.allows(norm, iteration):
             return False
@@ -122,3 +143,8 @@ class Watched:
         refuse_other_shapes(self.optimizer, self.parameters)
         self.saved_time.seconds = float(state.get("savedSeconds", 0.0))
         self.saved_time.deleted_iterations = float(state.get("deletedIterations", 0.0))
+
+
+def _named(found: Mapping[str, Sequence[int]], other: str) -> str:
+    """Return the first few tensors that differ from `other`, with their ranks."""
+    return listed([f"{name} of {ranks_listed(ranks)} from {other}" for name, ranks in found.items()], 3)

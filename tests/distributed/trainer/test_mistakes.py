@@ -7,7 +7,6 @@ import pytest
 from support.launched import spec
 from support.mistakes import SCRIPT, documented, made
 
-ITERATIONS = {name: [101] for name in ("labels per rank", "a shared parameter between the linears")}  # found at 100
 OTHERS = {"an error of its own", "a rank hangs", "a rank hangs after backward"}  # tested below, and in test_stalls.py
 RESTARTED = {"no restore"}  # found where a run before left a checkpoint
 UNLIKE = [{"name": "fast", "relativeSpeed": 1}, {"name": "slow", "relativeSpeed": 0.5}]
@@ -33,10 +32,45 @@ def test_without_a_mistake_it_trains(loop):
 def test_a_mistake_is_named_on_one_line_as_the_page_lists_it(loop, mistake):
     if mistake.name in RESTARTED:
         assert loop("none").wait() == 0
-    run = loop(mistake.name, *ITERATIONS.get(mistake.name, ()))
+    run = loop(mistake.name)
     assert run.wait() == mistake.exit_code, run.text()
     assert mistake.is_told_by(run.text()), run.text()
     assert not re.search(r"Traceback|\[c10d\]", run.text()), run.text()
+
+
+SHORT = [
+    ("labels per rank", (60,), "iteration 60: replicated tensors differ: embed.weight of rank 1"),
+    ("samples per rank", (1,), "the batch of ranks [1] differs"),
+    ("samples per rank", (1, "late"), "the batch of ranks [1] differs"),
+]
+
+
+@pytest.mark.parametrize(("mistake", "arguments", "words"), SHORT, ids=str)
+def test_the_last_iterations_of_a_short_run_are_compared_before_its_checkpoint(loop, mistake, arguments, words):
+    run = loop(mistake, *arguments, checkpoint={})
+    assert run.wait() == 1, run.text()
+    assert words in run.text()
+    assert not list(run.workdir.glob("checkpoints/step-*"))
+
+
+AVERAGED = {  # by the tensor whose gradients differ
+    "labels per rank": "embed.weight",
+    "samples per rank": "embed.weight",
+    "a shared parameter between the linears": "scale",
+}
+
+
+@pytest.mark.parametrize(("mistake", "tensor"), AVERAGED.items(), ids=AVERAGED)
+def test_a_mistake_on_unlike_devices_is_found_although_gradients_are_averaged(loop, mistake, tensor):
+    run = loop(mistake, 6, "unlike")
+    assert run.wait() == 1, run.text()
+    found = f"error: iteration 1: gradients of replicated tensors differ: {tensor} of ranks 0 and 1 from the mean"
+    assert found in run.text()
+
+
+def test_gradients_of_unlike_devices_are_alike_within_the_bound(loop):
+    run = loop("none", 101, "unlike", groups=UNLIKE)
+    assert run.wait() == 0, run.text()
 
 
 @pytest.mark.parametrize("mistake", ["no shard", "exit on one rank"])

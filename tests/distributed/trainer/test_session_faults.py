@@ -35,6 +35,13 @@ def test_a_rank_that_differs_is_named(launch, what, training, code, words):
     assert "Traceback" not in run.text()
 
 
+def test_replicas_that_differ_are_found_before_a_checkpoint_holds_them(launch):
+    run = sabotaged(launch, "replica", spec(3, iterations=120, checkpoint={"everyIterations": 30}))
+    assert run.wait() == 1, run.text()
+    assert "iteration 30: replicated tensors differ: patch_weight of rank 2 from rank 0's" in run.text()
+    assert not list(run.workdir.glob("checkpoints/step-*"))
+
+
 def test_replicas_on_unlike_processors_may_round_apart(launch):
     run = sabotaged(launch, "replica on unlike processors", spec(3, iterations=120))
     assert run.wait() == 0, run.text()

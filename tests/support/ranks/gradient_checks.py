@@ -1,4 +1,4 @@
-"""One rank of the gang behind test_gradients_gang.py: norms and means of gradients that ranks hold.
+"""One rank of the gang behind test_gradients_gang.py: norms and means of gradients that ranks hold, their replicas.
 
 Called as: gradient_checks.py RANK RANKS FOLDER.
 """
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from heterotp_trainer.boundary.agreement import differing_replicas
 from heterotp_trainer.devices.device import Device
 from heterotp_trainer.devices.phase_clock import NullClock
 from heterotp_trainer.plans.unit_plan import UnitPlan
@@ -52,6 +53,21 @@ def means(rank: int, tp: TPContext) -> list[list[float] | None]:
     return [None if each.grad is None else each.grad.tolist() for each in parameters]
 
 
+def distances(rank: int, tp: TPContext) -> list[list[float]]:
+    """Return what is measured where rank 2 alone has another gradient, and where no rank has one."""
+    parameters = [with_gradient(6.0 if rank == 2 else 3.0, 4), with_gradient(None), with_gradient(1.0, sharded=True)]
+    assert average_replicas(parameters, tp).tolist() == []
+    parameters[0] = with_gradient(6.0 if rank == 2 else 3.0, 4)
+    return average_replicas(parameters, tp, measure=True).tolist()
+
+
+def differing(rank: int, tp: TPContext, unlike: bool) -> dict[str, list[int]]:
+    """Return which tensors differ where rank 1 rounds otherwise, and rank 2 holds another value."""
+    same = torch.linspace(1, 2, 100)
+    tensors = {"same": same, "rounded": same * (1 + 1e-5 * (rank == 1)), "other": same * (1 + 0.05 * (rank == 2))}
+    return differing_replicas(tensors, tp.group, tp.ranks, unlike=unlike)
+
+
 def main(rank: int, ranks: int, folder: Path) -> None:
     store = dist.FileStore(str(folder / "store"), ranks)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=timedelta(seconds=120))
@@ -60,6 +76,8 @@ def main(rank: int, ranks: int, folder: Path) -> None:
     shard = with_gradient(float(rank), sharded=True)
     average_replicas([shard], tp)
     result = {"norms": norms(rank, tp), "means": means(rank, tp), "shard": shard.grad.tolist()}
+    result["distances"] = distances(rank, tp)
+    result["differing"] = {str(unlike): differing(rank, tp, unlike) for unlike in (False, True)}
     (folder / f"rank{rank}.json").write_text(json.dumps(result))
     dist.barrier()
     dist.destroy_process_group()

@@ -1,5 +1,6 @@
-"""A model and a loop as a user writes them, with one ordinary mistake: `own_loop.py MISTAKE`; `none` has none.
+"""A model and a loop as a user writes them, with one ordinary mistake: `own_loop.py MISTAKE [ITERATIONS] [DEVICES]`.
 
+`none` has none. DEVICES: as those of the machine, or `unlike` (they round otherwise), or `late`, as accelerators are.
 A mistake is a part of the script that is written in another way. docs/convert-your-model.md lists them by these names.
 """
 
@@ -10,12 +11,19 @@ import time
 
 import torch
 import torch.nn.functional as F
-from heterotp import ColumnParallelLinear, ParallelAttention, ParallelMLP, ffn, run_rank
+from heterotp import ColumnParallelLinear, ParallelAttention, ParallelMLP, TPContext, ffn, run_rank
+from heterotp_trainer.plans.unit_plan import UnitPlan
+from support.unlike import another_processor, behind_its_host
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 MISTAKE, RANK = sys.argv[1], int(os.environ["RANK"])
 WIDTH, HEADS, UNITS, ITERATIONS = 16, 4, 32, int(sys.argv[2]) if len(sys.argv) > 2 else 6
+
+if "unlike" in sys.argv[3:]:
+    another_processor(RANK)
+if "late" in sys.argv[3:]:
+    behind_its_host()
 
 
 class Model(nn.Module):
@@ -24,11 +32,16 @@ class Model(nn.Module):
     def __init__(self, tp):
         super().__init__()
         self.embed, self.norm, self.head = nn.Linear(16, WIDTH), nn.BatchNorm1d(WIDTH), nn.Linear(WIDTH, 3)
+        if MISTAKE == "another model on a rank":
+            self.head = nn.Linear(WIDTH, 3 + RANK)
         heads = 5 if MISTAKE == "heads that do not divide the width" else HEADS
         self.attention = ParallelAttention(tp, WIDTH, heads, name="attention", seed=1)
         self.mlp = ParallelMLP(tp, WIDTH, UNITS, name="attention" if MISTAKE == "equal names" else "mlp", seed=1)
         if MISTAKE == "equal names":
             self.more = ParallelMLP(tp, WIDTH, UNITS, name="attention", seed=1)
+        if MISTAKE == "a context of its own":
+            own = TPContext(tp.group, tp.rank, tp.ranks, tp.device, tp.clock, UnitPlan.empty(tp.ranks))
+            self.more = ParallelMLP(own, WIDTH, UNITS, name="mlp", seed=1)
         if MISTAKE == "two sizes":
             self.more = ParallelMLP(tp, WIDTH, 2 * UNITS, name="more", seed=1)
         if MISTAKE == "a linear of another size":

@@ -26,6 +26,7 @@ from heterotp_trainer.tensor_parallel.unit_spec import shard_spec
 from heterotp_trainer.training import vision
 from heterotp_trainer.training.builtin import main
 from heterotp_trainer.training.loop import TrainingLoop
+from support.unlike import another_processor
 
 WHAT, RANK = sys.argv[1], int(os.environ[Env.RANK])
 LAST = int(os.environ[Env.WORLD_SIZE]) - 1 == RANK
@@ -43,10 +44,6 @@ def nudge_a_replica():
         return loss
 
     TrainingLoop._step = nudged
-
-
-def another_processor():
-    devices.Device.arithmetic = f"a processor of its own {RANK}"
 
 
 def fill_the_disk(after):
@@ -176,7 +173,7 @@ def sabotage():
     if WHAT.startswith("replica") and LAST:
         nudge_a_replica()
     if WHAT == "replica on unlike processors":
-        another_processor()
+        another_processor(RANK)
     if WHAT == "no bf16" and LAST:
         devices.Device.supports = lambda self, precision: precision == "fp32"
     if WHAT == "disk full" and RANK == 0:

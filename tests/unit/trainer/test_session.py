@@ -19,6 +19,7 @@ from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.session import Session
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.mlp import ParallelMLP
+from support.dispatched import HostReads
 from support.launched import free_port
 from torch import nn
 from torch.nn.utils import clip_grad
@@ -62,6 +63,18 @@ def test_a_call_without_shares_names_the_missing_call(session):
         session.watch(nn.Linear(2, 2), None)
     session.evaluated(1.0, 0.5, epoch=1)  # shows nothing yet
     session.fail("early")
+
+
+def test_a_second_shard_returns_the_same_context_so_that_names_stay_unique(session):
+    first = session.shard()
+    assert session.shard(probe=(8, 8, 8)) is first
+
+
+def test_two_layers_of_one_name_are_refused_across_calls_of_shard(session):
+    kept = ParallelMLP(session.shard(), 4, 8, name="mlp", seed=0)
+    with pytest.raises(InputError, match=r"^layer 'mlp\.fc1': another layer has this name"):
+        ParallelMLP(session.shard(), 4, 8, name="mlp", seed=0)
+    assert kept.fc1.tp is session.tp
 
 
 def test_an_optimizer_that_is_not_element_wise_is_refused_by_watch(session):
@@ -145,6 +158,17 @@ def test_with_a_secret_only_a_poll_with_its_proof_renews_the_lease_and_only_once
     following, renewed = poll(proof)
     assert renewed
     assert poll(proof) == (following, False), "replayed"
+
+
+def test_the_host_reads_one_value_in_an_update_that_clips_and_looks_for_values_that_are_not_finite(watching):
+    session, _ = watching(False)
+    parameters = session.watched.parameters.values()
+    for parameter in parameters:
+        parameter.grad = torch.full_like(parameter, 100.0)
+    with HostReads() as reads:
+        session.step(1.0, loss=torch.tensor(2.0))
+    assert float(torch.stack([each.grad.norm() for each in parameters]).norm()) == pytest.approx(1.0)
+    assert reads.count == 1
 
 
 def test_the_first_step_shows_state_that_no_unit_can_take_along(watching):

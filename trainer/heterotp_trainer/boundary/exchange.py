@@ -9,17 +9,22 @@ control document.
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from math import isfinite
 
 import torch
 import torch.distributed as dist
 
+from heterotp_trainer.boundary.agreement import SAME_WITHIN
 from heterotp_trainer.devices.phase_clock import PHASES
 
 STOP, CHECKPOINT, EVALUATE, LEASE_OVER = 1, 2, 4, 8
 _NUMBERS = ("iteration", "flags", "generation", "document_bytes", "measured", "applied", "decision_id", "ready")
-_SECONDS = ("full", "unslowed", "attention", "vocabulary", "pace_ratio")
+_FRACTIONS = ("full", "unslowed", "attention", "vocabulary", "pace_ratio", "batch_norm", "batch_signed")
 _HASHES = ("plan", "batch")  # 64 bits each, as two whole numbers that a float64 holds exactly
-WIDTH = len(_NUMBERS) + len(_SECONDS) + 2 * len(_HASHES) + len(PHASES)
+WIDTH = len(_NUMBERS) + len(_FRACTIONS) + 2 * len(_HASHES) + len(PHASES)
+
+
+SAME_BATCHES = ": every rank trains on the same batches, so seed samplers alike on all ranks"
 
 
 class MismatchError(RuntimeError):
@@ -45,11 +50,13 @@ class Report:
     pace_ratio: float = 0.0  # seconds of a product over its seconds at calibration; 0: not probed
     plan: int = 0  # 64-bit hash
     batch: int = 0  # 64-bit hash of what entered the model; 0: nothing that is watched
+    batch_norm: float = 0.0  # outline of the floats that entered it, where devices are unlike: see batch_hash.Entered
+    batch_signed: float = 0.0
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
 
     def pack(self) -> torch.Tensor:
         """Return the vector: [WIDTH] float64."""
-        numbers = [float(getattr(self, name)) for name in (*_NUMBERS, *_SECONDS)]
+        numbers = [float(getattr(self, name)) for name in (*_NUMBERS, *_FRACTIONS)]
         halves = [float(half) for name in _HASHES for half in divmod(getattr(self, name), 2**32)]
         return torch.tensor([*numbers, *halves, *(self.seconds[name] for name in PHASES)], dtype=torch.float64)
 
@@ -58,13 +65,13 @@ class Report:
         """Return the report that `pack` wrote."""
         values = vector.tolist()
         numbers = {name: int(value) for name, value in zip(_NUMBERS, values, strict=False)}
-        times = dict(zip(_SECONDS, values[len(_NUMBERS) :], strict=False))
-        rest = values[len(_NUMBERS) + len(_SECONDS) :]
+        fractions = dict(zip(_FRACTIONS, values[len(_NUMBERS) :], strict=False))
+        rest = values[len(_NUMBERS) + len(_FRACTIONS) :]
         hashes = {name: int(rest[2 * i]) * 2**32 + int(rest[2 * i + 1]) for i, name in enumerate(_HASHES)}
-        return cls(**numbers, **times, **hashes, seconds=dict(zip(PHASES, rest[2 * len(_HASHES) :], strict=True)))
+        return cls(**numbers, **fractions, **hashes, seconds=dict(zip(PHASES, rest[2 * len(_HASHES) :], strict=True)))
 
 
-assert {f.name for f in fields(Report)} == {*_NUMBERS, *_SECONDS, *_HASHES, "seconds"}
+assert {f.name for f in fields(Report)} == {*_NUMBERS, *_FRACTIONS, *_HASHES, "seconds"}
 
 
 def comparable(reports: Sequence[Report]) -> bool:
@@ -91,8 +98,9 @@ class GangAction:
 
 def merge_reports(reports: Sequence[Report]) -> GangAction:
     """Return what all ranks do, by any rank's flags; raise MismatchError naming ranks that disagree with rank 0."""
-    for name in ("iteration", *_HASHES):
-        _must_agree(name, [getattr(report, name) for report in reports])
+    _must_agree("iteration", [report.iteration for report in reports], shown=True)
+    _must_agree("the plan's hash", [report.plan for report in reports])
+    _must_agree("the batch", [_batch_like(report, reports[0]) for report in reports], SAME_BATCHES)
     flags = 0
     for report in reports:
         flags |= report.flags
@@ -105,15 +113,20 @@ def merge_reports(reports: Sequence[Report]) -> GangAction:
     )
 
 
-def _must_agree(name: str, values: Sequence[int]) -> None:
+def _batch_like(report: Report, first: Report) -> int:
+    """Return what identifies a batch: its hash, and rank 0's outline is taken where it is the same within a bound."""
+    bound = SAME_WITHIN * abs(first.batch_norm) + 1e-12
+    pairs = (report.batch_norm, first.batch_norm), (report.batch_signed, first.batch_signed)
+    alike = all(abs(one - other) <= bound or not (isfinite(one) or isfinite(other)) for one, other in pairs)
+    return report.batch if alike else ~report.batch
+
+
+def _must_agree(what: str, values: Sequence[int], advice: str = "", *, shown: bool = False) -> None:
+    """Raise MismatchError naming the ranks whose value is not rank 0's; shown: with the values."""
     if len(set(values)) == 1:
         return
     odd = [rank for rank, value in enumerate(values) if value != values[0]]
-    what, advice = {
-        "plan": ("the plan's hash", ""),
-        "batch": ("the batch", ": every rank trains on the same batches, so seed samplers alike on all ranks"),
-    }.get(name, (name, ""))
-    raise MismatchError(f"{what} of ranks {odd} differs from rank 0's{advice}: {[f'{value:x}' for value in values]}")
+    raise MismatchError(f"{what} of ranks {odd} differs from rank 0's{advice}{f': {list(values)}' if shown else ''}")
 
 
 class BoundaryExchange:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+from heterotp_trainer.boundary.batch_hash import Entered
 from heterotp_trainer.boundary.control_channel import ControlChannel
 from heterotp_trainer.boundary.exchange import Report
 from heterotp_trainer.boundary.iteration_context import IterationContext, RecentContexts
@@ -46,7 +47,7 @@ def iteration_report(
     ready: int,
     pace_ratio: float,
     plan: int,
-    batch: int,
+    batch: Entered,
 ) -> Report:
     """Return the report.
 
@@ -67,7 +68,9 @@ def iteration_report(
         decision_id=ran.decision_id,
         ready=ready,
         plan=plan,
-        batch=batch,
+        batch=batch.hash,
+        batch_norm=batch.norm,
+        batch_signed=batch.signed,
         full=seconds["matmul"] * ran.full_work_factor,
         unslowed=ran.unslowed,
         attention=attention + update * owned["heads"],

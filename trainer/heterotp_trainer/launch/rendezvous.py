@@ -3,8 +3,10 @@
 import socket
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import zip_longest
 from pathlib import Path
 
 import torch
@@ -61,6 +63,11 @@ class Gang:
     def unlike(self) -> bool:
         """Whether replicated parameters may drift apart, because ranks compute on devices that round differently."""
         return len({fact.arithmetic for fact in self.facts}) > 1
+
+    @property
+    def late(self) -> bool:
+        """Whether some rank's device runs behind its host, which then reads values one iteration later."""
+        return any(fact.torch_device != "cpu" for fact in self.facts)
 
 
 def meet(environment: RankEnvironment, device: Device, complaint: str) -> Gang:
@@ -170,12 +177,24 @@ def _file_of(error: BaseException) -> str:
     return frames[-1].f_code.co_filename if frames else ""
 
 
-def agree(gang: Gang, what: str, value: str) -> None:
-    """Raise InputError naming the ranks whose value differs from rank 0's (all ranks)."""
-    values = gather_json(value, str, len(gang.facts), gang.control_group)
+def agree(gang: Gang, what: str, value: str | Sequence[str]) -> None:
+    """Raise InputError naming the ranks whose value differs from rank 0's (all ranks).
+
+    Of a sequence, the first item that differs is told, too.
+    """
+    own = [value] if isinstance(value, str) else list(value)
+    values = gather_json(own, list[str], len(gang.facts), gang.control_group)
     odd = [rank for rank, other in enumerate(values) if other != values[0]]
     if odd:
-        raise InputError(f"{what} of ranks {odd} differs from rank 0's; every rank must see the same")
+        first = "" if isinstance(value, str) else _first_difference(odd[0], values[odd[0]], values[0])
+        raise InputError(f"{what} of ranks {odd} differs from rank 0's{first}; every rank must see the same")
+
+
+def _first_difference(rank: int, items: Sequence[str], of_rank_0: Sequence[str]) -> str:
+    """Return which item of a rank differs first from rank 0's, in brackets."""
+    pairs = zip_longest(items, of_rank_0, fillvalue="nothing more")
+    other, own = next((other, own) for other, own in pairs if other != own)
+    return f" (rank {rank} has {other}, rank 0 has {own})"
 
 
 def leave(gang: Gang) -> None:

@@ -76,3 +76,14 @@ class TPContext:
     def owned(self, family: Family) -> tuple[int, ...]:
         """Return the global ids of this rank's units."""
         return self.unit_plan.owned(family, self.rank)
+
+
+def refuse_other_contexts(model: nn.Module, tp: TPContext) -> None:
+    """Raise InputError naming a layer that was made with another context, which balancing and plans would not reach."""
+    for name, module in model.named_modules():
+        other = getattr(module, "tp", None)
+        if isinstance(other, TPContext) and other is not tp:
+            raise InputError(
+                f"session.watch: layer '{name}' was made with another TPContext than session.shard() returned: "
+                "make all layers of the model with that one"
+            )

@@ -63,14 +63,17 @@ def scale_gradients(parameters: Iterable[nn.Parameter], factor: float) -> None:
             parameter.grad.mul_(factor)
 
 
-def average_replicas(parameters: Iterable[nn.Parameter], tp: TPContext) -> None:
+def average_replicas(parameters: Iterable[nn.Parameter], tp: TPContext, *, measure: bool = False) -> Tensor:
     """Average the gradients of replicated parameters over the group in one flat all-reduce (all ranks).
 
-    A rank that has no gradient of a parameter counts as 0; no rank gets one where none has it.
+    A rank that has no gradient of a parameter counts as 0; no rank gets one where none has it. measure: return how far
+    this rank's gradient of each such parameter was from the mean, and the norm of the mean: [replicated, 2] float64 on
+    the device; else [0, 2].
     """
     replicas = [p for p in parameters if p.requires_grad and shard_spec(p) is None]
+    measured = torch.zeros(len(replicas) if measure else 0, 2, dtype=torch.float64, device=tp.device.torch_device)
     if not replicas:
-        return
+        return measured
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in replicas]
     with phase(tp.clock, "wait"), tp.where.waiting("the mean of replicated gradients"):
         holders = gradients[0].new_tensor([p.grad is not None for p in replicas])  # ranks with a gradient
@@ -80,7 +83,11 @@ def average_replicas(parameters: Iterable[nn.Parameter], tp: TPContext) -> None:
     for number, (replica, gradient, part) in enumerate(zip(replicas, gradients, parts, strict=True)):
         if replica.grad is None and float(holders[number]) == 0:
             continue
-        replica.grad = gradient.copy_(part.view_as(gradient) / tp.ranks)
+        mean = part.view_as(gradient) / tp.ranks
+        if measure:
+            measured[number] = torch.stack([torch.dist(gradient, mean), mean.norm()])
+        replica.grad = gradient.copy_(mean)
+    return measured
 
 
 def mark_partial(parameter: nn.Parameter) -> None:

@@ -31,3 +31,13 @@ def test_the_mean_is_over_all_ranks_where_some_have_no_gradient(gang):
 
 def test_without_replicated_parameters_gradients_stay(gang):
     assert [result["shard"] for result in results(gang)] == [[0.0] * 2, [1.0] * 2, [2.0] * 2]
+
+
+def test_how_far_a_gradient_is_from_the_mean_is_measured_before_it_is_averaged(gang):
+    for rank, result in enumerate(results(gang)):
+        assert result["distances"] == [[4.0 if rank == 2 else 2.0, 8.0], [0.0, 0.0]]
+
+
+def test_replicas_on_unlike_devices_may_differ_by_rounding_and_by_nothing_else(gang):
+    for result in results(gang):
+        assert result["differing"] == {"False": {"rounded": [1], "other": [2]}, "True": {"other": [2]}}

@@ -4,6 +4,7 @@ import pytest
 from heterotp_trainer.boundary.exchange import (
     CHECKPOINT,
     EVALUATE,
+    SAME_BATCHES,
     STOP,
     MismatchError,
     Report,
@@ -26,6 +27,7 @@ def test_a_report_survives_the_vector(iteration, flags, generation, length, meas
     seconds = {phase: index / 8 for index, phase in enumerate(PHASES)}
     numbers = {"generation": generation, "applied": length, "decision_id": generation, "document_bytes": length}
     times = {"full": full, "unslowed": unslowed, "seconds": seconds, "attention": full / 2, "vocabulary": full / 4}
+    times |= {"batch_norm": full / 8, "batch_signed": -full}
     report = Report(iteration, flags, measured=measured, plan=plan, batch=batch, **numbers, **times)
     assert Report.unpack(report.pack()) == report
 
@@ -64,18 +66,18 @@ def test_reports_are_comparable_only_within_one_plan(other, good):
 
 
 @pytest.mark.parametrize(
-    ("odd", "words"),
+    ("odd", "message"),
     [
-        (Report(4), "iteration of ranks"),
-        (Report(3, plan=5), "plan's hash of ranks"),
-        (Report(3, batch=5), "the batch of ranks"),
+        (Report(14), "iteration of ranks [2] differs from rank 0's: [13, 13, 14]"),
+        (Report(13, plan=5), "the plan's hash of ranks [2] differs from rank 0's"),
+        (Report(13, batch=5), f"the batch of ranks [2] differs from rank 0's{SAME_BATCHES}"),
     ],
     ids=["iteration", "plan", "batch"],
 )
-def test_ranks_that_disagree_are_named(odd, words):
+def test_ranks_that_disagree_are_named(odd, message):
     with pytest.raises(MismatchError) as error:
-        merge_reports([Report(3), Report(3), odd])
-    assert words in str(error.value) and "[2]" in str(error.value)
+        merge_reports([Report(13), Report(13), odd])
+    assert str(error.value) == message
 
 
 def test_hashes_become_numbers():

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 from heterotp_api.control import ControlDocument
+from heterotp_trainer.boundary.batch_hash import Entered
 from heterotp_trainer.boundary.control_channel import ControlChannel
 from heterotp_trainer.boundary.exchange import STOP
 from heterotp_trainer.boundary.iteration_context import IterationContext
@@ -67,20 +68,14 @@ def report(ran=None, channel=None, owned=OWNED):
         ready=5,
         pace_ratio=1.5,
         plan=11,
-        batch=13,
+        batch=Entered(13, 1.25, -0.5),
     )
 
 
 def test_a_report_holds_each_value_in_its_own_field():
     made = report()
-    assert (made.iteration, made.flags, made.ready, made.pace_ratio, made.plan, made.batch) == (
-        9,
-        STOP,
-        5,
-        1.5,
-        11,
-        13,
-    )
+    assert (made.iteration, made.flags, made.ready, made.pace_ratio, made.plan) == (9, STOP, 5, 1.5, 11)
+    assert (made.batch, made.batch_norm, made.batch_signed) == (13, 1.25, -0.5)
     assert (made.measured, made.decision_id, made.unslowed) == (1, 7, 0.25)
 
 
