@@ -39,6 +39,13 @@ def test_a_mistake_is_named_on_one_line_as_the_page_lists_it(loop, mistake):
     assert not re.search(r"Traceback|\[c10d\]", run.text()), run.text()
 
 
+def test_a_boundary_that_is_missing_after_a_restart_is_found_too(loop):
+    assert loop("none").wait() == 0
+    run = loop("no boundary", 12)
+    assert run.wait() == 2, run.text()
+    assert "session.finish: no iteration has ended: call session.boundary(iteration)" in run.text()
+
+
 @pytest.mark.parametrize("mistake", ["no shard", "exit on one rank"])
 def test_a_mistake_is_named_with_its_place_in_the_script(loop, mistake):
     run = loop(mistake)
