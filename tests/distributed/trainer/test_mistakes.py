@@ -8,7 +8,9 @@ from support.launched import spec
 from support.mistakes import SCRIPT, documented, made
 
 ITERATIONS = {name: [101] for name in ("labels per rank", "a shared parameter between the linears")}  # found at 100
-OTHERS = {"an error of its own", "a rank hangs", "a rank hangs after backward"}  # tested below, and in test_stalls.py
+# tested below, in test_stalls.py and in test_stalled_run.py
+HANGS = {"a rank hangs", "a rank hangs after backward", "a rank hangs at the start", "all ranks hang"}
+OTHERS = {"an error of its own", *HANGS}
 RESTARTED = {"no restore"}  # found where a run before left a checkpoint
 UNLIKE = [{"name": "fast", "relativeSpeed": 1}, {"name": "slow", "relativeSpeed": 0.5}]
 

@@ -104,6 +104,10 @@ def resume(session, model, optimizer):
 def before(iteration):
     if MISTAKE == "a rank hangs" and RANK == 1 and iteration == 3:
         time.sleep(3600)
+    if MISTAKE == "all ranks hang" and iteration == 3:
+        time.sleep(3600)
+    if MISTAKE == "a rank hangs at the start" and RANK == 1:
+        time.sleep(3600)
 
 
 def after(iteration):
