@@ -443,11 +443,11 @@ class Session:
     def keep(self, name: str, thing: Stateful | torch.Generator | DataLoader[Any]) -> None:
         """Save and restore an object with every checkpoint: a scheduler, a sampler, a DataLoader.
 
-        thing: has state_dict() and load_state_dict(state), or is a torch.Generator, or a DataLoader that shuffles by a
-        generator of its own (exact between epochs). Call it on all ranks before `restore`, and change the object
-        (scheduler.step()) before `boundary`, which may write a checkpoint. Its state is numbers, strings, None,
-        tensors, and lists, tuples and dicts of them; other values raise ValueError at `restore`. Raises ValueError for
-        a name that is taken and for an object that holds units of this rank.
+        thing: has state_dict() and load_state_dict(state), or is a torch.Generator, or a DataLoader in torch's own
+        order, whose first epoch after `restore` has the samples that are left. Call it on all ranks before `restore`,
+        and change the object (scheduler.step()) before `boundary`, which may write a checkpoint. Its state is numbers,
+        strings, None, tensors, and lists, tuples and dicts of them; other values raise ValueError at `restore`. Raises
+        ValueError for a name that is taken and for an object that holds units of this rank.
         """
         self._kept.add(name, thing)
 
