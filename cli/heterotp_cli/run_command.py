@@ -179,6 +179,8 @@ def run_attempt(
         raise BadInput(f"{manifest}: rank {refused.rank} refused it: {refused.message}")
     for line in summary_lines(report, outcome.elapsed_seconds):
         click.echo(line)
+    for line in without_session(job, attempt, outcome, place):
+        click.echo(line)
     click.echo(f"  report         {place / directory.REPORT}")
     draw_picture(report, place)
     if outcome.state == "failed":
@@ -188,6 +190,16 @@ def run_attempt(
         told = outcome.status.message if outcome.status is not None else ""
         click.echo(f"{told or 'stopped'}; continue with --resume")
         sys.exit(EXIT_INTERRUPTED)
+
+
+def without_session(job: HeteroTPJob, attempt: int, outcome: "Outcome", place: Path) -> list[str]:
+    """Return the note on a command that ended well without any rank that made a session; empty where one did."""
+    checkpoint = job.spec.checkpoint
+    given = checkpoint.path if checkpoint is not None else None
+    if outcome.state != "succeeded" or directory.made_session(place, attempt, given):
+        return []
+    what = "nothing was balanced, saved or measured: does the script call heterotp.run_rank(main)?"
+    return [f"  note           no rank made a session: {what}"]
 
 
 def finish(

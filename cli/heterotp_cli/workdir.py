@@ -147,6 +147,16 @@ def prepare(
     write_json(workdir / RUN, {"job": job, "uid": uid, "attempt": attempt, **known})
 
 
+def made_session(workdir: Path, attempt: int, checkpoints: str | None) -> bool:
+    """Return whether rank 0 of this attempt made a session, which claims the directory of checkpoints.
+
+    checkpoints: the directory that the manifest names; None: the one in the run directory.
+    """
+    root, uid = Path(checkpoints or workdir / CHECKPOINTS), uid_of(workdir)
+    owners = [read_json(folder / OWNER) or {} for folder in (root, root / f"job-{uid}")]  # see the trainer's claims
+    return any((owner.get("uid"), owner.get("attempt")) == (uid, attempt) for owner in owners)
+
+
 def uid_of(workdir: Path) -> str:
     """Return the uid of the run in a directory, the same for all its attempts; empty where there is none."""
     return str((read_json(workdir / RUN) or {}).get("uid") or "")

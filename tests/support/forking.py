@@ -60,8 +60,9 @@ def fork(arguments: Sequence[str], environ: Mapping[str, str], output: int, firs
         first()
         _take_over(environ, output)
         code = _run(list(arguments))
-    except BaseException:
+    except BaseException as error:
         traceback.print_exc()
+        sys.last_value = error  # as Python leaves it
     threading._shutdown()  # type: ignore[attr-defined]  # the end of a Python process, in its order
     atexit._run_exitfuncs()
     sys.stdout.flush()

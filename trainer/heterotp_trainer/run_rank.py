@@ -27,7 +27,7 @@ from heterotp_trainer.boundary.finite_guard import NonFiniteError
 from heterotp_trainer.checkpoint.errors import CheckpointError, NotFiniteError, OwnerError, WriteError
 from heterotp_trainer.errors import InputError, place_of, with_place
 from heterotp_trainer.launch.rendezvous import NameUnresolvedError, lost_peer
-from heterotp_trainer.session import Precision, Session
+from heterotp_trainer.session import UNFINISHED, Precision, Session
 
 
 def run_rank(
@@ -63,7 +63,7 @@ def _call(main: Callable[[Session], None], session: Session) -> None:
         if session.ended is None:
             raise InputError("the script exited before session.finish(): the other ranks wait for this one") from end
     if session.ended is None:
-        raise InputError("the script returned without session.finish(): the last checkpoint and the report are missing")
+        raise InputError(UNFINISHED)
 
 
 def explain(error: Exception) -> tuple[str, int] | None:

@@ -19,6 +19,7 @@ def main(session):
 run_rank(main)                                                        # see run_rank.py for the exit codes
 """
 
+import atexit
 import os
 import signal
 import sys
@@ -27,7 +28,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from heterotp_api.names import EXIT_STOPPED, Env
+from heterotp_api.names import EXIT_BAD_INPUT, EXIT_STOPPED, Env
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -72,6 +73,7 @@ from heterotp_trainer.tensor_parallel.unit_spec import owned_parts
 from heterotp_trainer.watched import Watched
 
 PROBED_PRODUCT = (1024, 256, 256)
+UNFINISHED = "the script returned without session.finish(): the last checkpoint and the report are missing"
 State = Literal["succeeded", "stopped"]
 Precision = Literal["fp32", "bf16"]
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -95,6 +97,8 @@ class Session:
     optimizer stay in fp32. Blocks may be recomputed in the backward pass by
     `torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)`, on all ranks. To accumulate gradients, call
     backward for each micro-batch, its loss divided by their number, then `step` and `boundary` once.
+
+    A process that ends without `finish`, and without an error, prints so and ends with exit code 2.
     """
 
     def __init__(
@@ -108,6 +112,7 @@ class Session:
         self.clock = clock_of(self.device)
         self.reporter = NullReporter()
         self.ended: State | None = None  # the state given to `finish`
+        self._failed, self._process = False, os.getpid()
         directory = environment.control_dir if rank == 0 else None
         self.where = Whereabouts()
         deadline = environment.spec.run_policy.progress_deadline_seconds
@@ -141,6 +146,7 @@ class Session:
         signal.signal(signal.SIGTERM, self._request_stop)
         self._heartbeat.follow_signals()
         self._heartbeat.start()
+        atexit.register(self._end_unfinished)
 
     @classmethod
     def from_environment(cls, *, telemetry: bool = True, precision: Precision | None = None) -> "Session":
@@ -451,11 +457,11 @@ class Session:
     def keep(self, name: str, thing: Stateful | torch.Generator | DataLoader[Any]) -> None:
         """Save and restore an object with every checkpoint: a scheduler, a sampler, a DataLoader.
 
-        thing: has state_dict() and load_state_dict(state), or is a torch.Generator, or a DataLoader that shuffles by a
-        generator of its own (exact between epochs). Call it on all ranks before `restore`, and change the object
-        (scheduler.step()) before `boundary`, which may write a checkpoint. Its state is numbers, strings, None,
-        tensors, and lists, tuples and dicts of them; other values raise ValueError at `restore`. Raises ValueError for
-        a name that is taken and for an object that holds units of this rank.
+        thing: has state_dict() and load_state_dict(state), or is a torch.Generator, or a DataLoader in torch's own
+        order, whose first epoch after `restore` has the samples that are left. Call it on all ranks before `restore`,
+        and change the object (scheduler.step()) before `boundary`, which may write a checkpoint. Its state is numbers,
+        strings, None, tensors, and lists, tuples and dicts of them; other values raise ValueError at `restore`. Raises
+        ValueError for a name that is taken and for an object that holds units of this rank.
         """
         self._kept.add(name, thing)
 
@@ -489,7 +495,7 @@ class Session:
         self.reporter.stalled(stall)
 
     def _end_at_once(self, message: str, code: int) -> None:
-        """End this process from another thread: its training loop hangs."""
+        """End this process at once: its training loop hangs in another thread, or is over."""
         print(f"error: {message}", file=sys.stderr, flush=True)
         try:
             self.fail(message, stopped=code == EXIT_STOPPED)
@@ -500,10 +506,10 @@ class Session:
     def finish(self, *, state: State = "succeeded") -> None:
         """Write the last checkpoint, status and report, and leave the gang (all ranks); see run_rank.
 
-        Raises InputError where no iteration was ended by `boundary`, MismatchError where ranks disagree.
+        Raises InputError where the script trained and ended no iteration by `boundary`, MismatchError
+        where ranks disagree. A run that continues at its end, so that no iteration is left, ends well.
         """
-        if not self._iteration and self.watched.iterations != 0:
-            raise InputError("session.finish: no iteration has ended: call session.boundary(iteration) after each one")
+        self._check_trained()
         last = self._last_reports()
         self.save()
         self.watched.saved_time.take(last)
@@ -514,6 +520,23 @@ class Session:
         for holder in (self.tp, self.control, self._exchange, self._checkpoints):
             holder.close()
         self.ended = state
+        atexit.unregister(self._end_unfinished)
+
+    def _check_trained(self) -> None:
+        """Raise InputError where this attempt made updates, or had some to make, and ended no iteration."""
+        continued, watched = self._statistics.started, self.watched
+        nothing_to_do = bool(continued) or watched.iterations == 0
+        if self._iteration == continued and (watched.stepped or not nothing_to_do):
+            raise InputError("session.finish: no iteration has ended: call session.boundary(iteration) after each one")
+
+    def _end_unfinished(self) -> None:
+        """When Python ends: end with exit code 2 where the script forgot `finish`.
+
+        Not in a forked child, nor after an error, which has its own exit code; last_value: Python's uncaught one.
+        """
+        forked, error = os.getpid() != self._process, getattr(sys, "last_value", None)
+        if self.ended is None and not self._failed and not forked and error is None:
+            self._end_at_once(UNFINISHED, EXIT_BAD_INPUT)
 
     def _last_reports(self) -> tuple[Report, ...]:
         """Return the reports of the last boundary, compared as those before; none where there was none (all ranks)."""
@@ -532,6 +555,8 @@ class Session:
 
     def fail(self, message: str, *, stopped: bool = False) -> None:
         """Show a failure, or a stop by force; nothing is exchanged, because peers may be gone."""
+        self._failed = True
+        atexit.unregister(self._end_unfinished)
         self._heartbeat.give_way()  # a peer that ends by force looks lost to the training loop
         self.reporter.failed(message, stopped=stopped)
         self._stop_threads()

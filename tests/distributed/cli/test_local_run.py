@@ -98,6 +98,7 @@ def test_a_run_to_its_end_and_what_the_directory_then_holds(tmp_path, workdir):
     assert (workdir / "report.png").stat().st_size > 10_000
     assert json.loads((workdir / "control.json").read_text())["generation"] == 1
     assert str(workdir / "report.json") in out
+    assert "no rank made a session" not in out
     assert len(out.splitlines()) < 60
     assert gone(workdir)
 
@@ -224,6 +225,7 @@ def test_own_command_runs_on_every_rank(tmp_path, workdir):
     last_lines = [(workdir / "logs" / f"rank-{rank}.log").read_text().splitlines()[-1] for rank in range(3)]
     assert last_lines == ["I am 0 of 3 with 2", "I am 1 of 3 with 2", "I am 2 of 3 with 1"]
     assert json.loads((workdir / "report.json").read_text())["state"] == "succeeded"
+    assert [line for line in out.splitlines() if "no rank made a session: nothing was balanced" in line]
 
 
 def test_a_hanging_rank_is_named_and_killed(tmp_path, workdir):

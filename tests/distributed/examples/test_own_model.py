@@ -11,6 +11,7 @@ import pytest
 import yaml
 from heterotp_api.names import EXIT_PEER_LOST, EXIT_STOPPED, Env
 from heterotp_trainer.plans.unit_plan import UnitPlan
+from support.balancing_gang import write_control
 from support.cli_process import DEADLINE_SECONDS, run_cli
 from support.launched import Launched
 from support.places import ROOT
@@ -59,6 +60,17 @@ def test_the_slow_rank_begins_without_heads(converted):
     assert plan.counts("heads") == (2, 2, 0)
     first = json.loads((converted / "report.json").read_text())["shares"][:3]
     assert [each["share"] for each in first] == pytest.approx([plan.share(rank) for rank in range(3)])
+
+
+def test_a_rank_that_loses_its_last_head_in_mid_run_trains_on(launch, plain_loss):
+    write_control(launch.workdir, 1, "RESHARD", reshard={"evict": [1]})
+    run = launch(job(), command=TRAIN)
+    assert run.wait() == 0, run.text()
+    report = run.read("report.json")
+    shares = [(each["iteration"], each["share"]) for each in report["shares"] if each["rank"] == 1]
+    (begun, first), *_, (moved, last) = shares
+    assert begun == 1 and first > 0.3 and last == 0.0 and 1 < moved < report["iterations"]
+    assert report["testLoss"] == pytest.approx(plain_loss, rel=SAME_WITHIN)
 
 
 def test_a_stopped_one_says_so_and_goes_on_later(launch):

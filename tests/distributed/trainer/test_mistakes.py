@@ -7,7 +7,9 @@ import pytest
 from support.launched import spec
 from support.mistakes import SCRIPT, documented, made
 
-OTHERS = {"an error of its own", "a rank hangs", "a rank hangs after backward"}  # tested below, and in test_stalls.py
+# tested below, in test_stalls.py and in test_stalled_run.py
+HANGS = {"a rank hangs", "a rank hangs after backward", "a rank hangs at the start", "all ranks hang"}
+OTHERS = {"an error of its own", *HANGS}
 RESTARTED = {"no restore"}  # found where a run before left a checkpoint
 UNLIKE = [{"name": "fast", "relativeSpeed": 1}, {"name": "slow", "relativeSpeed": 0.5}]
 
@@ -71,6 +73,13 @@ def test_a_mistake_on_unlike_devices_is_found_although_gradients_are_averaged(lo
 def test_gradients_of_unlike_devices_are_alike_within_the_bound(loop):
     run = loop("none", 101, "unlike", groups=UNLIKE)
     assert run.wait() == 0, run.text()
+
+
+def test_a_boundary_that_is_missing_after_a_restart_is_found_too(loop):
+    assert loop("none").wait() == 0
+    run = loop("no boundary", 12)
+    assert run.wait() == 2, run.text()
+    assert "session.finish: no iteration has ended: call session.boundary(iteration)" in run.text()
 
 
 @pytest.mark.parametrize("mistake", ["no shard", "exit on one rank"])

@@ -49,6 +49,12 @@ def test_a_stall_is_shown_while_it_lasts_and_a_stop_ends_it(hanging):
     assert "no iteration for " in last["message"] and not last.get("stall")  # the sentence is there once
 
 
+def test_a_rank_that_hangs_before_the_first_iteration_ends_is_named(hanging):
+    status = stall(hanging("a rank hangs at the start"))
+    assert (status["stalledBy"], status["iteration"]) == ([1], 0)
+    assert status["stall"].endswith("the others wait for the sum of attention.proj")
+
+
 def test_a_rank_that_hangs_after_its_backward_pass_is_named(hanging):
     run = hanging("a rank hangs after backward")
     status = stall(run)

@@ -127,6 +127,10 @@ def before(iteration):
         time.sleep(3600)
     if MISTAKE == "a rank hangs with the interpreter" and RANK == 1 and iteration == 3:
         hold_interpreter()
+    if MISTAKE == "all ranks hang" and iteration == 3:
+        time.sleep(3600)
+    if MISTAKE == "a rank hangs at the start" and RANK == 1:
+        time.sleep(3600)
 
 
 def after(iteration):

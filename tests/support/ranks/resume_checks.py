@@ -42,6 +42,7 @@ class Case:
     policy: dict = field(default_factory=dict)  # of the control document
     straggler: bool = False
     reduces: bool = False  # the checkpoint waits for a plan that prunes or migrates
+    within: int = 0  # iterations of an epoch before the checkpoint; 0: it is between two epochs
 
 
 def zero(optimizer="AdamW", straggler=False, **fields):
@@ -54,6 +55,8 @@ CALM = {"window": 2, "enter": 0.5, "exit": 0.3}
 CASES = {
     "None, SGD": Case("SGD", {"strategy": "None"}),
     "None, AdamW": Case("AdamW", {"strategy": "None"}),
+    "within an epoch, own generator": Case("SGD", {"strategy": "None"}, within=1),
+    "within an epoch, torch's generator": Case("AdamW", {"strategy": "None"}, within=2),
     "ZERO Rd": zero(selection="Rd", maskPrunedUpdate=True),
     "ZERO Pri, Same": zero("SGD", selection="Pri", imputation="Same"),
     "ZERO PriDiffR, Average": zero(selection="PriDiffR", imputation="Average"),
@@ -100,7 +103,7 @@ class Run:
         session.watch(self.model, self.optimizer)
         session.keep("schedule", self.schedule)
         session.keep("noise", self.noise)
-        if sgd:
+        if sgd or case.within:
             session.keep("data", self.loader)
         torch.manual_seed(seed)
         random.seed(seed + session.environment.rank)  # unlike on each rank
@@ -169,7 +172,7 @@ class Gang:
         run, last = Run(session, case, seed=1), []
 
         def end(iteration: int) -> bool:
-            ready = iteration >= SOONEST and iteration % PER_EPOCH == 0
+            ready = iteration >= SOONEST and iteration % PER_EPOCH == case.within
             if not last and ready and (bool(session.balancer.plan.reductions) or not case.reduces):
                 session.save()
                 decisions(not case.straggler)

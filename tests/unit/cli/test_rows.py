@@ -240,8 +240,17 @@ def test_columns_stay_while_the_rank_that_needs_them_is_hidden(places):
     assert "pruned" in drawn(places, 2, ranks=ranks)
 
 
+WHERE = "rank 1 is still computing (data, since 11:02:03 UTC), the others wait for the sum of b"
+STALL = {"stall": WHERE, "stalled_seconds": 12.0, "stalled_by": (1,)}
+
+
 def test_a_stall_takes_the_place_of_the_time_left():
-    where = "rank 1 is still computing (data, since 11:02:03 UTC), the others wait for the sum of b"
-    line = rows.plain_line(status(stall=where, stalled_seconds=12.0, stalled_by=(1,)), 0.0)
-    assert line.endswith(f" · no iteration for 12 s; {where}")
+    line = rows.plain_line(status(**STALL), 0.0)
+    assert line.endswith(f" · no iteration for 12 s; {WHERE}")
     assert " left" not in line
+
+
+def test_the_table_shows_a_stall_while_it_lasts(places):
+    lines = drawn(places, 10, width=200, **STALL).splitlines()
+    assert f"no iteration for 12 s; {WHERE}" in [line.strip() for line in lines]
+    assert "no iteration" not in drawn(places, 10, width=200)

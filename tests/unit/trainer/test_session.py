@@ -38,7 +38,9 @@ def session():
     """A session of one rank that has not watched a model yet."""
     before = signal.getsignal(signal.SIGTERM)
     environment = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_PORT": str(free_port())}
-    yield Session(read_environment(environment))
+    session = Session(read_environment(environment))
+    yield session
+    session.fail("the test is over")
     signal.signal(signal.SIGTERM, before)
     dist.destroy_process_group()
 

@@ -22,17 +22,17 @@ from heterotp_api import stacks
 from heterotp_api.names import EXIT_NO_PROGRESS, EXIT_PEER_LOST, EXIT_STOPPED
 from torch.distributed import Store  # type: ignore[attr-defined]
 
-from heterotp_trainer.boundary.stall import HeartbeatsSeen, Place, Stall, hopeless, stall_of
+from heterotp_trainer.boundary.stall import ANY, HeartbeatsSeen, Place, Seen, Stall, hopeless, stall_of
 from heterotp_trainer.devices.phase_clock import Clock
 from heterotp_trainer.devices.whereabouts import Whereabouts
 
 EVERY_SECONDS = 1.0
+SOON_SECONDS = 0.2  # the same once a stop was asked for, which somebody waits for
 JOIN_SECONDS = 5.0  # for a call of the store that is on its way
 REPLY_SECONDS = 3.0  # in which rank 0's reason for an end by force arrives
 UNSEEN_SECONDS = 30.0  # since this thread last looked at all places: they are not known any more
 RECENT = 20  # iterations whose seconds count
 OVERDUE = "overdue"  # the key under which rank 0 writes a stall past its deadline
-ANY = "a collective"  # that has no name
 _followed = False  # whether this process follows signals
 
 
@@ -141,7 +141,7 @@ class Heartbeat:
                 self._stop_asked = self._stop_asked or time.monotonic()
 
     def _run(self) -> None:
-        while not self._over.wait(EVERY_SECONDS):
+        while not self._over.wait(EVERY_SECONDS if self._stop_asked is None else SOON_SECONDS):
             try:
                 self._send()
                 if self._rank == 0:
@@ -181,12 +181,13 @@ class Heartbeat:
             able = [rank for rank in self.stall.culprits if not seen[rank].silent]  # to say so themselves
             self._announce({"text": self.stall.text, "ranks": able or [0]})
 
-    def _two_places(self) -> list[Place]:
-        """Return this rank's place, and rank 0's as far as it is known."""
-        with suppress(ValueError, KeyError, TypeError):
-            if self._store.check(["place/0"]):
-                return [self._place(), Place.from_json(self._store.get("place/0").decode("utf-8", "replace"))]
-        return [self._place()]
+    def _rank_0_and_own(self) -> list[Seen]:
+        """Return what this rank, which is not rank 0, knows of rank 0 and of itself."""
+        known = {self._rank: self._place().to_json()}
+        if self._store.check(["place/0"]):
+            known[0] = self._store.get("place/0").decode("utf-8", "replace")
+        seen = self._seen.take(known, time.monotonic())
+        return [seen[0], seen[self._rank]]
 
     def _median(self) -> float | None:
         return statistics.median(list(self._iterations)) if self._iterations else None
@@ -219,11 +220,18 @@ class Heartbeat:
         if self._stop_asked is None or self._ended_at > self._stop_asked:
             return
         waited = time.monotonic() - self._stop_asked
-        if self._rank == 0 and hopeless(self._places, waited, self._median()):
+        if self._rank:
+            self._stop_without_rank_0(waited - REPLY_SECONDS)
+        elif hopeless(self._places, waited, self._median(), stalled=self.stall is not None):
             why = self.stall.text if self.stall is not None else f"no iteration ended within {waited:.0f} s"
             found = {"text": f"stopped without a last checkpoint: {why}", "ranks": [], "stopped": True}
             self._announce(found)
-        elif self._rank != 0 and hopeless(self._two_places(), waited - REPLY_SECONDS, self._median()):
-            # rank 0 hangs, too
-            text = f"stopped without a last checkpoint: no iteration in {waited:.0f} s"
+
+    def _stop_without_rank_0(self, waited: float) -> None:
+        """End this rank where rank 0 hangs, too: it would have ended the gang before."""
+        seen, median = self._rank_0_and_own(), self._median()
+        stall = stall_of(seen, time.monotonic() - self._ended_at, median, time.time(), self._deadline)
+        places = [each.place for each in seen if each.place is not None and not each.silent]
+        if hopeless(places, waited, median, stalled=stall is not None):
+            text = f"stopped without a last checkpoint: no iteration in {waited + REPLY_SECONDS:.0f} s"
             self._end_gang({"text": text, "ranks": [], "stopped": True})

@@ -9,13 +9,14 @@ from heterotp_api.formatting import listed, ranks_listed, stall_text
 
 LEAST_SECONDS = 5.0  # without an iteration
 ITERATIONS = 5  # medians of an iteration without one
-UNKNOWN_SECONDS = 30.0  # while no iteration has ended: the first one loads and compiles
+UNKNOWN_SECONDS = 30.0  # while no iteration has ended and no rank waits for another one: the first loads and compiles
 LEAST_DEADLINE_SECONDS = 300.0
 DEADLINE_ITERATIONS = 10
 SILENT_SECONDS = 5.0  # without a heartbeat
-STOP_SECONDS = 5.0  # from a request to stop, in which an iteration must end while a rank waits for another one
-COMPUTING_STOP_SECONDS = 60.0  # the same while no rank waits for another one
+STOP_SECONDS = 5.0  # from a request to stop, in which an iteration must end while the gang stalls
+COMPUTING_STOP_SECONDS = 60.0  # the same before a stall is shown, while no rank waits for another one
 STUCK_SECONDS = 5.0  # in one collective
+ANY = "a collective"  # that has no name
 NAMED = 3
 UNCERTAIN_SECONDS = 2.5  # of the moment since when a rank is where it is: two beats and the time of a call
 MOST_TEXT = 200  # characters of what another rank reports
@@ -91,8 +92,9 @@ def stall_of(
     seconds, for the text. deadline: the policy's seconds without an iteration; None: 10 medians, at least 300, which do
     not hold while all ranks prepare the first iteration.
     """
-    limit = UNKNOWN_SECONDS if median is None else max(LEAST_SECONDS, ITERATIONS * median)
-    if idle < limit or any(each.place is not None and each.place.reason and not each.silent for each in seen):
+    if idle < _limit(seen, median) or any(
+        each.place is not None and each.place.reason and not each.silent for each in seen
+    ):
         return None
     culprits = _culprits(seen)
     last = deadline or max(LEAST_DEADLINE_SECONDS, DEADLINE_ITERATIONS * (median or 0.0))
@@ -100,14 +102,32 @@ def stall_of(
     return Stall(idle, culprits, _where(seen, culprits, now), idle > last and not preparing)
 
 
-def hopeless(places: Sequence[Place], asked: float, median: float | None) -> bool:
+def _limit(seen: Sequence[Seen], median: float | None) -> float:
+    """Return the seconds without an iteration from which on the gang stalls."""
+    if median is not None:
+        return max(LEAST_SECONDS, ITERATIONS * median)
+    return LEAST_SECONDS if _apart(seen) else UNKNOWN_SECONDS
+
+
+def _apart(seen: Sequence[Seen]) -> bool:
+    """Return whether a rank is stuck in a collective that has a name, and another rank is elsewhere."""
+    places = [each.place for each in seen if not each.silent]
+    stuck = {p.waits_for for p in places if p and p.waits_for not in ("", ANY) and p.seconds >= STUCK_SECONDS}
+    found = {p.waits_for for p in places if p and p.waits_for != ANY}
+    return bool(stuck) and (len(found) > 1 or len(places) < len(seen))
+
+
+def hopeless(places: Sequence[Place], asked: float, median: float | None, *, stalled: bool = False) -> bool:
     """Return whether a stop must end this gang by force: no iteration has ended since it was asked for.
 
-    places: of the ranks that are known; asked: seconds since then; median: see stall_of. A known reason is waited for.
-    So is, for longer, code of the user in which no rank waits for another one: an evaluation, or a first iteration.
+    places: of the ranks that are known; asked: seconds since then; median: see stall_of; stalled: whether a stall is
+    shown. A known reason is waited for. So is, for longer, code of the user before a stall is shown, in which no rank
+    waits for another one: a long iteration, or a first one.
     """
     if any(place.reason for place in places):
         return False
+    if stalled:
+        return asked > STOP_SECONDS
     stuck = any(place.waits_for and place.seconds >= STUCK_SECONDS for place in places)
     return asked > max(STOP_SECONDS if stuck else COMPUTING_STOP_SECONDS, 3 * (median or 0.0))
 

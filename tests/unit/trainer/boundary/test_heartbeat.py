@@ -19,6 +19,7 @@ from torch.distributed import HashStore
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr(heartbeat, "EVERY_SECONDS", 0.01)
+    monkeypatch.setattr(heartbeat, "SOON_SECONDS", 0.01)
     monkeypatch.setattr(heartbeat, "REPLY_SECONDS", 0.2)
     monkeypatch.setattr(stall, "LEAST_SECONDS", 0.1)
     monkeypatch.setattr(stall, "UNKNOWN_SECONDS", 0.1)
@@ -168,8 +169,20 @@ def signals():
     signal.set_wakeup_fd(before)
 
 
+def test_a_stop_ends_a_gang_whose_stall_is_shown_also_where_all_ranks_compute(gang, signals, monkeypatch):
+    monkeypatch.setattr(stall, "STOP_SECONDS", 0.2)
+    first, second = gang()
+    first.beating.follow_signals()
+    start([first, second])
+    signal.raise_signal(signal.SIGTERM)
+    until(lambda: first.ends and second.ends)
+    (text, code), *_ = first.ends
+    assert "rank 0 is still computing" in text and "rank 1 is still computing" in text and code == EXIT_STOPPED
+
+
 def test_a_stop_in_vain_ends_the_gang(gang, signals, monkeypatch):
     monkeypatch.setattr(stall, "COMPUTING_STOP_SECONDS", 0.2)
+    monkeypatch.setattr(stall, "UNKNOWN_SECONDS", 2 * COMPUTING_SECONDS)
     first, second = gang()
     first.beating.follow_signals()
     start([first, second])
@@ -194,7 +207,7 @@ def test_a_stop_that_an_iteration_carries_out_ends_nothing(gang, signals, monkey
 
 
 def test_a_rank_whose_rank_0_hangs_too_ends_itself(gang, signals, monkeypatch):
-    monkeypatch.setattr(stall, "COMPUTING_STOP_SECONDS", 0.1)
+    monkeypatch.setattr(stall, "STOP_SECONDS", 0.1)
     _, second = gang()
     second.beating.follow_signals()
     start([second])

@@ -5,7 +5,21 @@ import time
 from dataclasses import asdict
 
 import pytest
-from heterotp_trainer.boundary.stall import MOST_TEXT, HeartbeatsSeen, Place, Seen, Stall, hopeless, stall_of
+from heterotp_api.processes import LEFT_BEHIND_SECONDS, TERM_GRACE_SECONDS
+from heterotp_cli import runner
+from heterotp_trainer.boundary.heartbeat import EVERY_SECONDS, REPLY_SECONDS, SOON_SECONDS
+from heterotp_trainer.boundary.stall import (
+    ANY,
+    MOST_TEXT,
+    STOP_SECONDS,
+    HeartbeatsSeen,
+    Place,
+    Seen,
+    Stall,
+    hopeless,
+    stall_of,
+)
+from heterotp_trainer.launch import launcher
 
 NOON = 12 * 3600.0  # unix seconds: 12:00:00 UTC
 SUM = "the sum of fc2"
@@ -39,7 +53,26 @@ def found(*ranks, idle=12.0, median=0.1, deadline=None):
     ids=["least", "from 5 s on", "slow iterations", "from 5 medians on", "first iteration", "from 30 s on"],
 )
 def test_a_gang_stalls_after_some_iterations_without_one(idle, median, stalls):
-    assert (found(seen(), seen(SUM), idle=idle, median=median) is not None) is stalls
+    assert (found(seen(), seen(), idle=idle, median=median) is not None) is stalls
+
+
+@pytest.mark.parametrize(
+    ("ranks", "stalls"),
+    [
+        ((seen(SUM, seconds=5.0), seen()), True),
+        ((seen(SUM, seconds=5.0), seen("the boundary", seconds=0.1)), True),
+        ((seen(SUM, seconds=5.0), seen(age=5.1)), True),
+        ((seen(SUM, seconds=5.0), Seen(None, 0.0)), True),
+        ((seen(SUM, seconds=4.9), seen()), False),
+        ((seen(SUM), seen(SUM)), False),
+        ((seen(ANY), seen()), False),
+        ((seen(SUM), seen(ANY)), False),
+        ((seen(), seen()), False),
+    ],
+    ids=["computes", "another one", "silent", "no heartbeat", "short", "same", "no name", "perhaps the same", "all"],
+)
+def test_before_the_first_iteration_a_rank_that_waits_for_another_shows_a_stall_at_once(ranks, stalls):
+    assert (found(*ranks, idle=5.0, median=None) is not None) is stalls
 
 
 def test_a_known_reason_is_no_stall():
@@ -217,8 +250,30 @@ def test_preparing_the_first_iteration_may_take_longer_than_the_default_deadline
         ([place(), place()], 60.1, 0.1, True),
         ([place(SUM, 600.0), place(reason="a checkpoint")], 600.0, 0.1, False),
         ([], 60.1, None, True),
+        ([place(), place()], 59.0, 0.1, False),
     ],
-    ids=["stuck", "soon", "slow", "sums that end", "computing", "checkpoint", "unknown"],
+    ids=["stuck", "soon", "slow", "sums that end", "computing", "checkpoint", "unknown", "computing, soon"],
 )
 def test_a_stop_ends_by_force_what_no_iteration_will_end(places, asked, median, ends):
     assert hopeless(places, asked, median) is ends
+
+
+@pytest.mark.parametrize(
+    ("places", "asked", "median", "ends"),
+    [
+        ([place(), place()], 5.1, None, True),
+        ([place(), place()], 4.9, None, False),
+        ([place()], 5.1, 10.0, True),
+        ([place(), place(reason="a checkpoint")], 600.0, 0.1, False),
+    ],
+    ids=["all compute", "soon", "slow", "checkpoint"],
+)
+def test_once_a_stall_is_shown_a_stop_ends_it_soon(places, asked, median, ends):
+    assert hopeless(places, asked, median, stalled=True) is ends
+
+
+def test_ctrl_c_ends_a_stalled_run_within_15_seconds_even_with_a_frozen_rank():
+    """The signal is read, the stop is in vain, all read why, rank 0 ends, and what is left behind is killed."""
+    polls = launcher.POLL_SECONDS + 2 * runner.POLL_SECONDS
+    ends = EVERY_SECONDS + STOP_SECONDS + SOON_SECONDS + REPLY_SECONDS
+    assert max(TERM_GRACE_SECONDS, ends + LEFT_BEHIND_SECONDS) + polls <= 15.0
