@@ -249,7 +249,7 @@ class Session:
 
         gradient_clip: bound of the norm of all gradients, in which units count once. loss: a scalar that must be
         finite, as the gradients must. Returns False where they are not and the update was left out (onNonFinite:
-        Skip); raises NonFiniteError under Stop.
+        Skip), and the model's buffers are as at the boundary before; raises NonFiniteError under Stop.
         """
         watched = self.watched
         updated = watched.update(self._iteration + 1, gradient_clip, scalar_loss(loss, "session.step"))
@@ -328,6 +328,7 @@ class Session:
         if action.checkpoint or action.stop or self._checkpoints.falls_on(iteration):
             self._save_or_go_on()  # last: with the columns and shares of the coming iteration
         self._heartbeat.iteration_ended()
+        self.watched.iteration_ended()
         self.clock.switch(before)
         return Directive(action.stop, action.evaluate)
 
