@@ -75,8 +75,8 @@ class Writer:
 
         session: JSON-ready facts beside the tensors.
 
-        Raises OwnerError where another attempt or job owns the directory by now, NotFiniteError where a tensor holds what it
-        must not (REFUSED), WriteError when anything else went wrong; no trace of the checkpoint is left.
+        Raises OwnerError where another attempt or job owns the directory by now, NotFiniteError where a tensor holds
+        what it must not (REFUSED), WriteError when anything else went wrong; no trace of the checkpoint is left.
         """
         target = self._owned.root / self._name
         with self._keeping_errors():
