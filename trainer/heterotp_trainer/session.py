@@ -177,7 +177,10 @@ class Session:
         group, control = self.gang.tp_group if ranks > 1 else None, self.gang.control_group
         speeds = tuple(initial_speeds(self.environment, self.device, control, probe, dtype) or ())
         plan = UnitPlan.empty(ranks)
-        self._tp = TPContext(group, rank, ranks, self.device, self.clock, plan, dtype, speeds, control, self.where)
+        timeout = self.environment.spec.collective_timeout_seconds
+        self._tp = TPContext(
+            group, rank, ranks, self.device, self.clock, plan, dtype, speeds, control, self.where, timeout
+        )
         return self._tp
 
     def watch(
