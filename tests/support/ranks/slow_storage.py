@@ -10,7 +10,7 @@ import time
 from heterotp import run_rank
 from heterotp_api.names import Env
 from heterotp_trainer.checkpoint import files
-from heterotp_trainer.parallelize import pretrained
+from heterotp_trainer.parallelize import pretrained, weight_files
 from heterotp_trainer.training.builtin import main
 
 SECONDS = float(sys.argv[1])
@@ -42,8 +42,8 @@ if os.environ[Env.RANK] == "0":
     slowly(files, "verify")
     slowly(files.Writer, "add")
     slowly(files.Writer, "commit")
-    slowly(pretrained, "save_file")
-    pretrained.FILE_BYTES = 1  # so that the first file is written while peers send their units of other tensors
+    slowly(weight_files, "save_file")
+    weight_files.FILE_BYTES = 1  # so that the first file is written while peers send their units of other tensors
 elif os.environ[Env.RANK] == "1":
     slowly(pretrained, "read_units")
 run_rank(main)

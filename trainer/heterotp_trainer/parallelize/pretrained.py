@@ -8,9 +8,7 @@
 Storage may be slow: files are read and written by threads, and ranks wait by short messages (checkpoint/storage.py).
 """
 
-import json
 import math
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -19,8 +17,7 @@ from typing import Any
 
 import torch
 from heterotp_api.formatting import listed
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from heterotp_trainer.checkpoint.errors import WriteError
@@ -31,12 +28,10 @@ from heterotp_trainer.parallelize.checkpoint_names import model_names
 from heterotp_trainer.parallelize.initial import drawn
 from heterotp_trainer.parallelize.replace import Shards, holders, put, shards_of, whole_shape, with_marks
 from heterotp_trainer.parallelize.roles import Layout
+from heterotp_trainer.parallelize.weight_files import TensorFiles, WeightFiles, copy_settings
 from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec, shard_spec
 
-INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
-FILE_BYTES = 2 << 30  # of tensors in one written file
 MOST_NAMED = 5
-COPIED = ("*.json", "*.txt", "*.model", "*.jinja", "*.py")  # beside weights: tokenizer, generation settings, templates
 
 
 def initialize(model: nn.Module, seed: int = 0) -> nn.Module:
@@ -71,46 +66,19 @@ def load_pretrained(model: nn.Module, path: str | Path, *, strict: bool = True, 
 
 def _stored(model: nn.Module, shards: Shards, path: Path, strict: bool) -> tuple[dict[str, Tensor], list[str], Path]:
     """Return this rank's part of what is stored, the parameters that are missing there, and the directory."""
-    source = _Source(path)
+    source = WeightFiles(path)
     names = model_names(model, source.names)
     missing = _check(model, shards, source, names, strict)
-    with ExitStack() as stack:
-        opened = source.open(stack)
-        values = {name: _read(model, shards, opened, names[name], name) for name in names}
+    try:
+        with ExitStack() as stack:
+            opened = source.open(stack)
+            values = {name: _read(model, shards, opened, names[name], name) for name in names}
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"load_pretrained: {source.folder}: {error}") from None
     return values, missing, source.folder
 
 
-class _Source:
-    """The safetensors files of a checkpoint: which file holds which tensor."""
-
-    def __init__(self, path: Path) -> None:
-        self.folder = path if path.is_dir() else path.parent
-        if path.is_file():
-            files = [path]
-        elif (path / INDEX).is_file():
-            index = json.loads((path / INDEX).read_text(encoding="utf-8"))
-            files = [path / name for name in sorted(set(index["weight_map"].values()))]
-        elif (path / SINGLE).is_file():
-            files = [path / SINGLE]
-        else:
-            raise InputError(f"load_pretrained: {path}: no {SINGLE} and no {INDEX} there")
-        self.names: dict[str, tuple[Path, tuple[int, ...]]] = {}
-        for file in files:
-            try:
-                with safe_open(file, framework="pt") as opened:
-                    self.names |= {
-                        name: (file, tuple(opened.get_slice(name).get_shape())) for name in list(opened.keys())
-                    }
-            except (OSError, SafetensorError) as error:
-                raise InputError(f"load_pretrained: {file}: {error}") from None
-
-    def open(self, stack: ExitStack) -> dict[str, Any]:
-        """Return by tensor name the opened file that holds it."""
-        files = {file: stack.enter_context(safe_open(file, framework="pt")) for file, _ in self.names.values()}
-        return {name: files[file] for name, (file, _) in self.names.items()}
-
-
-def _check(model: nn.Module, shards: Shards, source: _Source, names: Mapping[str, str], strict: bool) -> list[str]:
+def _check(model: nn.Module, shards: Shards, source: WeightFiles, names: Mapping[str, str], strict: bool) -> list[str]:
     """Return the parameters that are missing; raise InputError for names and shapes that do not fit."""
     targets = _targets(model)
     missing = [name for name in targets if name not in names]
@@ -292,12 +260,12 @@ def _writing(folder: Path) -> Iterator[None]:
         raise WriteError(f"save_pretrained: {folder} cannot be written: {said}") from None
 
 
-def _opened(folder: Path) -> "TensorFiles":
+def _opened(folder: Path) -> TensorFiles:
     with _writing(folder):
         return TensorFiles(folder)
 
 
-def _add(writer: "TensorFiles", shards: Shards, folder: Path, name: str, whole: Tensor, spec: ShardSpec | None) -> None:
+def _add(writer: TensorFiles, shards: Shards, folder: Path, name: str, whole: Tensor, spec: ShardSpec | None) -> None:
     """Write a whole tensor as the plain model holds it."""
     if spec is not None:
         whole = shards.layouts.get(name, Layout()).of_model(whole, spec)
@@ -305,54 +273,11 @@ def _add(writer: "TensorFiles", shards: Shards, folder: Path, name: str, whole: 
         writer.add(name, whole.to(shards.dtypes.get(name, whole.dtype)))
 
 
-def _close(writer: "TensorFiles | None", model: nn.Module, shards: Shards, folder: Path) -> None:
+def _close(writer: TensorFiles | None, model: nn.Module, shards: Shards, folder: Path) -> None:
     assert writer is not None  # rank 0 closes
     with _writing(folder):
         writer.close()
         _write_settings(model, shards, folder)
-
-
-class TensorFiles:
-    """Whole tensors in safetensors files of bounded size, with the index of transformers."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        self._held: dict[str, Tensor] = {}
-        self._files: list[list[str]] = []
-        self._bytes = 0
-
-    def add(self, name: str, tensor: Tensor) -> None:
-        """Add a tensor."""
-        if self._held and sum(each.nbytes for each in self._held.values()) + tensor.nbytes > FILE_BYTES:
-            self._flush()
-        self._held[name] = tensor.contiguous().clone()
-        self._bytes += tensor.nbytes
-
-    def _flush(self) -> None:
-        self._files.append(list(self._held))
-        save_file(self._held, self._folder / f"part-{len(self._files)}", metadata={"format": "pt"})
-        self._held = {}
-
-    def close(self) -> None:
-        """Write what is left, and give the files their final names."""
-        self._flush()
-        count = len(self._files)
-        names = [SINGLE] if count == 1 else [f"model-{n + 1:05d}-of-{count:05d}.safetensors" for n in range(count)]
-        for number, name in enumerate(names):
-            (self._folder / f"part-{number + 1}").replace(self._folder / name)
-        if count > 1:
-            files = {tensor: name for name, held in zip(names, self._files, strict=True) for tensor in held}
-            index = {"metadata": {"total_size": self._bytes}, "weight_map": files}
-            (self._folder / INDEX).write_text(json.dumps(index, indent=2), encoding="utf-8")
-
-
-def copy_settings(source: Path, folder: Path) -> None:
-    """Copy what lies beside weights: tokenizer, templates, settings of generation."""
-    for pattern in COPIED:
-        for file in source.glob(pattern):
-            if file.name != INDEX:
-                shutil.copy(file, folder / file.name)
 
 
 def _write_settings(model: Any, shards: Shards, folder: Path) -> None:
