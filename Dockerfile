@@ -1,12 +1,13 @@
 # Four images from one file:
 #   docker build --target operator     .   no torch
-#   docker build --target trainer      .   CPU torch; with a base image that has torch already, that one is used
+#   docker build --target trainer      .   CPU torch where locks/torch-cpu.lock is, else PyPI's; of a base image with
+#                                          torch, that one
 #   docker build --target trainer-hf   .   the trainer (or TRAINER=trainer-cuda) with transformers
-#   docker build --target trainer-cuda .   CUDA torch; TORCH and TORCH_INDEX choose the wheel (docs/install.md)
-# All packages are installed by the hashes of locks/*.lock (`make lock`), except a torch from an index other than PyPI,
-# whose wheels no lock file knows. Give base images by digest: --build-arg PYTHON_IMAGE=python@sha256:...
-ARG PYTHON_IMAGE=python:3.13-slim-trixie
-ARG TORCH_IMAGE=python:3.13-slim-trixie
+#   docker build --target trainer-cuda .   CUDA torch of PyPI; TORCH and TORCH_INDEX choose another (docs/install.md)
+# All packages are installed by the hashes of locks/*.lock (`make lock`), except a torch that TORCH or TORCH_INDEX name,
+# whose wheels no lock file knows. The digest is of the list of all processors' images of 3.13.15-slim-trixie.
+ARG PYTHON_IMAGE=python:3.13-slim-trixie@sha256:9d2e5553305c7c7b0097999bb17187c69b921ccd6bc9d40e4bb5ebe652c00285
+ARG TORCH_IMAGE=python:3.13-slim-trixie@sha256:9d2e5553305c7c7b0097999bb17187c69b921ccd6bc9d40e4bb5ebe652c00285
 ARG TRAINER=trainer
 
 FROM ${PYTHON_IMAGE} AS wheel
@@ -37,7 +38,7 @@ ENTRYPOINT ["python3", "-P", "-m", "heterotp_operator"]
 
 # all that a trainer needs but torch and our own code; a base image with torch has the numpy that belongs to it
 FROM ${TORCH_IMAGE} AS trainer-venv
-COPY locks/trainer.lock locks/torch.lock /locks/
+COPY locks/trainer.lock locks/torch*.lock locks/install-torch.sh /locks/
 RUN python3 -m venv --system-site-packages /opt/heterotp \
  && if python3 -c 'import numpy' 2>/dev/null; then there='numpy=='; else there='nothing'; fi \
  && awk -v there="$there" '/^[^ ]/ {keep = index($0, there) != 1} keep' /locks/trainer.lock >/locks/absent.lock \
@@ -48,12 +49,8 @@ ENTRYPOINT ["python3", "-P", "-m", "heterotp_trainer.launch"]
 
 FROM trainer-venv AS trainer
 ARG TORCH=
-ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
-RUN python3 -c 'import torch' 2>/dev/null || { \
-    awk '/^[^ ]/ {keep = !/^(torch|triton|nvidia-|cuda-)/} keep' /locks/torch.lock >/locks/needed.lock \
- && pip install --no-cache-dir --disable-pip-version-check -q --require-hashes -r /locks/needed.lock \
- && pip install --no-cache-dir --disable-pip-version-check -q \
-    "${TORCH:-$(grep -oE '^torch==[0-9.]+' /locks/torch.lock)}" --index-url "$TORCH_INDEX"; }
+ARG TORCH_INDEX=
+RUN python3 -c 'import torch' 2>/dev/null || /locks/install-torch.sh cpu
 COPY --from=wheel /wheels /wheels
 RUN pip install --no-cache-dir --disable-pip-version-check -q --no-deps /wheels/*.whl
 USER 65532:65532
@@ -61,10 +58,7 @@ USER 65532:65532
 FROM trainer-venv AS trainer-cuda
 ARG TORCH=
 ARG TORCH_INDEX=
-RUN if [ -z "$TORCH$TORCH_INDEX" ]; then \
-    pip install --no-cache-dir --disable-pip-version-check -q --require-hashes -r /locks/torch.lock; \
-    else pip install --no-cache-dir --disable-pip-version-check -q \
-    "${TORCH:-$(grep -oE '^torch==[0-9.]+' /locks/torch.lock)}" ${TORCH_INDEX:+--index-url "$TORCH_INDEX"}; fi
+RUN /locks/install-torch.sh
 COPY --from=wheel /wheels /wheels
 RUN pip install --no-cache-dir --disable-pip-version-check -q --no-deps /wheels/*.whl
 USER 65532:65532

@@ -67,7 +67,7 @@ lock: setup ## pin all dependencies anew, those of the images too
 	  --universal --python-version 3.11 --generate-hashes --no-header -o requirements.lock
 	@tools/image-locks.sh
 
-images: ## build the operator's and the trainer's image, with an SBOM of each in dist/sbom
+images: ## build the operator's and the trainer's image; SBOMs of these and the other two in dist/sbom
 	@$(CLUSTER)/build-images.sh
 
 cluster-up: ## make a kind cluster: one control plane, two workers with labels of unlike accelerators

@@ -8,7 +8,7 @@ if [ -e operator/__init__.py ]; then
   echo "operator/__init__.py must not exist: it would shadow Python's own operator module" >&2
   exit 1
 fi
-for script in tools/*.sh tools/cluster/*.sh tools/picture/*.sh .ci/run; do bash -n "$script"; done
+for script in locks/*.sh tools/*.sh tools/cluster/*.sh tools/picture/*.sh .ci/run; do bash -n "$script"; done
 $bin/ruff format --check -q . || { echo "not formatted: run make format" >&2; exit 1; }
 $bin/ruff check -q .
 $bin/mypy

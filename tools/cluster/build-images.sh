@@ -1,5 +1,5 @@
 #!/bin/bash
-# Build heterotp/operator:dev and heterotp/trainer:dev. Base images: the public ones where they can be pulled,
+# Build heterotp/operator:dev and heterotp/trainer:dev, or TARGETS, and SBOMs of all four images. Base images: the public ones where they can be pulled,
 # else images of Debian packages, built on this machine (base-images.sh).
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 has_docker || die "no dockerd: run dockerd.sh start"
@@ -14,16 +14,10 @@ fi
 for target in ${TARGETS:-operator trainer}; do
   timed "image $target" docker build -q --network host --target "$target" "${args[@]}" -t "heterotp/$target:$TAG" . >/dev/null
 done
-sbom() { # TARGET: dist/sbom/TARGET-TAG.cdx.json, the Python packages of an image as CycloneDX
-  local list; list=$(mktemp)
-  mkdir -p dist/sbom
-  docker run --rm --entrypoint python3 "heterotp/$1:$TAG" -m pip list --disable-pip-version-check --format=freeze >"$list"
-  .venv/bin/cyclonedx-py requirements "$list" --pyproject pyproject.toml --of JSON -o "dist/sbom/$1-$TAG.cdx.json"
-  rm -f "$list"
-}
-if [ -x .venv/bin/cyclonedx-py ]; then
-  for target in ${TARGETS:-operator trainer}; do timed "SBOM $target" sbom "$target" || echo "no SBOM of $target" >&2; done
-else
-  echo "no SBOM: cyclonedx-py is not in .venv (make setup)" >&2
-fi
+DOCKER=$(docker_client)
+export DOCKER
+for target in operator trainer trainer-hf trainer-cuda; do
+  case " ${TARGETS:-operator trainer} " in *" $target "*) from=image ;; *) from=locks ;; esac
+  timed "SBOM $target" tools/sbom.sh "$target" "$TAG" "$from"
+done
 docker images --format '{{.Repository}}:{{.Tag}} {{.Size}}' | grep -E "^heterotp/(operator|trainer):$TAG" >&2

@@ -187,7 +187,10 @@ class Session:
         group, control = self.gang.tp_group if ranks > 1 else None, self.gang.control_group
         speeds = tuple(initial_speeds(self.environment, self.device, control, probe, dtype) or ())
         plan = UnitPlan.empty(ranks)
-        self._tp = TPContext(group, rank, ranks, self.device, self.clock, plan, dtype, speeds, control, self.where)
+        timeout = self.environment.spec.collective_timeout_seconds
+        self._tp = TPContext(
+            group, rank, ranks, self.device, self.clock, plan, dtype, speeds, control, self.where, timeout
+        )
         return self._tp
 
     def watch(
@@ -264,7 +267,8 @@ class Session:
 
         gradient_clip: bound of the norm of all gradients, in which units count once. loss: a scalar that must be
         finite, as the gradients must. Returns False where they are not and the update was left out (onNonFinite:
-        Skip); raises NonFiniteError under Stop, MismatchError where gradients that are averaged are not alike.
+        Skip), and the model's buffers are as at the boundary before; raises NonFiniteError under Stop, MismatchError
+        where gradients that are averaged are not alike.
         """
         watched = self.watched
         updated = watched.update(self._iteration + 1, gradient_clip, scalar_loss(loss, "session.step"))
@@ -344,6 +348,7 @@ class Session:
         if action.checkpoint or action.stop or self._checkpoints.falls_on(iteration):
             self._save_or_go_on()  # last: with the columns and shares of the coming iteration
         self._heartbeat.iteration_ended()
+        self.watched.iteration_ended()
         self.clock.switch(before)
         return Directive(action.stop, action.evaluate)
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from heterotp_trainer.boundary.agreement import USUAL_CAUSES, differing_replicas, replicated
 from heterotp_trainer.boundary.batch_hash import BatchHash
 from heterotp_trainer.boundary.exchange import MismatchError
-from heterotp_trainer.boundary.finite_guard import FiniteGuard, OnNonFinite
+from heterotp_trainer.boundary.finite_guard import BuffersBefore, FiniteGuard, OnNonFinite
 from heterotp_trainer.boundary.gradient_agreement import GradientAgreement
 from heterotp_trainer.boundary.saved_time import SavedTime
 from heterotp_trainer.checkpoint.contents import Contents
@@ -75,6 +75,7 @@ class Watched:
         self.guard = FiniteGuard(on_non_finite)
         self.batch_hash = BatchHash(model, unlike=unlike, late=late)
         self._gradients = GradientAgreement(tp.dtype)
+        self._before = BuffersBefore(model) if on_non_finite == "Skip" else None
         self.contents = Contents(model, optimizer, kept, self.balancer.assigner.slots)
         self.parameters = self.contents.parameters
         optimizer.register_step_pre_hook(self._refuse_other_updates)
@@ -116,6 +117,7 @@ class Watched:
             self._average(iteration)
         norm = gradient_norm(parameters, tp, loss)
         if not self.guard.allows(norm, iteration):
+            self._forget_iteration()
             return False
         if gradient_clip is not None and norm > gradient_clip:
             scale_gradients(parameters, gradient_clip / norm)
@@ -126,6 +128,17 @@ class Watched:
             finally:
                 self._updating = False
         return True
+
+    def _forget_iteration(self) -> None:
+        """Undo what forward and backward pass of a skipped iteration left in buffers and in kept gradients."""
+        if self._before is not None:
+            self._before.put_back()
+        self.balancer.assigner.forget_gradients()
+
+    def iteration_ended(self) -> None:
+        """Note the buffers as those before the coming iteration."""
+        if self._before is not None:
+            self._before.take()
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps of balancing, ready for JSON."""
@@ -140,6 +153,7 @@ class Watched:
     def resume(self, state: dict[str, Any]) -> None:
         """Continue from a checkpoint, whose tensors are in place, and what `state` returned for it; empty: none."""
         self.balancer.resume()
+        self.iteration_ended()
         refuse_other_shapes(self.optimizer, self.parameters)
         self.saved_time.seconds = float(state.get("savedSeconds", 0.0))
         self.saved_time.deleted_iterations = float(state.get("deletedIterations", 0.0))

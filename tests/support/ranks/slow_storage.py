@@ -1,4 +1,7 @@
-"""The built-in trainer on storage that takes SECONDS once for each thing: `slow_storage.py SECONDS`."""
+"""The built-in trainer on storage that takes SECONDS once for each thing: `slow_storage.py SECONDS`.
+
+Rank 0 writes checkpoints and models slowly, and reads checkpoints slowly; rank 1 reads its units of a model slowly.
+"""
 
 import os
 import sys
@@ -7,6 +10,7 @@ import time
 from heterotp import run_rank
 from heterotp_api.names import Env
 from heterotp_trainer.checkpoint import files
+from heterotp_trainer.parallelize import pretrained, weight_files
 from heterotp_trainer.training.builtin import main
 
 SECONDS = float(sys.argv[1])
@@ -38,4 +42,8 @@ if os.environ[Env.RANK] == "0":
     slowly(files, "verify")
     slowly(files.Writer, "add")
     slowly(files.Writer, "commit")
+    slowly(weight_files, "save_file")
+    weight_files.FILE_BYTES = 1  # so that the first file is written while peers send their units of other tensors
+elif os.environ[Env.RANK] == "1":
+    slowly(pretrained, "read_units")
 run_rank(main)

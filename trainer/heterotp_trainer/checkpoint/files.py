@@ -31,7 +31,13 @@ from heterotp_trainer.checkpoint.tensor_files import Held
 
 PREFIX, TORN, BEST = "step-", "torn-", "best"
 MANIFEST, INDEX = "manifest.json", "model.safetensors.index.json"
-FINITE = ("model/", "optimizer/")  # tensors that must be; buffers may hold infinities: masks
+REFUSED: dict[str, tensor_files.Refused] = {  # what tensors must not hold; masks and bounds hold infinities
+    "model": "not finite",
+    "optimizer": "not finite",
+    "buffer": "NaN",
+    "columns": "NaN",
+    "state": "NaN",
+}
 
 
 class Writer:
@@ -62,15 +68,15 @@ class Writer:
         held = tensor.detach().cpu().contiguous()
         if self._error is None:
             with self._keeping_errors():
-                self._tensors.add(name, held, finite=name.startswith(FINITE))
+                self._tensors.add(name, held, REFUSED.get(name.partition("/")[0], "nothing"))
 
     def commit(self, keep: int, session: dict[str, Any] | None = None) -> Path:
         """Make the checkpoint visible and remove all but the newest `keep`; return its path.
 
         session: JSON-ready facts beside the tensors.
 
-        Raises OwnerError where another attempt or job owns the directory by now, NotFiniteError where a parameter or
-        optimizer state is not finite, WriteError when anything else went wrong; no trace of the checkpoint is left.
+        Raises OwnerError where another attempt or job owns the directory by now, NotFiniteError where a tensor holds
+        what it must not (REFUSED), WriteError when anything else went wrong; no trace of the checkpoint is left.
         """
         target = self._owned.root / self._name
         with self._keeping_errors():

@@ -1,11 +1,12 @@
-"""Rank 0's storage, which may be slow: the other ranks wait for it by short messages, never in one long collective.
+"""Storage, which may be slow: ranks wait for each other by short messages, never in one long collective.
 
-| call   | rank 0                                          | the others                    |
-|--------|-------------------------------------------------|-------------------------------|
-| wait   | works in a thread; says every few seconds that  | wait for the result, however  |
-|        | it still does, then the result                  | long it takes                 |
-| reader | the same, for the next tensor                   | wait for its name and shape   |
-| later  | lets the thread work meanwhile                  | do not call it                |
+| call        | rank 0                                          | the others                    |
+|-------------|-------------------------------------------------|-------------------------------|
+| wait        | works in a thread; says every few seconds that  | wait for the result, however  |
+|             | it still does, then the result                  | long it takes                 |
+| reader      | the same, for the next tensor                   | wait for its name and shape   |
+| later       | lets the thread work meanwhile                  | do not call it                |
+| done_by_all | works in a thread, and says so                  | the same, each for itself     |
 """
 
 import threading
@@ -21,7 +22,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from heterotp_trainer.checkpoint.errors import CheckpointError, NotFiniteError, OwnerError, WriteError
-from heterotp_trainer.launch.json_messages import broadcast_json
+from heterotp_trainer.errors import InputError
+from heterotp_trainer.launch.json_messages import broadcast_json, gather_json
+from heterotp_trainer.launch.rendezvous import PeerLostError
 
 MOST_SECONDS = 5.0  # between two messages; never more than a quarter of the collectives' timeout
 LOOK_SECONDS = 1.0  # in which rank 0 shows how far it is
@@ -52,6 +55,14 @@ class News:
     result: Any = None
     error: str = ""  # a name of ERRORS
     complaint: str = ""
+
+
+@dataclass(frozen=True)
+class Work:
+    """How far a rank's own work is; error: the kind of exception that ended it, and what it said."""
+
+    done: bool
+    error: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -93,18 +104,25 @@ class Storage:
         group: dist.ProcessGroup | None,
         timeout_seconds: float,
         show: Callable[[str], None] = lambda text: None,
+        *,
+        alone: bool = False,
     ) -> None:
-        """timeout_seconds: of a collective. show: called by the training loop of rank 0 with what the thread does."""
-        self._rank, self._group, self._show = rank, group, show
-        self._every = min(MOST_SECONDS, timeout_seconds / 4)
+        """timeout_seconds: of a collective. show: called by the training loop of rank 0 with what the thread does.
+
+        alone: there is no other rank, and perhaps no group.
+        """
+        self._rank, self._group, self._show, self._alone = rank, group, show, alone
+        self._every = message_seconds(timeout_seconds)
         self._thread = ThreadPoolExecutor(1, "storage") if rank == 0 else None
         self._later: list[Future[None]] = []
         self._unpaced = 0  # bytes
         self.progress = Progress()
 
     def close(self) -> None:
-        """Give up the group; nothing can be waited for any more."""
+        """Give up group and thread; nothing can be waited for any more."""
         del self._group
+        if self._thread is not None:
+            self._thread.shutdown(wait=False)
 
     def later(self, act: Callable[[], None]) -> None:
         """Do something on rank 0 after all that was asked for before; the next `wait` raises its error."""
@@ -186,5 +204,47 @@ class Storage:
                 said = time.monotonic()
 
     def _exchange(self, news: News | None) -> News:
+        if self._alone and news is not None:
+            return news
         found: News = broadcast_json(news, News, self._rank, self._group)
         return found
+
+
+def message_seconds(timeout_seconds: float) -> float:
+    """Return the seconds between two messages of ranks that wait; timeout_seconds: of a collective."""
+    return min(MOST_SECONDS, timeout_seconds / 4)
+
+
+def done_by_all(act: Callable[[], T], ranks: int, group: dist.ProcessGroup | None, timeout_seconds: float) -> T:
+    """Return what act() gets in a thread of this rank, once it is done on all ranks, however long it takes (all ranks).
+
+    Raises what act() raised; where it did so on another rank, InputError or PeerLostError naming that rank.
+    """
+    if ranks == 1:
+        return act()
+    pool = ThreadPoolExecutor(1, "storage")
+    try:
+        future = pool.submit(act)
+        while True:
+            wait_for([future], message_seconds(timeout_seconds))
+            works: list[Work] = gather_json(_work_of(future), Work, ranks, group)
+            if all(work.done for work in works) or any(work.error for work in works):
+                return _result(future, works)
+    finally:
+        pool.shutdown(wait=False)
+
+
+def _work_of(future: Future[Any]) -> Work:
+    if not future.done():
+        return Work(False)
+    error = future.exception()
+    return Work(True, None if error is None else (type(error).__name__, str(error)))
+
+
+def _result(future: Future[T], works: list[Work]) -> T:
+    """Return what this rank's thread got, once no rank fails."""
+    for rank, work in enumerate(works):
+        if work.error is not None and not (future.done() and future.exception()):
+            kind, said = work.error
+            raise InputError(f"rank {rank}: {said}") if kind == "InputError" else PeerLostError(f"rank {rank}: {said}")
+    return future.result()

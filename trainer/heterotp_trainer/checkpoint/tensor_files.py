@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import groupby
 from pathlib import Path
+from typing import Literal
 
 import torch
 from safetensors import safe_open
@@ -37,6 +38,9 @@ NATIVE = frozenset(  # types of safetensors in all its versions; others are stor
 )
 
 
+Refused = Literal["nothing", "NaN", "not finite"]  # values that a tensor must not hold
+
+
 def flat_bytes(tensor: Tensor) -> Tensor:
     """Return a tensor's bytes, uint8; tensor: in the host's memory, contiguous."""
     return tensor.reshape(-1).view(torch.uint8)
@@ -52,13 +56,15 @@ def digest(tensor: Tensor) -> str:
     return hashlib.sha256(flat_bytes(tensor).numpy().data).hexdigest()
 
 
-def all_finite(tensor: Tensor) -> bool:
-    """Return whether a tensor holds neither an infinity nor a NaN."""
-    if not tensor.numel() or not (tensor.is_floating_point() or tensor.is_complex()):
-        return True
+def complaint(tensor: Tensor, refused: Refused) -> str:
+    """Return what is wrong with the values of a tensor; empty: nothing."""
+    if refused == "nothing" or not tensor.numel() or not (tensor.is_floating_point() or tensor.is_complex()):
+        return ""
     real = torch.view_as_real(tensor) if tensor.is_complex() else tensor
     least, most = (real.float() if real.itemsize == 1 else real).aminmax()  # either is NaN where one is
-    return bool(torch.isfinite(least) & torch.isfinite(most))
+    if refused == "NaN":
+        return "holds NaN" if bool(torch.isnan(least)) else ""
+    return "" if bool(torch.isfinite(least) & torch.isfinite(most)) else "is not finite"
 
 
 class TensorWriter:
@@ -75,8 +81,8 @@ class TensorWriter:
         self._hashed = 0  # entries that were waited for
         self._written: deque[tuple[Future[None], int]] = deque()  # files on their way, with the number of entries then
 
-    def add(self, name: str, tensor: Tensor, *, finite: bool = False) -> None:
-        """Add a tensor, which must not change before `close`; finite: it must be.
+    def add(self, name: str, tensor: Tensor, refused: Refused = "nothing") -> None:
+        """Add a tensor, which must not change before `close`.
 
         Raises what writing an earlier one has met: OSError, SafetensorError, NotFiniteError.
         """
@@ -88,7 +94,7 @@ class TensorWriter:
         self._storages.add(stored.untyped_storage().data_ptr())
         self._shard[name] = stored
         self._held += tensor.nbytes
-        self._entries.append(self._hashing.submit(_entry, name, tensor, self._file, finite))
+        self._entries.append(self._hashing.submit(_entry, name, tensor, self._file, refused))
         if self._held >= SHARD_BYTES:
             self._flush()
 
@@ -126,9 +132,9 @@ class TensorWriter:
         self._hashed = entries
 
 
-def _entry(name: str, tensor: Tensor, file: str, finite: bool) -> Entry:
-    if finite and not all_finite(tensor):
-        raise NotFiniteError(f"{name} is not finite")
+def _entry(name: str, tensor: Tensor, file: str, refused: Refused) -> Entry:
+    if found := complaint(tensor, refused):
+        raise NotFiniteError(f"{name} {found}")
     return Entry(name, str(tensor.dtype), tuple(tensor.shape), tensor.nbytes, digest(tensor), file)
 
 

@@ -13,9 +13,9 @@ from heterotp_trainer.checkpoint import files
 from heterotp_trainer.checkpoint.errors import CheckpointError
 from heterotp_trainer.checkpoint.manifest import Manifest
 from heterotp_trainer.errors import InputError
-from heterotp_trainer.parallelize.pretrained import TensorFiles, copy_settings
 from heterotp_trainer.parallelize.replace import Shards
 from heterotp_trainer.parallelize.roles import Layout
+from heterotp_trainer.parallelize.weight_files import TensorFiles, copy_settings
 from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec, shard_spec
 
 FACTS = "model"  # the key of a checkpoint's facts

@@ -4,33 +4,34 @@
 |-----------------|----------------------------------------------------------------|---------------------------------|
 | load_pretrained | reads its units of each tensor, and whole replicated tensors   | -                               |
 | save_pretrained | sends its units of one tensor after another                    | writes whole tensors and config |
+
+Storage may be slow: files are read and written by threads, and ranks wait by short messages (checkpoint/storage.py).
 """
 
-import json
-import shutil
-from collections.abc import Mapping
-from contextlib import ExitStack
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from heterotp_api.formatting import listed
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from heterotp_trainer.checkpoint.errors import WriteError
+from heterotp_trainer.checkpoint.storage import Storage, done_by_all
 from heterotp_trainer.checkpoint.stream import assemble
 from heterotp_trainer.errors import InputError
 from heterotp_trainer.parallelize.checkpoint_names import model_names
 from heterotp_trainer.parallelize.initial import drawn
 from heterotp_trainer.parallelize.replace import Shards, holders, put, shards_of, whole_shape, with_marks
 from heterotp_trainer.parallelize.roles import Layout
+from heterotp_trainer.parallelize.weight_files import TensorFiles, WeightFiles, copy_settings
 from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec, shard_spec
 
-INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
-FILE_BYTES = 2 << 30  # of tensors in one written file
 MOST_NAMED = 5
-COPIED = ("*.json", "*.txt", "*.model", "*.jinja", "*.py")  # beside weights: tokenizer, generation settings, templates
 
 
 def initialize(model: nn.Module, seed: int = 0) -> nn.Module:
@@ -49,53 +50,35 @@ def initialize(model: nn.Module, seed: int = 0) -> nn.Module:
 def load_pretrained(model: nn.Module, path: str | Path, *, strict: bool = True, seed: int = 0) -> nn.Module:
     """Fill a parallelized model from a directory (or file) of safetensors, each rank with its units; return the model.
 
-    strict: raise InputError where tensors are missing or left over, naming them; else missing parameters are drawn as
-    by `initialize` with this seed, and what is left over is not read. Nothing is changed where it raises.
+    All ranks call it: each returns when all have read theirs, however long that takes. strict: raise InputError where
+    tensors are missing or left over, naming them; else missing parameters are drawn as by `initialize` with this seed,
+    and what is left over is not read. Nothing is changed where it raises; where it does so on one rank, it does on all.
     """
     shards = shards_of(model)
-    source = _Source(Path(path))
-    names = model_names(model, source.names)
-    missing = _check(model, shards, source, names, strict)
-    with ExitStack() as stack:
-        opened = source.open(stack)
-        values = {name: _read(model, shards, opened, names[name], name) for name in names}
-    values |= {name: _drawn(model, shards, name, seed) for name in missing}
-    fill(model, shards, values)
-    shards.source = str(source.folder)
+    tp, read = shards.tp, partial(_stored, model, shards, Path(path), strict)
+    with tp.where.busy("the model is read"):
+        values, missing, folder = done_by_all(read, tp.ranks, tp.control_group, tp.timeout_seconds)
+        values |= {name: _drawn(model, shards, name, seed) for name in missing}
+        fill(model, shards, values)
+    shards.source = str(folder)
     return model
 
 
-class _Source:
-    """The safetensors files of a checkpoint: which file holds which tensor."""
-
-    def __init__(self, path: Path) -> None:
-        self.folder = path if path.is_dir() else path.parent
-        if path.is_file():
-            files = [path]
-        elif (path / INDEX).is_file():
-            index = json.loads((path / INDEX).read_text(encoding="utf-8"))
-            files = [path / name for name in sorted(set(index["weight_map"].values()))]
-        elif (path / SINGLE).is_file():
-            files = [path / SINGLE]
-        else:
-            raise InputError(f"load_pretrained: {path}: no {SINGLE} and no {INDEX} there")
-        self.names: dict[str, tuple[Path, tuple[int, ...]]] = {}
-        for file in files:
-            try:
-                with safe_open(file, framework="pt") as opened:
-                    self.names |= {
-                        name: (file, tuple(opened.get_slice(name).get_shape())) for name in list(opened.keys())
-                    }
-            except (OSError, SafetensorError) as error:
-                raise InputError(f"load_pretrained: {file}: {error}") from None
-
-    def open(self, stack: ExitStack) -> dict[str, Any]:
-        """Return by tensor name the opened file that holds it."""
-        files = {file: stack.enter_context(safe_open(file, framework="pt")) for file, _ in self.names.values()}
-        return {name: files[file] for name, (file, _) in self.names.items()}
+def _stored(model: nn.Module, shards: Shards, path: Path, strict: bool) -> tuple[dict[str, Tensor], list[str], Path]:
+    """Return this rank's part of what is stored, the parameters that are missing there, and the directory."""
+    source = WeightFiles(path)
+    names = model_names(model, source.names)
+    missing = _check(model, shards, source, names, strict)
+    try:
+        with ExitStack() as stack:
+            opened = source.open(stack)
+            values = {name: _read(model, shards, opened, names[name], name) for name in names}
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"load_pretrained: {source.folder}: {error}") from None
+    return values, missing, source.folder
 
 
-def _check(model: nn.Module, shards: Shards, source: _Source, names: Mapping[str, str], strict: bool) -> list[str]:
+def _check(model: nn.Module, shards: Shards, source: WeightFiles, names: Mapping[str, str], strict: bool) -> list[str]:
     """Return the parameters that are missing; raise InputError for names and shapes that do not fit."""
     targets = _targets(model)
     missing = [name for name in targets if name not in names]
@@ -138,7 +121,7 @@ def _read(model: nn.Module, shards: Shards, opened: Mapping[str, Any], stored: s
     spec = shard_spec(target)
     if spec is None:
         value: Tensor = opened[stored].get_tensor(stored)
-        return value
+        return value.clone()  # now: its pages would be read where they are first used
     return read_units(
         piece, spec, shards.layouts.get(name, Layout()), shards.tp.unit_plan.ranges(spec.family, shards.tp.rank)
     )
@@ -241,64 +224,60 @@ def _without_parameters(module: nn.Module, initialize: Any) -> None:
 def save_pretrained(model: nn.Module, path: str | Path) -> None:
     """Write whole tensors, config and tokenizer files so that `from_pretrained` loads the directory (all ranks).
 
-    Tensors are gathered one at a time and have the type that they were made or loaded with.
+    Tensors are gathered one at a time and have the type that they were made or loaded with. Raises WriteError on all
+    ranks when the directory cannot be written.
     """
     shards, folder = shards_of(model), Path(path)
-    writer = TensorFiles(folder) if shards.tp.rank == 0 else None
+    tp = shards.tp
+    storage = Storage(tp.rank, tp.control_group, tp.timeout_seconds, alone=tp.ranks == 1)
+    try:
+        with tp.where.busy("the model is written"):
+            _save(model, shards, folder, storage)
+    finally:
+        storage.close()
+
+
+def _save(model: nn.Module, shards: Shards, folder: Path, storage: Storage) -> None:
+    """Send all tensors to rank 0, whose thread writes them meanwhile (all ranks)."""
+    writer = storage.wait(partial(_opened, folder)).own
     for name, tensor in _targets(model).items():
-        spec = shard_spec(tensor)
-        whole = tensor.detach().cpu() if spec is None else assemble(tensor.detach(), spec, shards.tp)
-        if writer is None or whole is None:
-            continue
-        if spec is not None:
-            whole = shards.layouts.get(name, Layout()).of_model(whole, spec)
+        spec, held = shard_spec(tensor), tensor.detach()
+        whole = held.cpu() if spec is None else assemble(held, spec, shards.tp)  # here: a device is used by one thread
+        if writer is not None and whole is not None:
+            storage.later(partial(_add, writer, shards, folder, name, whole, spec))
+        shape = held.shape if spec is None else spec.full_shape(held.shape)
+        storage.pace(math.prod(shape) * held.element_size())
+    storage.wait(partial(_close, writer, model, shards, folder))
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Raise errors of the disk as WriteError, which ends all ranks with this line."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        said = getattr(error, "strerror", None) or error
+        raise WriteError(f"save_pretrained: {folder} cannot be written: {said}") from None
+
+
+def _opened(folder: Path) -> TensorFiles:
+    with _writing(folder):
+        return TensorFiles(folder)
+
+
+def _add(writer: TensorFiles, shards: Shards, folder: Path, name: str, whole: Tensor, spec: ShardSpec | None) -> None:
+    """Write a whole tensor as the plain model holds it."""
+    if spec is not None:
+        whole = shards.layouts.get(name, Layout()).of_model(whole, spec)
+    with _writing(folder):
         writer.add(name, whole.to(shards.dtypes.get(name, whole.dtype)))
-    if writer is not None:
+
+
+def _close(writer: TensorFiles | None, model: nn.Module, shards: Shards, folder: Path) -> None:
+    assert writer is not None  # rank 0 closes
+    with _writing(folder):
         writer.close()
         _write_settings(model, shards, folder)
-
-
-class TensorFiles:
-    """Whole tensors in safetensors files of bounded size, with the index of transformers."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        self._held: dict[str, Tensor] = {}
-        self._files: list[list[str]] = []
-        self._bytes = 0
-
-    def add(self, name: str, tensor: Tensor) -> None:
-        """Add a tensor."""
-        if self._held and sum(each.nbytes for each in self._held.values()) + tensor.nbytes > FILE_BYTES:
-            self._flush()
-        self._held[name] = tensor.contiguous().clone()
-        self._bytes += tensor.nbytes
-
-    def _flush(self) -> None:
-        self._files.append(list(self._held))
-        save_file(self._held, self._folder / f"part-{len(self._files)}", metadata={"format": "pt"})
-        self._held = {}
-
-    def close(self) -> None:
-        """Write what is left, and give the files their final names."""
-        self._flush()
-        count = len(self._files)
-        names = [SINGLE] if count == 1 else [f"model-{n + 1:05d}-of-{count:05d}.safetensors" for n in range(count)]
-        for number, name in enumerate(names):
-            (self._folder / f"part-{number + 1}").replace(self._folder / name)
-        if count > 1:
-            files = {tensor: name for name, held in zip(names, self._files, strict=True) for tensor in held}
-            index = {"metadata": {"total_size": self._bytes}, "weight_map": files}
-            (self._folder / INDEX).write_text(json.dumps(index, indent=2), encoding="utf-8")
-
-
-def copy_settings(source: Path, folder: Path) -> None:
-    """Copy what lies beside weights: tokenizer, templates, settings of generation."""
-    for pattern in COPIED:
-        for file in source.glob(pattern):
-            if file.name != INDEX:
-                shutil.copy(file, folder / file.name)
 
 
 def _write_settings(model: Any, shards: Shards, folder: Path) -> None:

@@ -24,6 +24,7 @@ class TPContext:
 
     unit_plan: which rank owns which units now. speeds: relative speed of each rank, for the first shares; empty: equal
     ones. control_group: gloo, for tensors in the host's memory and for objects; None: the default group.
+    timeout_seconds: of a collective.
     """
 
     group: dist.ProcessGroup | None
@@ -36,6 +37,7 @@ class TPContext:
     speeds: tuple[float, ...] = ()
     control_group: dist.ProcessGroup | None = None
     where: Whereabouts = field(default_factory=Whereabouts)
+    timeout_seconds: float = 300.0
     links: BackwardLinks = field(default_factory=BackwardLinks)
     _layers: WeakValueDictionary[str, nn.Module] = field(default_factory=WeakValueDictionary)
     _first: dict[Family, str] = field(default_factory=dict)  # the layer that decided the number of units

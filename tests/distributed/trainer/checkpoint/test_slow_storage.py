@@ -3,11 +3,13 @@
 import re
 import sys
 
+from support.language_jobs import language, plain_loss, write_checkpoint, write_text
 from support.launched import Launched, spec
 from support.places import RANK_SCRIPTS
 
 SLOW = [sys.executable, str(RANK_SCRIPTS / "slow_storage.py"), "5"]  # seconds
 TIMEOUT_SECONDS, FIRST, LAST = 3, 3, 6
+FINE_TUNING_TIMEOUT_SECONDS = 8  # ranks arrive at the first collective after they imported transformers
 
 
 def body(iterations, **training):
@@ -32,6 +34,16 @@ def test_the_gang_waits_and_its_losses_stay_the_same(tmp_path):
     whole = Launched(tmp_path / "whole", body(LAST))
     assert whole.wait() == 0, whole.text()
     assert losses(resumed) == losses(whole)
+
+
+def test_fine_tuning_waits_for_the_model_to_be_read_and_written(tmp_path):
+    model, data = write_checkpoint(tmp_path / "model", "llama"), write_text(tmp_path / "text")
+    body = language(data, model, speeds=(1.0, 1.0), iterations=2, collectiveTimeoutSeconds=FINE_TUNING_TIMEOUT_SECONDS)
+    run = Launched(tmp_path / "run", body, command=[*SLOW[:2], str(FINE_TUNING_TIMEOUT_SECONDS * 3 / 2)])
+    assert run.wait() == 0, run.text()
+    written = sorted((tmp_path / "run" / "exported").glob("model-*.safetensors"))
+    assert len(written) > 10
+    assert plain_loss(tmp_path / "run" / "exported", data) > 0
 
 
 def message(run):

@@ -79,3 +79,13 @@ def test_a_checkpoint_that_does_not_fit_ends_with_one_line(launch, what, message
     (line,) = {line.partition("error: ")[2] for line in run.text().splitlines() if "error: " in line}
     assert message in line and "Traceback" not in run.text()
     assert not (launch.workdir / "exported").exists()
+
+
+def test_an_export_that_cannot_be_written_ends_all_ranks_with_its_line(launch):
+    data, model = write_text(launch.workdir / "text"), write_checkpoint(launch.workdir / "checkpoint", "llama")
+    (launch.workdir / "exported").touch()
+    run = launch(language(data, model, speeds=(1.0, 1.0), iterations=1))
+    assert run.wait() == 1, run.text()
+    line = f"error: save_pretrained: {launch.workdir}/exported cannot be written: File exists"
+    assert [f"[rank {rank}] {line}" in run.text() for rank in range(2)] == [True, True]
+    assert "Traceback" not in run.text()

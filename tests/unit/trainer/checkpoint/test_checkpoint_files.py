@@ -252,12 +252,25 @@ def test_states_that_are_not_finite_are_not_published(tmp_path, kind, tensor):
     assert shown(tmp_path) == ["step-000000010"]
 
 
+@pytest.mark.parametrize("kind", ["buffer/norm.running_var", "columns/fc1/same_weight", "state/kept/mean/0/0"])
+@pytest.mark.parametrize("broken", ["nan", "bf16", "float8", "complex"])
+def test_nan_in_buffers_columns_and_kept_states_is_not_published(tmp_path, kind, broken):
+    write(tmp_path, 10)
+    writer = files.Writer(own(tmp_path), 20)
+    writer.add(kind, BROKEN[broken])
+    with pytest.raises(NotFiniteError, match=rf"iteration 20 .* {kind} holds NaN; the one before stays"):
+        writer.commit(1)
+    assert shown(tmp_path) == ["step-000000010"]
+
+
 def test_masks_and_large_numbers_are_published(tmp_path):
     writer = files.Writer(own(tmp_path), 20)
     most = torch.finfo(torch.float16).max
     writer.add("model/a", torch.full((1000,), most, dtype=torch.float16))
     writer.add("model/step", torch.tensor(3))
-    writer.add("buffer/mask", torch.tensor([0.0, -float("inf")]))
+    for name in ("buffer/mask", "columns/fc1/delta", "state/kept/best/0/0"):
+        writer.add(name, torch.tensor([0.0, -float("inf"), float("inf")]))
+    writer.add("buffer/empty", torch.empty(0))
     files.verify(writer.commit(1))
     assert shown(tmp_path) == ["step-000000020"]
 
