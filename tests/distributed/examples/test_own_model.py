@@ -11,6 +11,7 @@ import pytest
 import yaml
 from heterotp_api.names import EXIT_PEER_LOST, EXIT_STOPPED, Env
 from heterotp_trainer.plans.unit_plan import UnitPlan
+from support.balancing_gang import write_control
 from support.cli_process import DEADLINE_SECONDS, run_cli
 from support.launched import Launched
 from support.places import ROOT
@@ -59,6 +60,15 @@ def test_the_slow_rank_begins_without_heads(converted):
     assert plan.counts("heads") == (2, 2, 0)
     first = json.loads((converted / "report.json").read_text())["shares"][:3]
     assert [each["share"] for each in first] == pytest.approx([plan.share(rank) for rank in range(3)])
+
+
+def test_units_that_move_in_mid_run_do_not_change_what_it_learns(tmp_path, plain_loss):
+    write_control(tmp_path, 1, "RESHARD", window=3, reshard={"evict": [0]})
+    run = Launched(tmp_path, job(), command=TRAIN)
+    assert run.wait() == 0, run.text()
+    report = run.read("report.json")
+    assert report["moves"] and report["ranks"][0]["share"] == 0
+    assert report["testLoss"] == pytest.approx(plain_loss, rel=SAME_WITHIN)
 
 
 def test_a_stopped_one_says_so_and_goes_on_later(launch):

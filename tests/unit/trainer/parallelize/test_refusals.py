@@ -7,7 +7,7 @@ import torch
 import transformers
 from heterotp_trainer.errors import InputError
 from heterotp_trainer.parallelize.model import parallelize
-from heterotp_trainer.tensor_parallel.linear import ColumnParallelLinear
+from heterotp_trainer.tensor_parallel.linear import ColumnParallelLinear, RowParallelLinear
 from support.contexts import Alone
 from support.mistakes import pattern, refusals
 from support.ranks.plain_decoder import PLAN, SIZES, Decoder
@@ -116,6 +116,13 @@ def test_it_is_refused_by_the_line_of_the_page_and_nothing_is_changed(mistake):
 
 def test_the_page_lists_no_other_one():
     assert set(REFUSED) == set(CASES)
+
+
+def test_of_several_patterns_that_match_the_last_one_holds():
+    model = parallelize(decoder(), Alone(), plan={"layers.*.attn.*": "heads.column", **PLAN}, **SIZES)
+    assert isinstance(model.layers[0].attn.wq, ColumnParallelLinear)
+    assert isinstance(model.layers[0].attn.wo, RowParallelLinear)
+    assert isinstance(model.layers[0].attn.scale, nn.RMSNorm)
 
 
 def test_dropout_of_attention_on_one_rank_is_the_models_own_matter():
