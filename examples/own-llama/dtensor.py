@@ -1,7 +1,6 @@
 """plain.py with PyTorch's parallelize_module: equal shares of whole K/V heads, a plan written by hand.
 
-torchrun --nproc-per-node 2 examples/own-llama/dtensor.py CHECKPOINT
-
+torchrun --nproc-per-node 2 examples/own-llama/dtensor.py CHECKPOINT RESULT
 """
 
 import sys
@@ -62,7 +61,7 @@ def main() -> None:
         print(f"iteration {iteration + 1}: loss {loss.item():.6f}", flush=True)
     whole = {n: t.full_tensor() if isinstance(t, DTensor) else t for n, t in model.state_dict().items()}
     if dist.get_rank() == 0:
-        model.save_pretrained("trained", state_dict=whole)
+        model.save_pretrained(sys.argv[2], state_dict=whole)
     dist.destroy_process_group()
 
 

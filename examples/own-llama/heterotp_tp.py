@@ -1,7 +1,6 @@
 """plain.py with HeteroTP: unequal shares, live changes, checkpoints; no rank holds the whole model.
 
 heterotp run examples/own-llama/job.yaml
-
 """
 
 import sys
@@ -35,7 +34,7 @@ def main(session: heterotp.Session) -> None:
         session.step(CLIP, loss=loss)
         session.boundary(iteration + 1, loss=loss)
         print(f"iteration {iteration + 1}: loss {loss.item():.6f}", flush=True)
-    heterotp.save_pretrained(model, "trained")
+    heterotp.save_pretrained(model, sys.argv[2])
     session.finish()
 
 

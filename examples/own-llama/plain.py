@@ -1,6 +1,6 @@
 """A Llama trained by one process. The scripts beside it train it on several ranks, each in another way.
 
-python examples/own-llama/plain.py CHECKPOINT
+python examples/own-llama/plain.py CHECKPOINT RESULT
 """
 
 import sys
@@ -29,7 +29,7 @@ def main() -> None:
         torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()
         print(f"iteration {iteration + 1}: loss {loss.item():.6f}", flush=True)
-    model.save_pretrained("trained")
+    model.save_pretrained(sys.argv[2])
 
 
 main()

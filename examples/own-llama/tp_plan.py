@@ -1,7 +1,6 @@
 """plain.py with transformers' own tensor parallelism: equal shares of whole K/V heads.
 
-torchrun --nproc-per-node 2 examples/own-llama/tp_plan.py CHECKPOINT
-
+torchrun --nproc-per-node 2 examples/own-llama/tp_plan.py CHECKPOINT RESULT
 """
 
 import sys
@@ -44,7 +43,7 @@ def main() -> None:
         clip(model)
         optimizer.step()
         print(f"iteration {iteration + 1}: loss {loss.item():.6f}", flush=True)
-    model.save_pretrained("trained")
+    model.save_pretrained(sys.argv[2])
     dist.destroy_process_group()
 
 

@@ -9,7 +9,7 @@ from pydoc_data.topics import topics
 
 import torch
 import torch.nn.functional as F
-from heterotp import ColumnParallelLinear, RowParallelLinear, Session, TPContext, ffn, grouped_heads, run_rank  # (1)
+from heterotp import Session, parallelize, run_rank  # (1)
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -38,22 +38,21 @@ def load() -> tuple[TensorDataset, TensorDataset]:
 class Attention(nn.Module):
     """[B, T, D] -> [B, T, D]; a token sees itself and those before it."""
 
-    def __init__(self, tp: TPContext, name: str) -> None:  # (2)
+    def __init__(self) -> None:
         super().__init__()
-        parts = grouped_heads(HEADS, 1, SIZE)  # (3)
-        self.query = ColumnParallelLinear.of(nn.Linear(WIDTH, WIDTH), tp, parts["query"], name=f"{name}.query")  # (4)
-        self.key = ColumnParallelLinear.of(nn.Linear(WIDTH, WIDTH), tp, parts["key"], name=f"{name}.key")  # (4)
-        self.value = ColumnParallelLinear.of(nn.Linear(WIDTH, WIDTH), tp, parts["value"], name=f"{name}.value")  # (4)
-        self.proj = RowParallelLinear.of(nn.Linear(WIDTH, WIDTH), tp, parts["proj"], name=f"{name}.proj")  # (5)
+        self.query = nn.Linear(WIDTH, WIDTH)
+        self.key = nn.Linear(WIDTH, WIDTH)
+        self.value = nn.Linear(WIDTH, WIDTH)
+        self.proj = nn.Linear(WIDTH, WIDTH)
 
     def forward(self, x: Tensor) -> Tensor:
         query, key, value = (self.split(part(x)) for part in (self.query, self.key, self.value))
-        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True) if query.shape[1] else query  # (6)
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True) if query.shape[1] else query  # (2)
         return self.proj(mixed.transpose(1, 2).flatten(2))
 
     def split(self, x: Tensor) -> Tensor:
         """Heads apart: [B, T, heads x SIZE] -> [B, heads, T, SIZE]."""
-        return x.unflatten(-1, (-1, SIZE)).transpose(1, 2)  # (7)
+        return x.unflatten(-1, (-1, SIZE)).transpose(1, 2)  # (3)
 
 
 # -- feed-forward network ----------------------------------------------------------------------------------------------
@@ -62,11 +61,10 @@ class Attention(nn.Module):
 class MLP(nn.Module):
     """[B, T, D] -> [B, T, D]."""
 
-    def __init__(self, tp: TPContext, name: str) -> None:  # (2)
+    def __init__(self) -> None:
         super().__init__()
-        parts = ffn(UNITS)  # (3)
-        self.fc1 = ColumnParallelLinear.of(nn.Linear(WIDTH, UNITS), tp, parts["fc1"], name=f"{name}.fc1")  # (4)
-        self.fc2 = RowParallelLinear.of(nn.Linear(UNITS, WIDTH), tp, parts["fc2"], name=f"{name}.fc2")  # (5)
+        self.fc1 = nn.Linear(WIDTH, UNITS)
+        self.fc2 = nn.Linear(UNITS, WIDTH)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.fc2(F.gelu(self.fc1(x)))
@@ -78,11 +76,11 @@ class MLP(nn.Module):
 class Block(nn.Module):
     """[B, T, D] -> [B, T, D]."""
 
-    def __init__(self, tp: TPContext, name: str) -> None:  # (2)
+    def __init__(self) -> None:
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-        self.attention = Attention(tp, f"{name}.attention")  # (2)
-        self.mlp = MLP(tp, f"{name}.mlp")  # (2)
+        self.attention = Attention()
+        self.mlp = MLP()
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention(self.norm1(x))
@@ -92,11 +90,11 @@ class Block(nn.Module):
 class GPT(nn.Module):
     """Characters [B, T] -> logits of the next ones, [B, T, CHARACTERS]."""
 
-    def __init__(self, tp: TPContext) -> None:  # (2)
+    def __init__(self) -> None:
         super().__init__()
         self.characters = nn.Embedding(CHARACTERS, WIDTH)
         self.positions = nn.Embedding(CONTEXT, WIDTH)
-        self.blocks = nn.ModuleList(Block(tp, f"blocks.{i}") for i in range(LAYERS))  # (2)
+        self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
         self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, CHARACTERS)
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -114,10 +112,10 @@ def loss_of(logits: Tensor, answers: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def evaluate(session: Session, model: GPT, test: TensorDataset) -> tuple[float, float]:  # (8)
+def evaluate(session: Session, model: GPT, test: TensorDataset) -> tuple[float, float]:  # (4)
     """Return loss and accuracy."""
     model.eval()
-    tokens, answers = session.batch(*test.tensors)  # (8)
+    tokens, answers = session.batch(*test.tensors)  # (4)
     logits = model(tokens)
     model.train()
     return float(loss_of(logits, answers)), float((logits.argmax(-1) == answers).float().mean())
@@ -125,34 +123,37 @@ def evaluate(session: Session, model: GPT, test: TensorDataset) -> tuple[float, 
 
 # -- training ----------------------------------------------------------------------------------------------------------
 
+PLAN = {f"blocks.*.attention.{name}": "heads.column" for name in ("query", "key", "value")}  # (5)
+PLAN |= {"blocks.*.attention.proj": "heads.row"}  # (5)
+PLAN |= {"blocks.*.mlp.fc1": "ffn.column", "blocks.*.mlp.fc2": "ffn.row"}  # (5)
 
-def main(session: Session) -> None:  # (9)
+
+def main(session: Session) -> None:  # (6)
     torch.manual_seed(SEED)
     train, test = load()
-    tp = session.shard()  # (10)
-    model = GPT(tp).to(session.device.torch_device)  # (10)
+    model = parallelize(GPT(), session, PLAN, heads=HEADS, head_dim=SIZE)  # (5)
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.1)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=EPOCHS * PER_EPOCH)
     loader = DataLoader(train, BATCH, shuffle=True)
-    session.watch(model, optimizer, iterations=EPOCHS * PER_EPOCH)  # (11)
-    session.keep("schedule", schedule)  # (12)
-    iteration = session.restore()  # (13)
-    for epoch in range(iteration // PER_EPOCH, EPOCHS):  # (13)
-        for batch in islice(loader, PER_EPOCH - iteration % PER_EPOCH):  # (13)
-            tokens, answers = session.batch(*batch)  # (8)
+    session.watch(model, optimizer, iterations=EPOCHS * PER_EPOCH)  # (7)
+    session.keep("schedule", schedule)  # (8)
+    iteration = session.restore()  # (9)
+    for epoch in range(iteration // PER_EPOCH, EPOCHS):  # (9)
+        for batch in islice(loader, PER_EPOCH - iteration % PER_EPOCH):  # (9)
+            tokens, answers = session.batch(*batch)  # (4)
             optimizer.zero_grad()
             loss = loss_of(model(tokens), answers)
             loss.backward()
-            session.step(CLIP, loss=loss)  # (14)
+            session.step(CLIP, loss=loss)  # (10)
             schedule.step()
-            iteration += 1  # (15)
-            directive = session.boundary(iteration, loss=loss, samples=len(tokens), epoch=epoch)  # (15)
-            if directive.stop:  # (16)
-                return session.finish(state="stopped")  # (16)
-        loss, accuracy = evaluate(session, model, test)  # (8)
-        session.evaluated(loss, accuracy, epoch=epoch + 1)  # (17)
-    session.finish()  # (18)
+            iteration += 1  # (11)
+            directive = session.boundary(iteration, loss=loss, samples=len(tokens), epoch=epoch)  # (11)
+            if directive.stop:  # (12)
+                return session.finish(state="stopped")  # (12)
+        loss, accuracy = evaluate(session, model, test)  # (4)
+        session.evaluated(loss, accuracy, epoch=epoch + 1)  # (13)
+    session.finish()  # (14)
 
 
 if __name__ == "__main__":
-    run_rank(main)  # (9)
+    run_rank(main)  # (6)

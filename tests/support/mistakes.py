@@ -1,4 +1,7 @@
-"""The table of mistakes in docs/convert-your-model.md, which tests/support/ranks/own_loop.py makes on purpose."""
+"""The tables of mistakes in docs/convert-your-model.md, which tests make on purpose; … stands for variable parts.
+
+tests/support/ranks/own_loop.py makes those with an exit code; `refusals` are of models and plans.
+"""
 
 import re
 from dataclasses import dataclass
@@ -11,7 +14,7 @@ PAGE, SCRIPT = DOCS / "convert-your-model.md", RANK_SCRIPTS / "own_loop.py"
 
 @dataclass(frozen=True)
 class Mistake:
-    """A row of the table; … stands for variable parts of the message."""
+    """A row of the table of mistakes in a script."""
 
     name: str
     exit_code: int
@@ -19,10 +22,12 @@ class Mistake:
 
     def is_told_by(self, text):
         """Return whether a line of a log is the message."""
-        return any(re.search(self._pattern(), line) for line in text.splitlines())
+        return any(re.search(pattern(self.message), line) for line in text.splitlines())
 
-    def _pattern(self):
-        return ".*".join(map(re.escape, self.message.split("…")))
+
+def pattern(message):
+    """Return the regular expression of a documented message."""
+    return ".*".join(map(re.escape, message.split("…")))
 
 
 def documented():
@@ -34,3 +39,11 @@ def documented():
 def made():
     """Return the names of the mistakes that the script can make."""
     return set(re.findall(r'MISTAKE [!=]= "([^"]+)"', SCRIPT.read_text()))
+
+
+def refusals(title):
+    """Return by mistake the message that the page lists under a heading."""
+    section = PAGE.read_text().partition(f"\n### {title}\n")[2].partition("\n#")[0]
+    found = dict(re.findall(r"^\| ([^|`]+) \| `([^`]+)` \|$", section, flags=re.MULTILINE))
+    assert found, f"{PAGE.name}: no table under {title!r}"
+    return found

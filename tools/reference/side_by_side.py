@@ -1,6 +1,7 @@
 """Two programs side by side in a page: the sections of a plain script and of the converted one, changed lines marked.
 
-`# -- title ---` begins a section in both programs; `<!-- side by side: title -->` is its place in the page.
+`# -- title ---` begins a section in both programs; `<!-- side by side: example/title -->` is its place in the page. A
+program without sections has one, `program`.
 """
 
 import re
@@ -9,12 +10,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "convert-your-model.md"
-PROGRAMS = ("plain.py", "train.py")  # of examples/own-model
+EXAMPLES = {"own-llama": ("plain.py", "heterotp_tp.py"), "own-model": ("plain.py", "train.py")}
 SECTION = re.compile(r"^# -- (.+?) -+$")
-FIRST = "imports"
+FIRST, ONLY = "imports", "program"
 BEGIN = "<!-- side by side: {} -->"
 END = "<!-- end of side by side -->"
 PLACE = re.compile(rf"<!-- side by side: (.+?) -->\n.*?{re.escape(END)}", flags=re.DOTALL)
+
+Shown = tuple[str, list[str]]  # name of a program, lines of it
+Pairs = dict[str, tuple[Shown, Shown]]  # by title: of the plain script, of the converted one
 
 
 class Misplaced(Exception):
@@ -22,23 +26,22 @@ class Misplaced(Exception):
 
 
 def page() -> str:
-    """Return the page with both programs as they are now. Raises Misplaced."""
-    plain, converted = (sections((ROOT / "examples" / "own-model" / name).read_text("utf-8")) for name in PROGRAMS)
-    return with_programs(PAGE.read_text("utf-8"), plain, converted)
+    """Return the page with all programs as they are now. Raises Misplaced."""
+    shown: Pairs = {}
+    for example, names in EXAMPLES.items():
+        plain, converted = (sections((ROOT / "examples" / example / name).read_text("utf-8")) for name in names)
+        for title, lines in converted.items():
+            shown[f"{example}/{title}"] = (names[0], plain.get(title, [])), (names[1], lines)
+    return with_programs(PAGE.read_text("utf-8"), shown)
 
 
-def with_programs(text: str, plain: dict[str, list[str]], converted: dict[str, list[str]]) -> str:
+def with_programs(text: str, pairs: Pairs) -> str:
     """Return a page with the sections at their places. Raises Misplaced."""
     places = PLACE.findall(text)
-    differing = [title for title in converted if converted[title] != plain.get(title)]
+    differing = [title for title, ((_, plain), (_, converted)) in pairs.items() if plain != converted]
     if sorted(places) != sorted(differing):
-        raise Misplaced(f"{PAGE.name}: has places for {places}, but {differing} differ in {' and '.join(PROGRAMS)}")
-
-    def filled(place: re.Match[str]) -> str:
-        title = place[1]
-        return f"{BEGIN.format(title)}\n{_pair(plain[title], converted[title])}\n{END}"
-
-    return PLACE.sub(filled, text)
+        raise Misplaced(f"{PAGE.name}: has places for {places}, but {differing} differ")
+    return PLACE.sub(lambda place: f"{BEGIN.format(place[1])}\n{_pair(*pairs[place[1]])}\n{END}", text)
 
 
 def sections(program: str) -> dict[str, list[str]]:
@@ -51,6 +54,8 @@ def sections(program: str) -> dict[str, list[str]]:
             found[title] = []
         else:
             found[title].append(line)
+    if len(found) == 1:
+        found = {ONLY: found[FIRST]}
     return {title: "\n".join(lines).strip("\n").splitlines() for title, lines in found.items()}
 
 
@@ -61,13 +66,14 @@ def changed(lines: list[str], others: list[str]) -> list[int]:
     return [n + 1 for n, line in enumerate(lines) if n not in same and line]
 
 
-def _pair(plain: list[str], converted: list[str]) -> str:
-    both = (_block(PROGRAMS[0], plain, converted), _block(PROGRAMS[1], converted, plain))
+def _pair(plain: Shown, converted: Shown) -> str:
+    both = (_block(plain, converted[1]), _block(converted, plain[1]))
     return '\n<div class="side-by-side" markdown>\n\n' + "\n\n".join(both) + "\n\n</div>\n"
 
 
-def _block(name: str, lines: list[str], others: list[str]) -> str:
+def _block(shown: Shown, others: list[str]) -> str:
+    name, lines = shown
     numbers = " ".join(map(str, changed(lines, others)))
     marks = f' hl_lines="{numbers}"' if numbers else ""  # an empty list would make the block plain text
-    shown = "\n".join(lines)
-    return f'```python title="{name}"{marks}\n{shown}\n```'
+    text = "\n".join(lines)
+    return f'```python title="{name}"{marks}\n{text}\n```'

@@ -8,7 +8,13 @@ from support.launched import spec
 from support.mistakes import SCRIPT, documented, made
 
 # tested below, in test_stalls.py and in test_stalled_run.py
-HANGS = {"a rank hangs", "a rank hangs after backward", "a rank hangs at the start", "all ranks hang"}
+HANGS = {
+    "a rank hangs",
+    "a rank hangs after backward",
+    "a rank hangs at the start",
+    "a rank hangs with the interpreter",
+    "all ranks hang",
+}
 OTHERS = {"an error of its own", *HANGS}
 RESTARTED = {"no restore"}  # found where a run before left a checkpoint
 UNLIKE = [{"name": "fast", "relativeSpeed": 1}, {"name": "slow", "relativeSpeed": 0.5}]

@@ -1,5 +1,7 @@
-"""Tiny models of transformers, one per architecture that must pass, and their inputs. Nothing here draws at random
-unless asked with a seed."""
+"""Tiny models of transformers, one per architecture that must pass, their inputs, and what is compared of them.
+
+Nothing here draws at random unless asked with a seed. docs/convert-your-model.md lists what is here.
+"""
 
 import torch
 from transformers import (
@@ -42,6 +44,10 @@ CONFIGS = {
     "vit": ViTConfig(**SIZES, **NO_DROPOUT, image_size=8, patch_size=4, num_channels=1, num_labels=5),
 }
 MAKERS = {"bert": AutoModelForMaskedLM, "roberta": AutoModelForMaskedLM, "vit": AutoModelForImageClassification}
+RANKS = (1, 2, 3, 4)
+BOUND = 1e-10  # of what is compared in float64, against the plain model
+EXACT = ("stream", "loss", "logits", "gradients", "steps")
+BIT_EQUAL = ("exported", "drawn")
 
 
 def maker(name):

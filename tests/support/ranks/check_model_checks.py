@@ -76,17 +76,20 @@ def main(rank: int, ranks: int, folder: Path) -> None:
     classifier = AutoModelForSequenceClassification
     results["a classifier"] = found(on_meta(lambda: classifier.from_config(CONFIGS["bert"])), session)
     results["torch encoder"] = found(on_meta(Encoder), session)
-    for name, seed, dropout in (("values", 0, 0.0), ("dropout", 0, 0.1), ("unlike values", rank, 0.0)):
+    encoders = {
+        "torch encoder with values": (0, 0.0),
+        "dropout of torch's layers": (0, 0.1),
+        "unlike values": (rank, 0),
+    }
+    for name, (seed, dropout) in encoders.items():
         torch.manual_seed(seed)
-        results[f"torch encoder with {name}"] = found(
-            lambda dropout=dropout: Encoder(dropout), session, check=name != "unlike values"
-        )
+        results[name] = found(lambda dropout=dropout: Encoder(dropout), session, check=name != "unlike values")
     plain = {"plan": PLAN, **SIZES}
     results["plain"] = found(on_meta(Decoder), session, **plain)
-    for mistake in ("a number of heads", "a mean over hidden units", "dropout"):
+    for mistake in ("a number of heads", "a mean over hidden units", "dropout", "hidden units in the output"):
         results[mistake] = found(on_meta(lambda mistake=mistake: Decoder(mistake)), session, **plain)
     without = {name: role for name, role in PLAN.items() if role != "replicated.partial"}
-    results["a norm of heads"] = found(on_meta(Decoder), session, plan=without, **SIZES)
+    results["a norm of each head"] = found(on_meta(Decoder), session, plan=without, **SIZES)
     without = {name: role for name, role in PLAN.items() if not name.endswith("wv")}
     results["a linear that is left out"] = found(on_meta(Decoder), session, plan=without, **SIZES)
     (folder / f"rank{rank}.json").write_text(json.dumps(results))

@@ -1,5 +1,6 @@
 """A decoder in plain torch, as people write it, with the mistakes that a plan for it can meet."""
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -59,6 +60,7 @@ class Decoder(nn.Module):
 
     def __init__(self, mistake: str = "") -> None:
         super().__init__()
+        self.mistake = mistake
         self.embed, self.head = nn.Embedding(ROWS, WIDTH), nn.Linear(WIDTH, ROWS, bias=False)
         self.layers = nn.ModuleList(Layer(mistake) for _ in range(2))
         self.dropout = nn.Dropout(0.1)  # of whole activations
@@ -67,4 +69,6 @@ class Decoder(nn.Module):
         x = self.dropout(self.embed(ids))
         for layer in self.layers:
             x = layer(x)
+        if self.mistake == "hidden units in the output":
+            return torch.cat([self.head(x), self.layers[0].up(x)], -1)
         return self.head(x)

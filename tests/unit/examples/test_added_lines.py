@@ -1,27 +1,27 @@
-"""examples/own-llama: what each way adds to the plain script, as the benchmark counts it."""
+"""examples/own-llama: what each way adds to the plain script, as the benchmark counts it, and what can be run of it."""
 
-import importlib.util
-import sys
+import ast
+import importlib
 
 import pytest
+from support.benchmarks import models_benchmark
 from support.places import ROOT
 
 
-@pytest.fixture(scope="module")
-def models():
-    folder = str(ROOT / "benchmarks")
-    spec = importlib.util.spec_from_file_location("models_benchmark", ROOT / "benchmarks" / "models.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, folder)  # where it finds gang.py
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(folder)
-    return module
-
-
-def test_no_way_adds_fewer_lines_than_ours(models):
-    ours, dtensor, theirs = (models.added_lines(f"{name}.py") for name in ("heterotp_tp", "dtensor", "tp_plan"))
+def test_no_way_adds_fewer_lines_than_ours():
+    count = models_benchmark().added_lines
+    ours, dtensor, theirs = (count(f"{name}.py") for name in ("heterotp_tp", "dtensor", "tp_plan"))
     assert "    heterotp.parallelize(model, session)" in ours
     assert len(ours) <= len(theirs) < len(dtensor)
     assert not any(line.strip().startswith(("#", '"""')) or not line.strip() for line in dtensor)
+
+
+@pytest.mark.parametrize("name", ["plain", "heterotp_tp", "dtensor", "tp_plan"])
+def test_what_a_script_imports_is_there(name):
+    """tp_plan.py is read only: it needs accelerate, which no extra has. The others run in the distributed tests."""
+    tree = ast.parse((ROOT / "examples" / "own-llama" / f"{name}.py").read_text())
+    imported = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    assert imported
+    for node in imported:
+        module = importlib.import_module(node.module)
+        assert [each.name for each in node.names if not hasattr(module, each.name)] == []

@@ -1,6 +1,7 @@
 """Every manifest in examples/ is valid and has a description; those that belong together fit together."""
 
 import re
+from pathlib import Path
 
 import pytest
 import yaml
@@ -9,6 +10,7 @@ from heterotp_api.load import load_manifest
 from heterotp_api.policy import policy_problem
 from heterotp_api.selector import matches
 from heterotp_api.targets import resolve
+from heterotp_operator.reconcile.pods import CHECKPOINT_MOUNT
 from support.places import ROOT
 
 EXAMPLES = ROOT / "examples"
@@ -59,7 +61,7 @@ def test_it_holds_valid_objects_of_ours(path, tmp_path):
 def test_heterogeneous_groups_are_the_kind_clusters_nodes(load):
     kind = yaml.safe_load((ROOT / "tools" / "cluster" / "kind.yaml").read_text())
     labelled = {node["labels"][ACCELERATOR] for node in kind["nodes"] if "labels" in node}
-    for path in ("heterogeneous", "straggler/job", "kueue", "volcano", "own-model/cluster"):
+    for path in ("heterogeneous", "straggler/job", "kueue", "volcano", "own-model/cluster", "own-llama/cluster"):
         asked = groups_at(load(EXAMPLES / f"{path}.yaml"), ACCELERATOR)
         assert set(asked.values()) == labelled == {"a100", "p100"}
 
@@ -122,3 +124,18 @@ def test_the_own_command_is_where_its_volume_puts_it(load):
         assert container["command"] == ["python3", f"{mount['mountPath']}/train.py"]
         assert mount["name"] == volume["name"]
         assert f"create configmap {volume['configMap']['name']} " in (EXAMPLES / "own-model/cluster.yaml").read_text()
+
+
+def test_the_image_has_what_the_command_names(load):
+    """The Dockerfile copies what job.yaml names to where cluster.yaml looks for it."""
+    example = EXAMPLES / "own-llama"
+    dockerfile = (example / "Dockerfile").read_text()
+    copied = re.findall(r"^COPY \S+ (\S+) (\S+)$", dockerfile, flags=re.MULTILINE)
+    places = {source: target + Path(source).name if target.endswith("/") else target for source, target in copied}
+    local, remote = (
+        load(example / f"{name}.yaml").spec.worker_groups[0].template["spec"]["containers"][0]
+        for name in ("job", "cluster")
+    )
+    assert [places[path] for path in local["command"][1:3]] == remote["command"][1:3]
+    assert Path(remote["command"][3]).parent == Path(CHECKPOINT_MOUNT)
+    assert f"-t {remote['image']} ." in dockerfile

@@ -194,8 +194,8 @@ def _compute_buffers(model: nn.Module, device: torch.device) -> None:
             continue
         if own is None and not hasattr(module, "reset_buffers"):
             raise InputError(
-                f"{name}.{missing[0]}: a buffer on the meta device has no values: compute it in forward, or give its "
-                "module reset_buffers()"
+                f"{name + '.' if name else ''}{missing[0]}: a buffer on the meta device has no values: compute it in "
+                "forward, or give its module reset_buffers()"
             )
         for key in missing:
             buffer = module._buffers[key]

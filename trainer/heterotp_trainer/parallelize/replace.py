@@ -14,10 +14,11 @@ from heterotp_trainer.parallelize.roles import Layout, ModelPlan, Part, sizes_of
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.gradients import mark_partial
 from heterotp_trainer.tensor_parallel.linear import ColumnParallelLinear, ParallelLinear, RowParallelLinear
-from heterotp_trainer.tensor_parallel.unit_spec import shard_spec
+from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec, shard_spec
 from heterotp_trainer.tensor_parallel.vocabulary import ParallelEmbedding, ParallelLogits
 
 PLAIN = {"weight": "weight", "bias": "bias"}
+OF_ATTENTION = {"weight": "in_proj_weight", "bias": "in_proj_bias"}  # of torch.nn.MultiheadAttention
 Holders = list[tuple[nn.Module, str]]
 
 
@@ -64,10 +65,12 @@ def put(places: Holders, parameter: nn.Parameter) -> None:
 def cut(model: nn.Module, plan: ModelPlan, tp: TPContext) -> dict[str, Layout]:
     """Replace all parts of the plan in place; return the layout of each sharded parameter, by name.
 
-    Parameters with values (not on the meta device) keep those of this rank's units, on the session's device.
+    Parameters with values (not on the meta device) keep those of this rank's units, on the session's device. Raises
+    InputError, before anything is changed, for a parameter that two parts hold and cut otherwise.
     """
     shared, whole = holders(model), dict(model.named_parameters())
-    tied = {(id(module), attribute): name for name, places in shared.items() for module, attribute in places}
+    names = _names(model, plan, shared)
+    _refuse_unlike_ties(plan, names)
     made: dict[str, tuple[nn.Parameter, Part, str]] = {}  # by name of the whole parameter
     for part in plan.parts:
         module = model.get_submodule(part.name)
@@ -75,19 +78,12 @@ def cut(model: nn.Module, plan: ModelPlan, tp: TPContext) -> dict[str, Layout]:
             for parameter in module.parameters():
                 mark_partial(parameter)
             continue
-        whole_attention = isinstance(module, nn.MultiheadAttention)
-        attributes = {"weight": "in_proj_weight", "bias": "in_proj_bias"} if whole_attention else PLAIN
-        keys = {
-            kind: tied[id(module), name] for kind, name in attributes.items() if getattr(module, name, None) is not None
-        }
         new = _replaced(model, module, part, tp)
-        for kind, name in keys.items():
+        for kind, name in names[part.name].items():
             parameter = getattr(new, kind)
             if name not in made:
                 made[name] = _with_values(whole[name], parameter, part, kind, tp), part, kind
             first = made[name][0]
-            if shard_spec(first) != shard_spec(parameter):
-                raise InputError(f"plan: {part.name}: its {kind} is that of another layer, which is cut otherwise")
             if not hasattr(parameter, "makes_no_product") and hasattr(first, "makes_no_product"):
                 del first.makes_no_product
             new._parameters[kind] = first
@@ -99,6 +95,28 @@ def cut(model: nn.Module, plan: ModelPlan, tp: TPContext) -> dict[str, Layout]:
         canonical[id(parameter)]: part.layout if kind == "weight" else Layout(part.layout.sections)
         for parameter, part, kind in made.values()
     }
+
+
+def _names(model: nn.Module, plan: ModelPlan, shared: dict[str, Holders]) -> dict[str, dict[str, str]]:
+    """Return by name of each part the names of its weight and bias among the model's parameters."""
+    tied = {(id(module), attribute): name for name, places in shared.items() for module, attribute in places}
+    found: dict[str, dict[str, str]] = {}
+    for part in plan.parts:
+        module = model.get_submodule(part.name)
+        attributes = OF_ATTENTION if isinstance(module, nn.MultiheadAttention) else PLAIN
+        held = {kind: tied.get((id(module), attribute)) for kind, attribute in attributes.items()}
+        found[part.name] = {kind: name for kind, name in held.items() if name is not None}
+    return found
+
+
+def _refuse_unlike_ties(plan: ModelPlan, names: dict[str, dict[str, str]]) -> None:
+    """Raise InputError where a parameter that several parts hold would be cut in several ways."""
+    cuts: dict[str, ShardSpec | None] = {}
+    for part in plan.parts:
+        for kind, name in names[part.name].items() if part.role != "replicated.partial" else ():
+            spec = None if kind == "bias" and part.role.endswith(".row") else part.spec
+            if cuts.setdefault(name, spec) != spec:
+                raise InputError(f"plan: {part.name}: its {kind} is that of another layer, which is cut otherwise")
 
 
 def _replaced(model: nn.Module, module: nn.Module, part: Part, tp: TPContext) -> nn.Module:

@@ -2,26 +2,14 @@
 
 import pytest
 import torch
-from heterotp_trainer.devices.device import Device
-from heterotp_trainer.devices.phase_clock import NullClock
-from heterotp_trainer.plans.unit_plan import UnitPlan
-from heterotp_trainer.tensor_parallel import unit_spec
-from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.linear import ColumnParallelLinear, RowParallelLinear
 from heterotp_trainer.tensor_parallel.unit_spec import grouped_heads, shard_spec
+from support.contexts import contexts
 from torch import nn
 
 WIDTH, GROUPS, QUERIES, SIZE = 6, 4, 2, 3
 OUT = GROUPS * QUERIES * SIZE
 PARTS = grouped_heads(GROUPS, QUERIES, SIZE)
-
-
-def contexts(speeds=(1.0, 1.0, 0.1)):
-    """Return a context per rank, without a group: a row linear then returns its rank's own part of the sum."""
-    device, ranks = Device(torch.device("cpu"), "cpu"), len(speeds)
-    return [
-        TPContext(None, rank, ranks, device, NullClock(), UnitPlan.empty(ranks), speeds=speeds) for rank in range(ranks)
-    ]
 
 
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
@@ -55,24 +43,6 @@ def test_row_parts_hold_the_inputs_of_their_units_and_the_whole_bias():
 def test_a_linear_of_another_size_is_refused_by_name(make, part, linear, what):
     with pytest.raises(ValueError, match=rf"layer 'odd': {what}: both must be equal"):
         make.of(linear, contexts()[0], PARTS[part], name="odd")
-
-
-def test_rows_of_a_fused_linear_are_rearranged_as_the_page_says():
-    """docs/convert-your-model.md, layouts of layers: all queries first becomes head by head."""
-    heads, size, width = 4, 3, 6
-    fused, own = nn.Linear(width, 3 * heads * size), nn.Linear(width, 3 * heads * size)
-    own.weight.data = fused.weight.view(3, heads, size, width).transpose(0, 1).reshape(-1, width)
-    own.bias.data = fused.bias.view(3, heads, size).transpose(0, 1).reshape(-1)
-    x = torch.randn(2, 5, width)
-    expected = [part.unflatten(-1, (heads, size)) for part in fused(x).chunk(3, dim=-1)]  # [B, T, heads, size] each
-    parts = [
-        ColumnParallelLinear.of(own, tp, unit_spec.heads(heads, size)["qkv"], name="qkv")(x)
-        .unflatten(-1, (-1, 3, size))
-        .unbind(-2)
-        for tp in contexts()
-    ]
-    for found, part in zip(zip(*parts, strict=True), expected, strict=True):
-        torch.testing.assert_close(torch.cat(found, dim=2), part)
 
 
 def test_no_number_is_drawn_from_torchs_generator():
