@@ -43,12 +43,14 @@ def found(make, session: Shares, **options) -> str:
 
 
 class Encoder(nn.Module):
-    """Ids [B, T] -> [B, T, 40], by torch's own layers, with both kinds of masks."""
+    """Ids [B, T] -> [B, T, rows], by torch's own layers, with both kinds of masks."""
 
-    def __init__(self, dropout: float = 0.0) -> None:
+    def __init__(
+        self, dropout: float = 0.0, *, width: int = 32, heads: int = 4, units: int = 48, rows: int = 40
+    ) -> None:
         super().__init__()
-        layer = nn.TransformerEncoderLayer(32, 4, 48, dropout=dropout, batch_first=True)
-        self.embed, self.head = nn.Embedding(40, 32), nn.Linear(32, 40)
+        layer = nn.TransformerEncoderLayer(width, heads, units, dropout=dropout, batch_first=True)
+        self.embed, self.head = nn.Embedding(rows, width), nn.Linear(width, rows)
         self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
 
     def forward(self, ids):

@@ -65,23 +65,27 @@ def part_of(model, name: str, whole: torch.Tensor) -> torch.Tensor:
     return spec.cut(shards.layouts[name].canonical(whole, spec), shards.tp.owned(spec.family))
 
 
-def one_call(model, plain, name: str, seed: int) -> dict[str, float]:
+def one_call(model, plain, inputs: dict) -> dict[str, float]:
     """Return the errors of residual stream, loss and every gradient of one forward and backward."""
     with Wide():
-        got, want = (each(**batch(name, seed), output_hidden_states=True) for each in (model, plain))
+        got, want = (each(**inputs, output_hidden_states=True) for each in (model, plain))
         got.loss.backward()
         want.loss.backward()
     sum_partial(model.parameters(), shards_of(model).tp)
     streams = zip(got.hidden_states, want.hidden_states, strict=True)
     found = {"stream": max(error(a, b) for a, b in streams), "loss": error(got.loss, want.loss)}
     found["logits"] = error(torch.softmax(got.logits, -1), torch.softmax(want.logits, -1))
+    return {**found, "gradients": gradients_unlike(model, plain)}
+
+
+def gradients_unlike(model, plain) -> float:
+    """Return the largest error of a gradient."""
     whole = dict(plain.named_parameters())
     assert list(whole) == [each for each, _ in model.named_parameters()]
-    found["gradients"] = max(
+    return max(
         0.0 if p.grad is None and whole[n].grad is None else error(p.grad, part_of(model, n, whole[n].grad))
         for n, p in model.named_parameters()
     )
-    return found
 
 
 def steps(model, plain, name: str, ranks: int) -> float:
@@ -164,7 +168,7 @@ def check(name: str, group, rank: int, ranks: int, folder: Path) -> dict[str, fl
         plain.get_buffer(each).copy_(buffer)
     model.train()
     plain.train()
-    found = one_call(model, plain, name, 1)
+    found = one_call(model, plain, batch(name, 1))
     save_pretrained(model, exported)
     if rank == 0:
         again = maker(name).from_pretrained(exported, dtype=torch.float64).state_dict()

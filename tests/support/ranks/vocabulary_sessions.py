@@ -11,8 +11,11 @@ from pathlib import Path
 import torch
 from heterotp_trainer.checkpoint import stream
 from heterotp_trainer.plans.unit_plan import FAMILIES
+from heterotp_trainer.tensor_parallel.context import TPContext
+from heterotp_trainer.tensor_parallel.linear import ParallelLinear
 from support.language_model import LanguageModel, tokens_of
 from support.ranks.resume_checks import CALM, Case, Gang
+from torch import Tensor, nn
 
 AFTER, MOST = 4, 100  # iterations with a plan's effect, and at most before it
 
@@ -28,10 +31,11 @@ SEMI = {"strategy": "SEMI", "semi": {"zero": {"grain": 1}, "mig": {"grain": 1}}}
 
 @dataclass(frozen=True)
 class Language(Case):
-    """A case of the language model; tied: embedding and logits are one weight."""
+    """A case of the language model; tied: embedding and logits are one weight. after: iterations with the plan."""
 
     policy: dict = field(default_factory=lambda: {"strategy": "None"})
     tied: bool = False
+    after: int = AFTER
 
 
 CASES = {
@@ -52,21 +56,37 @@ CASES = {
 class Run:
     """One training of a case in a session of its own."""
 
+    rate = 0.5
+
     def __init__(self, session, case: Language) -> None:
         self.session, self.case = session, case
-        tp = session.shard()
-        tp.dtype = torch.float64
         torch.manual_seed(0)  # replicated parameters are equal on all ranks
-        self.model = LanguageModel(tp, tied=case.tied).double()
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.5, momentum=0.9)
+        self.model = self.make()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=self.rate, momentum=0.9)
         session.watch(self.model, self.optimizer)
         self.iteration = session.restore()
         self.losses: list[float] = []
 
+    def shard(self) -> TPContext:
+        """Return the session's context, in float64."""
+        tp = self.session.shard()
+        tp.dtype = torch.float64
+        return tp
+
+    def make(self) -> nn.Module:
+        """Return the model with this rank's units."""
+        return LanguageModel(self.shard(), tied=self.case.tied).double()
+
+    def batch(self) -> tuple[Tensor, Tensor]:
+        return tokens_of(self.iteration)
+
+    def loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
+        return self.model(tokens, targets)
+
     def step(self) -> None:
         self.iteration += 1
         self.optimizer.zero_grad()
-        loss = self.model(*tokens_of(self.iteration))
+        loss = self.loss(*self.batch())
         loss.backward()
         self.session.step(gradient_clip=1.0, loss=loss)
         self.session.boundary(self.iteration, loss=loss)
@@ -88,17 +108,17 @@ class Run:
         return found
 
 
-def columns_of(run: Run) -> dict[str, int]:
-    """Return how many columns of the logits' linear this rank prunes and lets others compute."""
-    partition = run.model.lm_head.partition
+def columns_of(run: Run, name: str = "lm_head") -> dict[str, int]:
+    """Return how many columns of a linear this rank prunes and lets others compute; without a name the logits'."""
+    partition = run.model.get_submodule(name).partition
     parts = {"pruned": partition.pruned, "migrated": partition.migrated} if partition is not None else {}
     return {name: len(part) for name, part in parts.items() if part is not None}
 
 
-def check(gang: Gang, case: Language, folder: Path) -> dict:
-    """Train until the plan acts and a few iterations more; then read the checkpoint on other ranks."""
+def check(gang: Gang, case: Language, folder: Path, kind: type[Run] = Run) -> dict:
+    """Train until the plan acts and some iterations more; then read the checkpoint on other ranks."""
     session = gang.session(case, folder, 1)
-    run = Run(session, case)
+    run = kind(session, case)
     while not run.acts:
         assert run.iteration < MOST, session.balancer.plan
         run.step()
@@ -106,7 +126,9 @@ def check(gang: Gang, case: Language, folder: Path) -> dict:
     facts["rows"] = run.model.lm_head.weight.shape[0]
     facts["counts"] = {family: session.tp.unit_plan.counts(family) for family in FAMILIES}
     facts["reason"] = session.balancer.plan.reason
-    last = run.iteration + AFTER
+    linears = [name for name, module in run.model.named_modules() if isinstance(module, ParallelLinear)]
+    facts["linears"] = {name: columns_of(run, name) for name in linears}
+    last = run.iteration + case.after
     while run.iteration < last:
         run.step()
     facts["losses"] = run.losses
@@ -115,7 +137,7 @@ def check(gang: Gang, case: Language, folder: Path) -> dict:
     wanted = run.state()
     session.finish()
     if case.policy["strategy"] == "AUTO":
-        facts["same"] = reread(gang, case, folder, wanted)
+        facts["same"] = reread(gang, case, folder, wanted, kind)
     return facts
 
 
@@ -131,13 +153,13 @@ def still_columns(run: Run) -> bool | None:
     return None if pruned is None else torch.equal(before[:, pruned.ids], weight.detach()[:, pruned.ids])
 
 
-def reread(gang: Gang, case: Language, folder: Path, wanted: dict) -> dict[str, bool]:
+def reread(gang: Gang, case: Language, folder: Path, wanted: dict, kind: type[Run]) -> dict[str, bool]:
     """Return by number of ranks whether they restore the same bits, one after the other."""
     found = {}
     for attempt, ranks in enumerate((gang.ranks - 1, gang.ranks), 2):
         if gang.rank < ranks:
             session = gang.session(Language(tied=case.tied), folder, attempt, ranks)
-            run = Run(session, case)
+            run = kind(session, case)
             got = run.state()
             found[str(ranks)] = got.keys() == wanted.keys() and all(torch.equal(got[k], wanted[k]) for k in wanted)
             run.step()
