@@ -10,7 +10,9 @@ Each part takes a fresh API server (tools/cluster) for every source tree in turn
 |         | 5 % noise at every poll                                |                                     |           |
 | hostile | --jobs running jobs; then some ranks 0 hang, then some | memory (peak), longest answer of    | <= 200 MB |
 |         | answer without end, then some with 3.7 MB, then some   | /healthz: stalls of the event loop, | < 10 s    |
-|         | redirect to an impossible host; all of them at the end | whether the operator lives          | yes       |
+|         | redirect to an impossible host; all of them at the end;| whether the operator lives          | yes       |
+|         | then a namespace stores --stored jobs and ConfigMaps   |                                     | <= 400 MB |
+|         | of a megabyte, and the operator starts again           |                                     |           |
 | fair    | a pod's event -> its job's status, in a namespace      | p50, p99 of both, ratio of the p99s | <= 1.2    |
 |         | alone; then beside one with 200 hung ranks and a gang  |                                     |           |
 |         | of 16,384 pods that is created meanwhile               |                                     |           |
@@ -36,6 +38,9 @@ from pathlib import Path
 from aiohttp import web
 from bare_cluster import ROOT, Api, Operator, install_crds, job, measured, ready, spread, until
 from heterotp_api import names
+
+sys.path.insert(0, str(ROOT / "tests"))
+from support.hoards import configmap, large_job, refused_job
 
 PORT = 19477
 NOISE_JOBS, NOISE_RATIO, NOISE_RANKS = 20, 0.05, 8
@@ -183,7 +188,21 @@ async def hostile(api: Api, operator: Operator, ranks: Ranks, arguments: argpars
         ranks.kinds |= {address(number): kind for number in range(at, at + count)}
         at += count
         phases[f"{count} {kind}"] = await observe(operator, arguments.seconds)
+    await store_large(api, arguments.stored)
+    phases[f"{3 * arguments.stored} large objects stored"] = await observe(operator, arguments.seconds)
+    if operator.process.poll() is None:
+        operator.stop()
+    operator.start()
+    phases["started again"] = await observe(operator, arguments.seconds)
     return {"jobs": len(jobs), "podsPerJob": arguments.pods, "phases": phases}
+
+
+async def store_large(api: Api, count: int) -> None:
+    """Store valid jobs, jobs that the operator refuses, and ConfigMaps with its label: a megabyte each."""
+    await make_namespace(api, "hoard")
+    for kind, make in (("heterotpjobs", large_job), ("heterotpjobs", refused_job), ("configmaps", configmap)):
+        bodies = [make(f"{make.__name__.replace('_', '-')}-{number}") for number in range(count)]
+        await spread([api.call("POST", path_of(kind, "hoard"), body) for body in bodies])
 
 
 async def observe(operator: Operator, seconds: float) -> dict:
@@ -323,6 +342,7 @@ def main() -> None:
     parser.add_argument("--hung", type=int, default=HUNG)
     parser.add_argument("--gang", type=int, default=GANG)
     parser.add_argument("--events", type=int, default=1000)
+    parser.add_argument("--stored", type=int, default=40, help="large objects of each of three kinds, part hostile")
     parser.add_argument("--rate", type=float, default=20.0, help="events per second")
     parser.add_argument("--seconds", type=float, default=120.0, help="of each observation")
     parser.add_argument("--settle", type=float, default=30.0, help="seconds before the first observation")

@@ -1,8 +1,8 @@
 """All kinds of faults, by where they can be injected."""
 
-from chaos.faults import api_server, kind, operators, pods, ranks, users
+from chaos.faults import api_server, hoards, kind, operators, pods, ranks, users
 
-ALL = (*operators.KINDS, *api_server.KINDS, *users.KINDS, *pods.KINDS, *ranks.KINDS, *kind.KINDS)
+ALL = (*operators.KINDS, *api_server.KINDS, *users.KINDS, *pods.KINDS, *ranks.KINDS, *hoards.KINDS, *kind.KINDS)
 BY_KIND = {each.kind: each for each in ALL}
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 from heterotp_operator.__main__ import SMALL_GANG, Operator, gang_settle_seconds
-from heterotp_operator.cluster import JOBS, PODS
+from heterotp_operator.cluster import JOBS, PODS, Cluster
 from heterotp_operator.metrics import Metrics
 from heterotp_operator.settings import Settings
 from support.reconcile_world import World, manifest
@@ -15,7 +15,7 @@ def test_changes_of_a_large_gang_are_gathered(pods, seconds):
 
 @pytest.mark.parametrize(("pods", "at_once"), [(2, True), (300, False)])
 def test_a_pod_of_a_small_gang_enqueues_its_job_at_once(pods, at_once):
-    operator = Operator(Settings(), cluster=None, metrics=Metrics())
+    operator = Operator(Settings(), Cluster(None, Metrics()), Metrics())
     world = World(manifest(groups=(("a", pods, 1),)))
     world.settle()
     operator.informers.upsert(JOBS, world.job)

@@ -5,8 +5,11 @@ import tracemalloc
 
 import pytest
 from heterotp_api import names
+from heterotp_operator.reconcile.objects import REFUSED
 from heterotp_operator.store import MOST_OWNERS, Store, Stores, controller_of, trim_child, trim_job, trim_pod
-from support.reconcile_world import injection, manifest
+from support import hoards
+from support.hoards import gated_pod, large_job, refused_job
+from support.reconcile_world import injection
 
 
 def pod(name="p", version=1, uid=None, job="j", **extra):
@@ -152,27 +155,15 @@ def test_many_owners_are_not_kept_and_the_controller_is():
     assert len(kept) == MOST_OWNERS and controller_of({"metadata": {"ownerReferences": kept}})["name"] == "j"
 
 
-def big_job(number):
-    """A job that exceeds nothing: 40,000 values in 18 templates."""
-    groups = [(f"g{group}", 1, 1) for group in range(18)]
-    body = manifest(f"j{number}", groups, template={"a": [{"x": 1} for _ in range(1100)]})
-    return {**body, "metadata": {**body["metadata"], "annotations": {"a": "x" * 200_000}}}
-
-
-def labelled_configmap(number):
-    body = {"metadata": {"name": f"c{number}", "namespace": "ns", "uid": f"u{number}"}, "data": {"k": "x" * 800_000}}
-    return {**body, "metadata": {**body["metadata"], "labels": {names.LABEL_MANAGED_BY: names.MANAGED_BY}}}
+def of_the_api_server(body):
+    """Return a new object as the API server holds it."""
+    metadata = {**body["metadata"], "namespace": "ns", "uid": f"uid-{body['metadata']['name']}"}
+    return {**body, "metadata": {**metadata, "resourceVersion": "1"}}
 
 
 def spoilt_control(number):
     body = configmap(f"j{number}-control", "x" * 900_000, job=f"j{number}")
     return {**body, "metadata": {**body["metadata"], "uid": f"u{number}"}}
-
-
-def loaded_pod(number):
-    body = pod(f"p{number}")
-    annotations = {names.ANNOTATION_SECRET: "x" * 200_000, "mine": "y" * 50_000}
-    return {**body, "metadata": {**body["metadata"], "annotations": annotations}}
 
 
 def long_injection(number):
@@ -183,28 +174,32 @@ def long_injection(number):
 @pytest.mark.parametrize(
     ("kind", "make", "most"),
     [
-        ("jobs", big_job, 400_000),
-        ("configmaps", labelled_configmap, 2_000),
+        ("jobs", lambda number: large_job(f"j{number}"), 1_300_000),
+        ("jobs", lambda number: refused_job(f"j{number}"), 4_000),
+        ("configmaps", lambda number: hoards.configmap(f"c{number}"), 2_000),
         ("configmaps", spoilt_control, 4_000),
-        ("pods", loaded_pod, 4_000),
+        ("pods", lambda number: gated_pod(f"p{number}"), 10_000),
         ("injections", long_injection, 120_000),
-        ("jobs", lambda number: manifest(f"j{number}", template={"a": [0] * 60_000}), 4_000),
     ],
-    ids=["valid jobs", "foreign ConfigMaps", "spoilt ConfigMaps", "pods", "injections", "refused jobs"],
+    ids=["valid jobs", "refused jobs", "foreign ConfigMaps", "spoilt ConfigMaps", "pods", "injections"],
 )
 def test_what_a_tenant_may_store_takes_bounded_memory(kind, make, most):
     """most: bytes that one object may take of the operator's memory."""
     store = getattr(Stores(), kind)
-    store.upsert(json.loads(json.dumps(make(0))))
-    texts = [json.dumps(make(number)) for number in range(1, 4)]
+    texts = [json.dumps(of_the_api_server(make(number))) for number in range(4)]
+    store.upsert(json.loads(texts[0]))
     tracemalloc.start()
     try:
-        for text in texts:
+        for text in texts[1:]:
             assert store.upsert(json.loads(text))
         taken, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert len(store) == 4 and taken / 3 < most
+
+
+def test_the_large_job_is_valid():
+    assert REFUSED not in trim_job(of_the_api_server(large_job("j")))
 
 
 def test_equal_strings_are_shared():
