@@ -333,6 +333,8 @@ class Session:
         loss = scalar_loss(loss, "session.boundary")
         if not self._begun:
             self._first_boundary()
+        if self.watched.draws is not None:
+            self.watched.draws.iteration_ended(iteration)
         self._iteration, self._status.running, self.watched.stepped = iteration, True, False
         report = self._report(iteration, evaluate)
         before = self.clock.switch("control")
@@ -358,7 +360,6 @@ class Session:
         self._checkpoints.check_begun(self.watched.contents)
         if self.watched.draws is not None:
             draws = self.watched.draws
-            draws.forget_parts()
             self.agree(SEED, draws.first_state if draws.on_whole else "")
 
     def _report(self, iteration: int, evaluate: bool) -> Report:

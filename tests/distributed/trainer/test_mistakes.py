@@ -4,6 +4,7 @@ import re
 import sys
 
 import pytest
+from support.balancing_gang import write_control
 from support.launched import spec
 from support.mistakes import SCRIPT, documented, made
 
@@ -15,7 +16,7 @@ HANGS = {
     "a rank hangs with the interpreter",
     "all ranks hang",
 }
-OTHERS = {"an error of its own", *HANGS}
+OTHERS = {"an error of its own", "functional dropout that begins later", *HANGS}
 RESTARTED = {"no restore"}  # found where a run before left a checkpoint
 UNLIKE = [{"name": "fast", "relativeSpeed": 1}, {"name": "slow", "relativeSpeed": 0.5}]
 
@@ -93,6 +94,14 @@ def test_a_mistake_is_named_with_its_place_in_the_script(loop, mistake):
     run = loop(mistake)
     assert run.wait() == 2, run.text()
     assert re.search(rf"^\[rank 1\] error: .* \({SCRIPT}:\d+ in \w+\)$", run.text(), flags=re.MULTILINE), run.text()
+
+
+def test_dropout_between_the_linears_that_begins_later_is_found_beside_dropout_of_whole_activations(launch, loop):
+    """With equal shares all ranks draw as many numbers, so that their generators do not differ."""
+    write_control(launch.workdir, 1, "None")
+    run = loop("functional dropout that begins later", 102)
+    assert run.wait() == 2, run.text()
+    assert "model: random numbers are drawn in training between mlp.fc1 and mlp.fc2 (a dropout?)" in run.text()
 
 
 def test_the_page_lists_every_mistake_that_the_script_makes():

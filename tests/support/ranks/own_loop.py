@@ -31,6 +31,7 @@ class Model(nn.Module):
 
     def __init__(self, tp):
         super().__init__()
+        self.calls = 0
         self.embed, self.norm, self.head = nn.Linear(16, WIDTH), nn.BatchNorm1d(WIDTH), nn.Linear(WIDTH, 3)
         if MISTAKE == "another model on a rank":
             self.head = nn.Linear(WIDTH, 3 + RANK)
@@ -62,6 +63,10 @@ class Model(nn.Module):
             return self.head(self.norm((x + self.mlp.fc2(self.scale * F.gelu(self.mlp.fc1(x)))).mean(1)))
         if MISTAKE == "dropout":
             return self.head(self.norm((x + self.mlp.fc2(self.dropout(F.gelu(self.mlp.fc1(x))))).mean(1)))
+        if MISTAKE == "functional dropout that begins later":
+            self.calls += 1
+            x, p = F.dropout(x, 0.1, self.training), 0.1 if self.calls > 50 else 0.0
+            return self.head(self.norm((x + self.mlp.fc2(F.dropout(self.mlp.fc1(x), p, self.training))).mean(1)))
         if MISTAKE == "functional dropout":
             return self.head(self.norm((x + self.mlp.fc2(F.dropout(self.mlp.fc1(x), 0.1, self.training))).mean(1)))
         x = x + self.mlp(x)

@@ -17,6 +17,7 @@ from heterotp_trainer.tensor_parallel.backward_order import backward_pass
 from heterotp_trainer.tensor_parallel.linear import ParallelLinear
 
 WHY = "ranks draw unlike masks, and units change rank: leave it out, or p=0"
+PARTS_EVERY = 100  # iterations: one in which all modules are watched, where dropout on whole activations is in use
 SEED = "torch's random generator, from which the model drops whole activations (torch.manual_seed alike on all ranks)"
 
 
@@ -24,7 +25,9 @@ class DrawCheck:
     """Raises InputError after a forward in training that drew random numbers in a sharded region, as F.dropout does.
 
     In the first iteration all modules are watched, and the innermost that draws is named; later only the model and
-    those that the loop itself called, of which none may begin to draw. unlike: the ranks' devices draw unlike numbers.
+    those that the loop itself called, of which none may begin to draw. Where they draw from the start, on whole
+    activations, all modules are watched again every PARTS_EVERY iterations, for a draw that began elsewhere meanwhile.
+    unlike: the ranks' devices draw unlike numbers.
     on_whole: whether draws on whole activations were seen. first_state: of the generators, before the first forward.
     """
 
@@ -34,11 +37,11 @@ class DrawCheck:
         # by module that was entered: states of the generators then, and whether it lies in a sharded region
         self._entered: dict[nn.Module, tuple[list[Tensor], bool]] = {}
         self._region: tuple[str, list[Tensor]] | None = None  # the column linear that began it, and the states then
-        self._watching_all = True
+        self._first = True  # the first iteration has not ended
         self._outermost: set[nn.Module] = {model}
-        self._hooked = {
-            module: self._hooks(f"{name}: " if name else "", module) for name, module in model.named_modules()
-        }
+        self._names = {module: f"{name}: " if name else "" for name, module in model.named_modules()}
+        self._hooked: dict[nn.Module, list[RemovableHandle]] = {}
+        self._watch_parts()
 
     def _hooks(self, name: str, module: nn.Module) -> list[RemovableHandle]:
         def enter(module: nn.Module, arguments: Any) -> None:
@@ -77,7 +80,7 @@ class DrawCheck:
             raise InputError(f"{what}: {WHY}")
         if self._unlike:
             raise InputError(f"{what}: devices of unlike kinds draw unlike masks: leave it out, or p=0")
-        if not self._watching_all and not self.on_whole:
+        if not self._first and not self.on_whole:
             raise InputError(f"{what}, but not in the first iteration, where its place is checked: draw from the start")
         self.on_whole = True
 
@@ -91,9 +94,22 @@ class DrawCheck:
             return None
         return torch.tensor(list(bytes.fromhex(_digest(self._states()))), dtype=torch.uint8)
 
-    def forget_parts(self) -> None:
-        """Watch only what the loop itself calls from now on: reading the generators costs time."""
-        self._watching_all, self._region = False, None
+    def iteration_ended(self, iteration: int) -> None:
+        """Choose what to watch in the coming iteration: all modules, or only what the loop itself calls.
+
+        Reading the generators costs time.
+        """
+        self._first, self._region = False, None
+        if self.on_whole and iteration % PARTS_EVERY == 0:
+            self._watch_parts()
+        elif len(self._hooked) > len(self._outermost):
+            self._forget_parts()
+
+    def _watch_parts(self) -> None:
+        for module in self._names.keys() - self._hooked.keys():
+            self._hooked[module] = self._hooks(self._names[module], module)
+
+    def _forget_parts(self) -> None:
         for module in self._hooked.keys() - self._outermost:
             for handle in self._hooked.pop(module):
                 handle.remove()

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from heterotp_trainer.devices.device import Device
 from heterotp_trainer.devices.phase_clock import NullClock
-from heterotp_trainer.model.checks import DrawCheck
+from heterotp_trainer.model.checks import PARTS_EVERY, DrawCheck
 from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.mlp import ParallelMLP
@@ -73,7 +73,7 @@ def test_dropout_of_whole_activations_is_allowed_and_noted(call):
         call(each, torch.ones(2, 3))
     assert check.on_whole and not other.on_whole
     assert check.state_digest() is not None and other.state_digest() is None
-    check.forget_parts()
+    check.iteration_ended(1)
     call(model, torch.ones(2, 3))
     assert not model.encoder[1]._forward_hooks or not model.encoder[1].mlp._forward_hooks
 
@@ -98,13 +98,37 @@ def test_devices_of_unlike_kinds_must_not_draw_at_all():
 def test_a_model_that_begins_to_draw_later_is_refused(call):
     check, x = DrawCheck(model := Model(), CPU), torch.ones(2, 3)
     call(model, x)
-    check.forget_parts()
+    check.iteration_ended(1)
     assert not model.encoder[1]._forward_hooks
     model.encoder[1].after.p = 0.5
     with pytest.raises(ValueError, match=r"^model: (encoder: Sequential|Model) draws .* not in the first iteration"):
         call(model, x)
     model.eval()
     call(model, x)
+
+
+@CALLS
+def test_where_whole_activations_are_dropped_a_draw_in_a_region_that_begins_later_is_named_soon(call):
+    check, x = DrawCheck(model := Model(after=0.5), CPU), torch.ones(2, 3)
+    call(model, x)
+    check.iteration_ended(1)
+    model.encoder[1].dropout.p = 0.5
+    call(model, x)  # only what the loop calls is watched now
+    check.iteration_ended(PARTS_EVERY - 1)
+    call(model, x)
+    check.iteration_ended(PARTS_EVERY)
+    with pytest.raises(ValueError, match=SHARDED):
+        call(model, x)
+
+
+def test_parts_are_watched_for_one_iteration():
+    check = DrawCheck(model := Model(after=0.5), CPU)
+    watched = []
+    for iteration in (1, PARTS_EVERY, PARTS_EVERY + 1):
+        model(torch.ones(2, 3))
+        check.iteration_ended(iteration)
+        watched.append(bool(model.encoder[1].mlp.fc1._forward_hooks))
+    assert watched == [False, True, False]
 
 
 def test_a_recomputation_that_ends_inside_of_a_module_leaves_nothing_behind():
