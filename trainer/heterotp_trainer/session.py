@@ -195,8 +195,9 @@ class Session:
 
         iterations: of the whole run, for the time left; None where it is unknown. on_non_finite: see `step`. Raises
         InputError for a second call, for replicas that differ, for an optimizer with
-        parameters that are not in the model, for one whose update is not element-wise (LBFGS, Muon, Adafactor;
-        others after the first step, by the shape of their state), or when the port of the status server is taken.
+        parameters that are not in the model, for one whose update is not element-wise (LBFGS, Muon, Adafactor, LAMB,
+        LARS and other known ones by name; others after the first step, where their state has another shape than the
+        parameter), or when the port of the status server is taken.
         """
         if self._watched is not None:
             raise InputError("session.watch: a model is watched already: put all trained modules into one nn.Module")
