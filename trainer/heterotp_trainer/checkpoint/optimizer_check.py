@@ -1,8 +1,8 @@
 """Refuses optimizers whose state cannot be cut by units: units move from rank to rank with their state.
 
 An update must be element-wise: what an element becomes follows from its own gradient and its own state. Then the state
-has the parameter's shape, and a unit's part of it is cut like the unit. The reverse does not hold: the state of LAMB has
-that shape, too. So those of libraries are known by their names, and others must be chosen with care.
+has the parameter's shape, and a unit's part of it is cut like the unit. The reverse does not hold: the state of LAMB
+has that shape, too. So those of libraries are known by their names, and others must be chosen with care.
 """
 
 import re
