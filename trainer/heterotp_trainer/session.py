@@ -206,8 +206,8 @@ class Session:
         iterations: of the whole run, for the time left; None where it is unknown. on_non_finite: see `step`. Raises
         InputError for a second call, for replicas that differ, for layers that were made with another context than that
         of `shard`, for an optimizer with parameters that are not in the model, for one whose update is not element-wise
-        (LBFGS, Muon, Adafactor; others after the first step, by the shape of their state), or when the port of the
-        status server is taken.
+        (LBFGS, Muon, Adafactor, LAMB, LARS and other known ones by name; others after the first step, by the shape of
+        their state), or when the port of the status server is taken.
         """
         if Env.CHECK_MODEL in os.environ:
             raise InputError("check-model: session.watch before heterotp.parallelize: no model is there to check")

@@ -116,12 +116,14 @@ def test_locks_of_cpu_wheels_are_written_only_from_their_index(tmp_path, reached
     for name in ("tools/image-locks.sh", "locks/install-torch.sh"):
         shutil.copy(ROOT / name, tmp_path / name)
     script = (  # uv: the last argument is the file to write
+        "cat >/dev/null\n"  # what is piped into it
         f'for out; do :; done; case "$*" in *--default-index*whl/cpu*) {"true" if reached else "exit 2"};; esac\n'
         f"printf 'torch==9.9.9+cpu --hash=sha256:{'0' * 64}\\n' >\"$out\""
     )
     done = subprocess.run(
         [tmp_path / "tools" / "image-locks.sh"],
         env={**os.environ, "UV": fake(tmp_path / "bin" / "uv", script)},
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
     )

@@ -1,9 +1,11 @@
 """Refuses optimizers whose state cannot be cut by units: units move from rank to rank with their state.
 
 An update must be element-wise: what an element becomes follows from its own gradient and its own state. Then the state
-has the parameter's shape, and a unit's part of it is cut like the unit.
+has the parameter's shape, and a unit's part of it is cut like the unit. The reverse does not hold: the state of LAMB
+has that shape, too. So those of libraries are known by their names, and others must be chosen with care.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 
 import torch
@@ -18,15 +20,27 @@ WHOLE_TENSOR = {
     "LBFGS": "its state is one history of the gradients of all parameters",
     "Muon": "its update makes the momentum_buffer of a whole weight orthogonal",
 }
+# of libraries, by the name of their class in small letters, without what stands before and after it in variants
+OF_LIBRARIES = {
+    "lamb|lars|larc|novograd": "its step follows from the norm of a whole weight or of its gradient",
+    "adamp|sgdp": "it projects a whole weight's update",
+    r"prodigy|dadapt\w+": "its step follows from sums over all parameters",
+    r"\w*muon\w*|shampoo|soap": "its update follows from matrices of a whole weight",
+}
+VARIANT = r"(?:distributed|fused|pytorch|nv)*(?:{names})(?:\d+bit)?"
 _REASON = "units move from rank to rank with their state, which must be cut like the parameter"
 _INSTEAD = "use an element-wise optimizer: AdamW, Adam, SGD, RMSprop, Adagrad, NAdam, RAdam"
 
 
 def refuse_whole_tensor(optimizer: torch.optim.Optimizer) -> None:
-    """Raise ValueError for an optimizer of torch, or a subclass, whose update is not element-wise."""
-    found = next((each.__name__ for each in type(optimizer).__mro__ if each.__name__ in WHOLE_TENSOR), None)
-    if found is not None:
-        raise InputError(f"optimizer {type(optimizer).__name__}: {WHOLE_TENSOR[found]}; {_REASON}: {_INSTEAD}")
+    """Raise ValueError for an optimizer, or a subclass, that is known not to be element-wise."""
+    shown = f"optimizer {type(optimizer).__name__}"
+    for name in (each.__name__ for each in type(optimizer).__mro__):
+        if name in WHOLE_TENSOR:
+            raise InputError(f"{shown}: {WHOLE_TENSOR[name]}; {_REASON}: {_INSTEAD}")
+        for names, why in OF_LIBRARIES.items():
+            if re.fullmatch(VARIANT.format(names=names), name.lower().replace("_", "")):
+                raise InputError(f"{shown}: it is not element-wise: {why}, of which a rank holds a part: {_INSTEAD}")
 
 
 def refuse_strangers(optimizer: torch.optim.Optimizer, model: nn.Module) -> None:

@@ -50,6 +50,44 @@ def test_an_optimizer_that_is_not_element_wise_is_refused_and_so_is_a_subclass(n
         assert "\n" not in str(told.value)
 
 
+class Stranger(torch.optim.Optimizer):
+    """An optimizer whose state has the shape of its parameter, whatever its update does."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 0.1})
+
+    def step(self, closure=None):
+        for parameter in self.param_groups[0]["params"]:
+            self.state[parameter].setdefault("exp_avg", torch.zeros_like(parameter)).add_(1)
+
+
+def named(name, base=Stranger):
+    return type(name, (base,), {})([nn.Parameter(torch.ones(3, 2))])
+
+
+LIBRARIES = [
+    *("Lamb", "LAMB", "FusedLAMB", "DistributedFusedLAMB", "NVLAMB", "LAMB8bit", "Lars", "LARS", "PytorchLARS", "LARC"),
+    *("NovoGrad", "FusedNovoGrad", "NvNovoGrad", "AdamP", "SGDP", "Prodigy", "DAdaptAdam", "DAdaptSGD"),
+    *("MuonWithAuxAdam", "SingleDeviceMuon", "Shampoo", "DistributedShampoo", "SOAP"),
+]
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_optimizers_of_libraries_that_look_at_whole_tensors_are_refused_by_name(name):
+    subclass = type("Mine", (type(named(name)),), {})([nn.Parameter(torch.ones(2))])
+    for shown, optimizer in ((name, named(name)), ("Mine", subclass)):
+        with pytest.raises(ValueError, match=rf"^optimizer {shown}: it is not element-wise: .*: use .* AdamW") as told:
+            refuse_whole_tensor(optimizer)
+        assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["Lion", "FusedLion", "Adan", "LaProp", "ScalarSGD", "LambdaAdam", "AdamW8bit", "Larson"]
+)
+def test_element_wise_optimizers_of_libraries_pass(name):
+    refuse_whole_tensor(named(name))
+
+
 def test_an_optimizer_of_other_parameters_is_refused_and_one_of_a_part_is_not():
     model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
     refuse_strangers(torch.optim.SGD(model[1].parameters(), 0.1), model)
