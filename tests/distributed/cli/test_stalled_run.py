@@ -1,6 +1,7 @@
 """`heterotp run` of a script that hangs: the stall is shown, and Ctrl-C ends the run with it."""
 
 import json
+import os
 import signal
 import sys
 import time
@@ -45,7 +46,8 @@ def stalled(workdir, process):
     [("a rank hangs", "rank 1 is still computing (fixed, since "), ("all ranks hang", ALL)],
 )
 def test_ctrl_c_ends_a_stalled_run_and_the_last_line_is_the_stall(tmp_path, workdir, mistake, where):
-    with cli_process("run", write_job(tmp_path / "job.yaml", mistake), "--workdir", workdir) as run:
+    environ = {**os.environ, "PYTHONPATH": str(RANK_SCRIPTS.parents[1])}  # where own_loop.py finds `support`
+    with cli_process("run", write_job(tmp_path / "job.yaml", mistake), "--workdir", workdir, env=environ) as run:
         stalled(workdir, run)
         run.send_signal(signal.SIGINT)
         out, err = run.communicate()

@@ -104,7 +104,7 @@ def held(text):
 def test_a_rank_that_holds_the_interpreter_shows_its_stacks_past_the_deadline(hanging):
     run = hanging("a rank hangs with the interpreter", runPolicy={"progressDeadlineSeconds": 10})
     run.wait()
-    assert "rank 1 has sent no heartbeat since " in run.text()
+    assert "rank 1 has sent no heartbeat" in run.text()  # it may stand still before its first one
     assert len(held(run.text())) == 1, run.text()
 
 
