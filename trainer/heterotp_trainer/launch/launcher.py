@@ -22,6 +22,8 @@ from heterotp_api import stacks
 from heterotp_api.names import EXIT_BAD_INPUT, EXIT_STOPPED, RANK_LINE_PREFIX, VICTIM_EXITS, Env
 from heterotp_api.processes import die_with_parent, is_left_behind
 
+from heterotp_trainer.launch.cpus import usable_cpus
+
 ORPHAN_GRACE_SECONDS = 10.0  # time for a last checkpoint after the command line was killed
 PEER_GRACE_SECONDS = 10.0  # time in which the other ranks detect that a rank died
 KILL_GRACE_SECONDS = 5.0
@@ -40,10 +42,10 @@ BUILT_IN = [sys.executable, "-P", "-m", "heterotp_trainer"]  # -P: imports nothi
 def rank_environments(environ: Mapping[str, str]) -> list[dict[str, str]]:
     """Return the environment of each local rank; raises ValueError naming a variable that is missing or wrong."""
     first, count = _whole(environ, Env.FIRST_RANK, 0), _whole(environ, Env.PROCESSES, 1)
-    threads = max(1, len(os.sched_getaffinity(0)) // max(1, count))
+    threads = max(1, usable_cpus() // max(1, count))
     return [
         {
-            "OMP_NUM_THREADS": str(threads),  # the default is all cores for every rank
+            "OMP_NUM_THREADS": str(threads),  # torch's own default is all CPUs of the node, for every rank
             **ALLOCATOR,
             **TORCH_LOG,
             **environ,

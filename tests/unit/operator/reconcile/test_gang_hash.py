@@ -43,7 +43,7 @@ GOLDEN = {
     "finetune/job.yaml": "1af9dad3e3.58260773ed",
     "heterogeneous.yaml": "8fc00cbe50.eb849e55cc",
     "kueue.yaml": "8fc00cbe50.81919aceeb",
-    "language.yaml": "0749255c22.a4105d2a9a",
+    "language.yaml": "0749255c22.2f370d4212",
     "own-model/cluster.yaml": "be9ec33578.8b1559ac24",
     "own-model/job.yaml": "be9ec33578.41f1abf483",
     "straggler/job.yaml": "f0b39c1bb5.cc78cf4c90",

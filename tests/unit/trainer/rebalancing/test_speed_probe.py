@@ -40,20 +40,32 @@ def test_a_probe_measures_something():
     assert probe_speed(context().device, 8, 8, 8, torch.float32) > 0
 
 
+class Late(Device):
+    """A device whose every product ends too late, so that the next one is shortened; owed: of each product."""
+
+    def __init__(self):
+        super().__init__(torch.device("cpu"), "late")
+        self.debt, self.owed = 1.0, []
+
+    def forget_debt(self):
+        self.debt = 0.0
+
+    def settle_gemm(self, shape, started, again=lambda part: None):
+        self.owed.append(self.debt)
+        self.debt = 1.0
+
+
 def test_a_late_product_does_not_make_the_next_ones_of_a_probe_look_fast():
-    class Late(Device):
-        debt = 1.0
+    device = Late()
+    probe_speed(device, 8, 8, 8, torch.float32)
+    assert device.owed and not any(device.owed)
 
-        def forget_debt(self):
-            self.debt = 0.0
 
-        def settle_gemm(self, shape, started, again=lambda part: None):
-            owed.append(self.debt)
-            self.debt = 1.0
-
-    owed: list[float] = []
-    probe_speed(Late(torch.device("cpu"), "late"), 8, 8, 8, torch.float32)
-    assert owed and not any(owed)
+def test_a_late_product_of_the_model_does_not_make_a_probe_beside_training_look_fast():
+    tp = context()
+    tp.device = Late()
+    assert PaceProbe(tp).take(costs()) > 0
+    assert len(tp.device.owed) == 3 * (1 + CALLS) and not any(tp.device.owed[::3])  # three products each
 
 
 def test_only_a_rank_with_hardly_any_work_is_probed(monkeypatch):
