@@ -1,6 +1,6 @@
 #!/bin/bash
-# Build heterotp/operator:dev and heterotp/trainer:dev, or TARGETS, and SBOMs of all four images. Base images: the public ones where they can be pulled,
-# else images of Debian packages, built on this machine (base-images.sh).
+# Build heterotp/operator:dev and heterotp/trainer:dev, or TARGETS, and SBOMs of all four images. Base images: the public
+# ones where they can be pulled, else images of Debian packages, built on this machine (base-images.sh).
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 has_docker || die "no dockerd: run dockerd.sh start"
 cd "$HERE/../.."
