@@ -3,7 +3,7 @@
 import base64
 import re
 
-from chaos.actor import Actor
+from chaos.actor import Actor, check
 from chaos.operators import totals
 from heterotp_trainer.checkpoint.manifest import Manifest
 from support.release import OPERATORS, SYSTEM
@@ -108,19 +108,44 @@ def _decoded(encoded):
 
 
 class OperatorSampler(Actor):
-    """Writes memory and metrics of the operators' processes into the history."""
+    """Writes memory and metrics of the operators' processes into the history.
+
+    Each pod is asked in a thread of its own: the API server waits half a minute for one on a node that is away.
+    """
 
     every = 2.0
 
     def __init__(self, kube, recorder):
         super().__init__()
-        self._kube, self._recorder = kube, recorder
+        self._kube, self._recorder, self._pods = kube, recorder, {}
 
     def step(self):
-        for pod in self._kube.list("pods", SYSTEM, OPERATORS):
-            name = pod["metadata"]["name"]
-            text = self._kube.text("GET", self._kube.path("pods", SYSTEM, f"{name}:8080", "proxy/metrics")).decode()
-            self._recorder.write("metrics", pid=name, values=totals(text))
-            for line in text.splitlines():
-                if line.startswith("process_resident_memory_bytes "):
-                    self._recorder.write("sample", pid=name, bytes=int(float(line.split()[1])))
+        there = {pod["metadata"]["name"] for pod in self._kube.list("pods", SYSTEM, OPERATORS)}
+        for name in self._pods.keys() - there:
+            self._pods.pop(name).ask_to_stop()
+        for name in there - self._pods.keys():
+            self._pods[name] = OperatorPod(self._kube, self._recorder, name).start()
+        check(self._pods.values())
+
+    def stop(self):
+        super().stop()
+        for pod in self._pods.values():
+            pod.stop()
+
+
+class OperatorPod(Actor):
+    """Writes memory and metrics of one of them."""
+
+    every = 2.0
+
+    def __init__(self, kube, recorder, name):
+        super().__init__()
+        self._kube, self._recorder, self._name = kube, recorder, name
+
+    def step(self):
+        path = self._kube.path("pods", SYSTEM, f"{self._name}:8080", "proxy/metrics")
+        text = self._kube.text("GET", path).decode()
+        self._recorder.write("metrics", pid=self._name, values=totals(text))
+        for line in text.splitlines():
+            if line.startswith("process_resident_memory_bytes "):
+                self._recorder.write("sample", pid=self._name, bytes=int(float(line.split()[1])))

@@ -31,6 +31,8 @@ while [ -e "$1.on" ]; do fsfreeze -f "$2" && sleep 4; fsfreeze -u "$2"; sleep 0.
 """
 SECONDS_PER_ITERATION = 0.5
 UNDISTURBED_SECONDS_PER_ITERATION = 0.01  # the losses are the same, and the faults can begin earlier
+PART = 0.7  # of the time between faults in which the job trains
+LEARNING_RATE = 3e-5  # at 1e-3 rounding alone grows to 1e-4 of the loss in 500 iterations, here to 2e-7 in 1,200
 FIND = """
 for process in /proc/[0-9]*; do
   tr '\\0' '\\n' <$process/environ 2>/dev/null | grep -qx "HOSTNAME=$1" || continue
@@ -54,6 +56,13 @@ while True:
 """
 
 
+def _trains(*arguments):
+    """Return a job of two ranks whose losses show a lost update, and hide how sums are rounded."""
+    body = two_ranks(*arguments)
+    body["spec"]["training"]["learningRate"] = LEARNING_RATE
+    return body
+
+
 class KindWorld:
     """The cluster that HETEROTP_KIND_KUBECONFIG names, with the chart installed."""
 
@@ -67,7 +76,7 @@ class KindWorld:
         nodes = sorted(self.kube.list("nodes"), key=lambda node: node["metadata"]["name"])
         kinds = {node["metadata"]["labels"].get("heterotp.io/accelerator"): node["metadata"]["name"] for node in nodes}
         self.workers = [kinds["a100"], kinds["p100"]]
-        self._iterations = round(60 * minutes / SECONDS_PER_ITERATION)
+        self._iterations = round(PART * 60 * minutes / SECONDS_PER_ITERATION)
         self.settle_seconds = 600.0 + 2 * 60 * minutes  # every restart costs iterations
         self.actors = [Watcher(kubeconfig, self.namespace, plural, recorder) for plural in PLURALS]
         self.actors.append(OperatorSampler(self.kube, recorder))
@@ -81,7 +90,7 @@ class KindWorld:
         for actor in self.actors:
             actor.start()
         self._play_undisturbed()
-        body = two_ranks(JOB, self._iterations, SECONDS_PER_ITERATION, {"everyIterations": 20})
+        body = _trains(JOB, self._iterations, SECONDS_PER_ITERATION, {"everyIterations": 20})
         body["metadata"]["labels"] = {"slot": "0"}  # by which policies select it
         body["spec"]["runPolicy"] = {"backoffLimit": 900}
         for group in body["spec"]["workerGroups"]:  # what a process takes too much of is the container's, not ours
@@ -95,7 +104,7 @@ class KindWorld:
         return self
 
     def _play_undisturbed(self):
-        job: Job = self.space.apply(two_ranks(UNDISTURBED, self._iterations, UNDISTURBED_SECONDS_PER_ITERATION))
+        job: Job = self.space.apply(_trains(UNDISTURBED, self._iterations, UNDISTURBED_SECONDS_PER_ITERATION))
         losses = Losses(job, UNDISTURBED, self.recorder).start()
         job.reaches(120.0 + self._iterations * SECONDS_PER_ITERATION, phase="Succeeded")
         losses.stop()

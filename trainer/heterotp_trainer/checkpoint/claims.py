@@ -25,7 +25,7 @@ from heterotp_api.names import Env
 from pydantic import TypeAdapter, ValidationError
 
 from heterotp_trainer.checkpoint.disk import sync, write_synced
-from heterotp_trainer.checkpoint.errors import CheckpointError, OwnerError
+from heterotp_trainer.checkpoint.errors import CheckpointError, OwnerError, storage_error
 
 CLAIM, CLAIMING, CLAIM_FILE, OWNER, OWN = ".claim-", ".claiming-", "claim.json", "owner.json", "job-"
 LEFT = (f"{CLAIMING}*", ".writing-*")  # by killed claimers, and by killed writers of earlier versions
@@ -158,7 +158,7 @@ def take(root: Path, new: Claim, *, adopt: bool = False) -> tuple["OwnedDirector
     """Own a directory, or this job's own one below it; return it, and a line for people, empty where all is usual.
 
     adopt: also a directory of another job. Raises OwnerError where this attempt must not write, CheckpointError where
-    it cannot.
+    it cannot, of the kind WriteError where it may be able to later (a full disk).
     """
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -174,7 +174,7 @@ def take(root: Path, new: Claim, *, adopt: bool = False) -> tuple["OwnedDirector
         assert owned is not None  # nobody else has this uid
         return owned, _words(root, own, held)
     except OSError as error:
-        raise CheckpointError(f"checkpoint directory {root} cannot be written: {error.strerror}") from None
+        raise storage_error(f"checkpoint directory {root} cannot be written", error) from None
 
 
 def _words(root: Path, own: Path, held: Claim | None) -> str:

@@ -1,8 +1,24 @@
 """Why a checkpoint cannot be used or written."""
 
+from errno import (
+    EACCES,
+    EEXIST,
+    EINVAL,
+    EISDIR,
+    ELOOP,
+    ENAMETOOLONG,
+    ENOENT,
+    ENOTDIR,
+    EPERM,
+    EROFS,
+)
+
+# of the path or of rights to it: trying again does not help; a full disk or a server that is away may be gone next time
+LASTING = frozenset({EACCES, EEXIST, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, EPERM, EROFS})
+
 
 class CheckpointError(RuntimeError):
-    """A checkpoint that cannot be used, or a directory that cannot be written."""
+    """A checkpoint that cannot be used, or a directory that cannot be written; it is bad input, unless a subclass."""
 
 
 class WriteError(CheckpointError):
@@ -20,3 +36,9 @@ class NotFiniteError(WriteError):
 
 class OwnerError(CheckpointError):
     """A newer attempt, or another job, owns the directory."""
+
+
+def storage_error(what: str, error: OSError) -> CheckpointError:
+    """Return the error of a call to the storage: a WriteError, after which the gang restarts, unless it is LASTING."""
+    kind = CheckpointError if error.errno in LASTING else WriteError
+    return kind(f"{what}: {error.strerror or error}")

@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from heterotp_trainer.checkpoint.errors import CheckpointError, NotFiniteError, OwnerError, WriteError
+from heterotp_trainer.checkpoint.errors import CheckpointError, NotFiniteError, OwnerError, WriteError, storage_error
 from heterotp_trainer.errors import InputError
 from heterotp_trainer.launch.json_messages import broadcast_json, gather_json
 from heterotp_trainer.launch.rendezvous import PeerLostError
@@ -140,7 +140,7 @@ class Storage:
         """Return what rank 0's thread gets from act(), after all that was asked for before (all ranks).
 
         described: makes of it what all ranks get, ready for JSON. Raises CheckpointError, or the one of its kinds that
-        `act` raised on rank 0, on all ranks together; an OSError as CheckpointError.
+        `act` raised on rank 0, on all ranks together; an OSError as `storage_error`.
         """
         if self._thread is None:
             while not (news := self._exchange(None)).done:
@@ -153,7 +153,7 @@ class Storage:
         try:
             own = future.result()
         except (CheckpointError, OSError) as error:
-            failure = error if isinstance(error, CheckpointError) else CheckpointError(str(error))
+            failure = storage_error(str(error.filename or "storage"), error) if isinstance(error, OSError) else error
             self._exchange(News(True, None, type(failure).__name__, str(failure)))
             raise failure from None
         said = described(own)

@@ -1,5 +1,6 @@
 """A checkpoint directory is one job's, and its newest attempt's: whoever else writes, however late, changes nothing."""
 
+import errno
 import json
 import os
 import shutil
@@ -7,9 +8,11 @@ import threading
 
 import pytest
 import torch
+from heterotp_api.names import EXIT_BAD_INPUT
 from heterotp_trainer.checkpoint import claims, files
 from heterotp_trainer.checkpoint.claims import Claim, OwnedDirectory, verdict
-from heterotp_trainer.checkpoint.errors import CheckpointError, OwnerError
+from heterotp_trainer.checkpoint.errors import CheckpointError, OwnerError, WriteError
+from heterotp_trainer.run_rank import explain
 
 
 def own(root, attempt=1, uid="mine", adopt=False):
@@ -205,8 +208,20 @@ def test_a_directory_that_was_emptied_is_owned_again(tmp_path):
 
 def test_a_directory_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(CheckpointError, match="cannot be written"):
+    with pytest.raises(CheckpointError, match="cannot be written: Not a directory") as raised:
         own(tmp_path / "file" / "below")
+    assert explain(raised.value)[1] == EXIT_BAD_INPUT
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT])
+def test_what_may_be_over_next_time_is_no_bad_input(tmp_path, monkeypatch, number):
+    def fails(path, data):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(claims, "write_synced", fails)
+    with pytest.raises(WriteError, match=rf"{tmp_path} cannot be written: {os.strerror(number)}") as raised:
+        own(tmp_path)
+    assert explain(raised.value)[1] == 1  # the operator starts the gang again
 
 
 @pytest.mark.parametrize("text", ["", '{"attempt": "x"}', "[]"])
