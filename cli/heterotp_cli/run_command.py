@@ -28,6 +28,7 @@ from heterotp_cli.follow import read_history
 from heterotp_cli.goal import Goal
 from heterotp_cli.gpus import deal, visible
 from heterotp_cli.journal import read_journal, with_journal
+from heterotp_cli.logs import rank_log
 from heterotp_cli.pods import PodCommand, free_ports, pod_commands, program_digest
 from heterotp_cli.report import completed, summary_lines
 from heterotp_cli.run_lock import is_in
@@ -175,14 +176,17 @@ def run_attempt(
     if outcome.workdir_lost:
         raise Failed(lost_text(place))
     report = finish(job, attempt, outcome.state, outcome.status, place)
-    if job.spec.training is not None and (refused := refusal(outcome)) is not None:
-        raise BadInput(f"{manifest}: rank {refused.rank} refused it: {refused.message}")
+    refused = refusal(outcome)
+    if refused is not None and not (outcome.status and outcome.status.iteration):
+        raise refused_input(manifest, refused, place)
     for line in summary_lines(report, outcome.elapsed_seconds):
         click.echo(line)
     for line in without_session(job, attempt, outcome, place):
         click.echo(line)
     click.echo(f"  report         {place / directory.REPORT}")
     draw_picture(report, place)
+    if refused is not None:
+        raise refused_input(manifest, refused, place)
     if outcome.state == "failed":
         blamed = outcome.blamed or 0
         raise_failed(commands[blamed], outcome.codes[blamed], outcome.failure, place)
@@ -234,6 +238,12 @@ def refusal(outcome: "Outcome") -> RankFailure | None:
     """Return the failure of the rank that refused the manifest; None where the attempt ended otherwise."""
     failure = outcome.failure if outcome.state == "failed" else None
     return failure if failure is not None and failure.exit_code == TRAINER_BAD_INPUT else None
+
+
+def refused_input(manifest: Path, refused: RankFailure, place: Path) -> BadInput:
+    """Return the error of a rank that refused the manifest or its script: its own message, and where its log is."""
+    log = rank_log(place / directory.LOGS, refused.rank)
+    return BadInput(f"{manifest}: rank {refused.rank}: {refused.message.removeprefix('error: ')} (log: {log})")
 
 
 def raise_failed(blamed: PodCommand, code: int | None, failure: RankFailure | None, place: Path) -> None:

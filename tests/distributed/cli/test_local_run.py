@@ -204,9 +204,26 @@ def test_what_the_trainer_refuses_is_bad_input(tmp_path, workdir):
     code, out, err = finish(start(job, "--workdir", workdir))
     assert code == 2, err + out
     assert err.count("\n") == 1
-    assert re.match(rf"{re.escape(str(job))}: rank [01] refused it: error: spec\.training\.data\.path: ", err)
+    assert re.match(rf"{re.escape(str(job))}: rank [01]: spec\.training\.data\.path: ", err)
+    assert re.search(r" \(log: .*/rank-[01]\.log\)\n$", err)
     assert str(tmp_path / "empty") in err
     assert "Traceback" not in err
+    assert gone(workdir)
+
+
+def test_what_an_own_script_refuses_is_bad_input(tmp_path, workdir):
+    job = write_job(tmp_path / "job.yaml", 1)
+    body = yaml.safe_load(job.read_text())
+    del body["spec"]["training"]
+    script = "import sys; print('reading'); print('error: plan: no such module', file=sys.stderr); sys.exit(2)"
+    container = {"name": "trainer", "command": [sys.executable, "-c", script]}
+    for group in body["spec"]["workerGroups"]:
+        group["template"] = {"spec": {"containers": [container]}}
+    job.write_text(yaml.safe_dump(body))
+    code, out, err = finish(start(job, "--workdir", workdir))
+    log = rf"{re.escape(str(workdir))}/logs/rank-[01]\.log"
+    assert code == 2, err + out
+    assert re.fullmatch(rf"{re.escape(str(job))}: rank [01]: plan: no such module \(log: {log}\)\n", err), err
     assert gone(workdir)
 
 
