@@ -149,6 +149,8 @@ def main(session):
     model = Model(tp)
     if MISTAKE == "dropout by unlike seeds":
         torch.manual_seed(RANK)
+    if MISTAKE == "a parameter frozen on one rank":
+        model.mlp.fc1.weight.requires_grad_(RANK != 1)
     optimizer = make_optimizer(model.parameters())
     iteration = resume(session, model, optimizer) if MISTAKE != "no watch" else 0
     loader = DataLoader(samples(), batch_size=32, shuffle=True)
@@ -157,6 +159,8 @@ def main(session):
             before(iteration)
             optimizer.zero_grad()
             loss = F.cross_entropy(model(images), labels)
+            if MISTAKE == "a penalty over what is cut":
+                loss = loss + 0.01 * sum(parameter.norm() for parameter in model.parameters())
             if MISTAKE == "a loss that is not finite" and iteration == 3:
                 loss = loss * float("nan")
             loss.backward()

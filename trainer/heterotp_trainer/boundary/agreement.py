@@ -30,12 +30,13 @@ def replicated(model: nn.Module) -> dict[str, Tensor]:
 
 
 def shape_of(model: nn.Module) -> list[str]:
-    """Return texts that are equal where models are: name, type and whole shape of each parameter and buffer."""
+    """Return texts that are equal where models are: name, type and whole shape of each tensor, and whether it is frozen."""
     parts = []
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         spec = shard_spec(tensor)
         shape = tuple(tensor.shape) if spec is None else spec.full_shape(tensor.shape)
-        parts.append(f"{name} of {str(tensor.dtype).removeprefix('torch.')} {shape}")
+        frozen = " frozen" if isinstance(tensor, nn.Parameter) and not tensor.requires_grad else ""
+        parts.append(f"{name} of {str(tensor.dtype).removeprefix('torch.')} {shape}{frozen}")
     return parts
 
 

@@ -99,7 +99,7 @@ class BatchHash:
         self._sums, self._added, self._entered = NOTHING, 0, False
         if self.late:
             number, squares, signed = newest
-            arriving = _to_host(number), _to_host(squares), _to_host(signed)  # read one iteration later
+            arriving = to_host(number), to_host(squares), to_host(signed)  # read one iteration later
             newest, self._before = self._before, arriving
         number, squares, signed = newest
         return Entered(int(number) & 0xFFFFFFFFFFFFFFFF, math.sqrt(float(squares)), float(signed))
@@ -134,7 +134,7 @@ def _has_words(tensor: Tensor) -> bool:
     return not (tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized or tensor.is_meta)
 
 
-def _to_host(value: Any) -> Any:
+def to_host(value: Any) -> Any:
     """Return a copy in the host's memory, which is there once the device has done all work before it."""
     if not isinstance(value, Tensor) or value.device.type == "cpu":
         return value

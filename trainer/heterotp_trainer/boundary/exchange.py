@@ -9,7 +9,7 @@ control document.
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from math import isfinite
+from math import inf, isclose, isfinite
 
 import torch
 import torch.distributed as dist
@@ -19,12 +19,17 @@ from heterotp_trainer.devices.phase_clock import PHASES
 
 STOP, CHECKPOINT, EVALUATE, LEASE_OVER = 1, 2, 4, 8
 _NUMBERS = ("iteration", "flags", "generation", "document_bytes", "measured", "applied", "decision_id", "ready")
-_FRACTIONS = ("full", "unslowed", "attention", "vocabulary", "pace_ratio", "batch_norm", "batch_signed")
+_FRACTIONS = ("full", "unslowed", "attention", "vocabulary", "pace_ratio", "batch_norm", "batch_signed", "loss")
 _HASHES = ("plan", "batch")  # 64 bits each, as two whole numbers that a float64 holds exactly
 WIDTH = len(_NUMBERS) + len(_FRACTIONS) + 2 * len(_HASHES) + len(PHASES)
 
 
-SAME_BATCHES = ": every rank trains on the same batches, so seed samplers alike on all ranks"
+SAME_BATCHES = ": every rank trains on the same batches, in model.train(), so seed samplers alike on all ranks"
+SAME_LOSS = (
+    "every rank computes the same loss: usually unlike labels, or a norm, a mean or a penalty over what is cut, "
+    "of which a rank sees its own units"
+)
+LOSS_WITHIN = {False: 1e-4, True: SAME_WITHIN}  # relative, by whether devices are unlike
 
 
 class MismatchError(RuntimeError):
@@ -52,6 +57,7 @@ class Report:
     batch: int = 0  # 64-bit hash of what entered the model; 0: nothing that is watched
     batch_norm: float = 0.0  # outline of the floats that entered it, where devices are unlike: see batch_hash.Entered
     batch_signed: float = 0.0
+    loss: float = inf  # that the loop handed over, of the iteration before where a device is late; inf: none
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
 
     def pack(self) -> torch.Tensor:
@@ -96,11 +102,15 @@ class GangAction:
     document_bytes: int = 0
 
 
-def merge_reports(reports: Sequence[Report]) -> GangAction:
-    """Return what all ranks do, by any rank's flags; raise MismatchError naming ranks that disagree with rank 0."""
+def merge_reports(reports: Sequence[Report], *, unlike: bool = False) -> GangAction:
+    """Return what all ranks do, by any rank's flags; raise MismatchError naming ranks that disagree with rank 0.
+
+    unlike: whether the ranks' devices round differently.
+    """
     _must_agree("iteration", [report.iteration for report in reports], shown=True)
     _must_agree("the plan's hash", [report.plan for report in reports])
     _must_agree("the batch", [_batch_like(report, reports[0]) for report in reports], SAME_BATCHES)
+    _losses_must_agree([report.loss for report in reports], LOSS_WITHIN[unlike])
     flags = 0
     for report in reports:
         flags |= report.flags
@@ -119,6 +129,16 @@ def _batch_like(report: Report, first: Report) -> int:
     pairs = (report.batch_norm, first.batch_norm), (report.batch_signed, first.batch_signed)
     alike = all(abs(one - other) <= bound or not (isfinite(one) or isfinite(other)) for one, other in pairs)
     return report.batch if alike else ~report.batch
+
+
+def _losses_must_agree(losses: Sequence[float], within: float) -> None:
+    """Raise MismatchError naming the ranks whose loss is not the first one's; those without one are left out."""
+    known = {rank: loss for rank, loss in enumerate(losses) if isfinite(loss)}
+    first = next(iter(known), 0)
+    odd = [rank for rank, loss in known.items() if not isclose(loss, known[first], rel_tol=within, abs_tol=1e-6)]
+    if odd:
+        values = ", ".join(f"{loss:.6g}" for loss in known.values())
+        raise MismatchError(f"the loss of ranks {odd} differs from rank {first}'s ({values}): {SAME_LOSS}")
 
 
 def _must_agree(what: str, values: Sequence[int], advice: str = "", *, shown: bool = False) -> None:

@@ -48,6 +48,7 @@ def iteration_report(
     pace_ratio: float,
     plan: int,
     batch: Entered,
+    loss: float,
 ) -> Report:
     """Return the report.
 
@@ -76,5 +77,6 @@ def iteration_report(
         attention=attention + update * owned["heads"],
         vocabulary=vocabulary + update * owned["vocab"],
         pace_ratio=pace_ratio,
+        loss=loss,
         seconds=seconds,
     )

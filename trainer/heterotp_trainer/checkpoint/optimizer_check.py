@@ -52,7 +52,8 @@ def refuse_strangers(optimizer: torch.optim.Optimizer, model: nn.Module) -> None
                 raise InputError(
                     f"session.watch: parameter group {number} of the optimizer has a parameter of shape "
                     f"{tuple(parameter.shape)} that is not in the model, so it would not be compared, clipped or "
-                    "saved: put all trained modules into one nn.Module, and watch that"
+                    "saved: make the optimizer after heterotp.parallelize, which replaces parameters, and put all "
+                    "trained modules into one nn.Module"
                 )
 
 

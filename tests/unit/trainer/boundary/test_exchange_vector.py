@@ -1,10 +1,14 @@
 """The boundary exchange's vector, the decision on all vectors, the checksum of replicas."""
 
+import re
+from math import inf, nan
+
 import pytest
 from heterotp_trainer.boundary.exchange import (
     CHECKPOINT,
     EVALUATE,
     SAME_BATCHES,
+    SAME_LOSS,
     STOP,
     MismatchError,
     Report,
@@ -78,6 +82,30 @@ def test_ranks_that_disagree_are_named(odd, message):
     with pytest.raises(MismatchError) as error:
         merge_reports([Report(13), Report(13), odd])
     assert str(error.value) == message
+
+
+@pytest.mark.parametrize(
+    ("losses", "unlike", "told"),
+    [
+        ((2.0, 2.0, 2.0), False, ""),
+        ((2.0, inf, 2.0), False, ""),
+        ((inf, nan, inf), False, ""),
+        ((2.0, 2.0001, 2.0), False, ""),
+        ((2.0, 2.0, 2.001), False, "ranks [2] differs from rank 0's (2, 2, 2.001)"),
+        ((inf, 2.0, 2.001), False, "ranks [2] differs from rank 1's (2, 2.001)"),
+        ((2.0, 2.0, 2.001), True, ""),
+        ((2.0, 2.03, 2.0), True, "ranks [1] differs from rank 0's (2, 2.03, 2)"),
+        ((0.0, 0.0, 1e-9), False, ""),
+        ((0.0, 0.0, 1e-3), False, "ranks [2] differs from rank 0's (0, 0, 0.001)"),
+    ],
+)
+def test_losses_are_the_same_within_a_bound(losses, unlike, told):
+    reports = [Report(3, loss=loss) for loss in losses]
+    if not told:
+        assert merge_reports(reports, unlike=unlike)
+        return
+    with pytest.raises(MismatchError, match=re.escape(f"the loss of {told}: {SAME_LOSS}")):
+        merge_reports(reports, unlike=unlike)
 
 
 def test_hashes_become_numbers():

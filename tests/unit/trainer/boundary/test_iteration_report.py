@@ -69,13 +69,14 @@ def report(ran=None, channel=None, owned=OWNED):
         pace_ratio=1.5,
         plan=11,
         batch=Entered(13, 1.25, -0.5),
+        loss=0.75,
     )
 
 
 def test_a_report_holds_each_value_in_its_own_field():
     made = report()
     assert (made.iteration, made.flags, made.ready, made.pace_ratio, made.plan) == (9, STOP, 5, 1.5, 11)
-    assert (made.batch, made.batch_norm, made.batch_signed) == (13, 1.25, -0.5)
+    assert (made.batch, made.batch_norm, made.batch_signed, made.loss) == (13, 1.25, -0.5, 0.75)
     assert (made.measured, made.decision_id, made.unslowed) == (1, 7, 0.25)
 
 

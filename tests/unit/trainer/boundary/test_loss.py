@@ -1,8 +1,10 @@
 """What a loop may hand over as its loss."""
 
+from math import inf
+
 import pytest
 import torch
-from heterotp_trainer.boundary.loss import scalar_loss
+from heterotp_trainer.boundary.loss import ToldLoss, scalar_loss
 from heterotp_trainer.errors import InputError
 
 
@@ -27,3 +29,10 @@ def test_anything_else_is_refused(loss, message):
     with pytest.raises(InputError) as raised:
         scalar_loss(loss, "session.boundary")
     assert str(raised.value) == f"session.boundary: loss: {message}"
+
+
+def test_the_loss_of_an_iteration_is_told_at_once_or_one_iteration_later():
+    losses = [torch.tensor(3.0, requires_grad=True), None, torch.tensor(2.0)]
+    at_once, late = ToldLoss(late=False), ToldLoss(late=True)
+    assert [at_once.take(loss) for loss in losses] == [3.0, inf, 2.0]
+    assert [late.take(loss) for loss in [*losses, None]] == [inf, 3.0, inf, 2.0]
