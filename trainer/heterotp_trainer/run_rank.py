@@ -27,7 +27,8 @@ from heterotp_trainer.boundary.finite_guard import NonFiniteError
 from heterotp_trainer.checkpoint.errors import CheckpointError, NotFiniteError, OwnerError, WriteError
 from heterotp_trainer.errors import InputError, place_of, with_place
 from heterotp_trainer.launch.rendezvous import NameUnresolvedError, lost_peer
-from heterotp_trainer.session import UNFINISHED, Precision, Session
+from heterotp_trainer.session import Precision, Session
+from heterotp_trainer.session_parts.ending import UNFINISHED
 
 
 def run_rank(

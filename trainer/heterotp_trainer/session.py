@@ -19,61 +19,37 @@ def main(session):
 run_rank(main)                                                        # see run_rank.py for the exit codes
 """
 
-import atexit
 import os
 import signal
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from heterotp_api.names import EXIT_BAD_INPUT, EXIT_STOPPED, Env
+from heterotp_api.names import Env
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from heterotp_trainer.boundary.agreement import COMPARE_EVERY, USUAL_CAUSES, shape_of
-from heterotp_trainer.boundary.control_channel import ControlChannel, ControlError
-from heterotp_trainer.boundary.exchange import (
-    BoundaryExchange,
-    GangAction,
-    MismatchError,
-    Report,
-    flags_of,
-    hash_number,
-    merge_reports,
-)
+from heterotp_trainer.boundary.agreement import COMPARE_EVERY, shape_of
+from heterotp_trainer.boundary.control_channel import ControlError
 from heterotp_trainer.boundary.finite_guard import OnNonFinite
-from heterotp_trainer.boundary.heartbeat import Heartbeat
-from heterotp_trainer.boundary.injector import Injector
-from heterotp_trainer.boundary.iteration_context import IterationContext
-from heterotp_trainer.boundary.iteration_report import IterationStatistics, iteration_report
 from heterotp_trainer.boundary.loss import scalar_loss
-from heterotp_trainer.boundary.stall import Stall
-from heterotp_trainer.checkpoint.errors import NotFiniteError, WriteError
-from heterotp_trainer.checkpoint.keeper import CheckpointKeeper
 from heterotp_trainer.checkpoint.kept import Kept, Stateful
-from heterotp_trainer.devices.device import clock_of, open_device, settled
+from heterotp_trainer.devices.device import clock_of, open_device
 from heterotp_trainer.devices.whereabouts import Whereabouts
 from heterotp_trainer.errors import InputError
-from heterotp_trainer.launch.door import key_of
 from heterotp_trainer.launch.environment import RankEnvironment, read_environment
 from heterotp_trainer.launch.rendezvous import Gang, agree, leave, meet
 from heterotp_trainer.model.checks import SEED
-from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.rebalancing.balancer import Balancer
-from heterotp_trainer.rebalancing.speed_probe import initial_speeds
-from heterotp_trainer.reporting.control_status import ControlStatus
-from heterotp_trainer.reporting.http_server import StatusServer
 from heterotp_trainer.reporting.log_line import log
 from heterotp_trainer.reporting.null_reporter import NullReporter
-from heterotp_trainer.reporting.reporter import Reporter
+from heterotp_trainer.session_parts.ending import check_trained
+from heterotp_trainer.session_parts.parts import Member, make_context, make_parts
 from heterotp_trainer.tensor_parallel.context import TPContext, refuse_other_contexts
-from heterotp_trainer.tensor_parallel.unit_spec import owned_parts
 from heterotp_trainer.watched import Watched
 
 PROBED_PRODUCT = (1024, 256, 256)
-UNFINISHED = "the script returned without session.finish(): the last checkpoint and the report are missing"
 State = Literal["succeeded", "stopped"]
 Precision = Literal["fp32", "bf16"]
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -112,41 +88,18 @@ class Session:
         self.clock = clock_of(self.device)
         self.reporter = NullReporter()
         self.ended: State | None = None  # the state given to `finish`
-        self._failed, self._process = False, os.getpid()
-        directory = environment.control_dir if rank == 0 else None
         self.where = Whereabouts()
-        deadline = environment.spec.run_policy.progress_deadline_seconds
-        self._heartbeat = Heartbeat(
-            self.gang.heartbeats,
-            rank,
-            environment.ranks,
-            self.where,
-            self.clock,
-            self._end_at_once,
-            self._show_stall,
-            deadline,
-        )
-        self.control = ControlChannel(
-            directory, environment.ranks, self.gang.control_group, self._refused, key_of(environment)
-        )
-        self._exchange = BoundaryExchange(self.gang.exchange_group, environment.ranks)
-        self._checkpoints = CheckpointKeeper(environment, self.gang.control_group, show=self._show_storage)
         self._kept = Kept()
-        self._injector = Injector(self.device, rank, environment.ranks)
-        self._statistics = IterationStatistics()
-        self._telemetry = telemetry
-        self._status = ControlStatus(environment.job, environment.attempt, self.control)
-        self._server: StatusServer | None = None
         self._stop_requested = False
         self._begun = False  # whether a boundary was reached
         self._iteration = 0
-        self._compared = -1  # the iteration whose replicas were compared last
         self._tp: TPContext | None = None
         self._watched: Watched | None = None
+        self._member = Member(environment, self.gang, self.device, self.clock, self.where)
+        self._parts = make_parts(self._member, lambda: self.reporter, self._refused, shown=telemetry)
+        self.control, self._injector = self._parts.control, self._parts.injector
         signal.signal(signal.SIGTERM, self._request_stop)
-        self._heartbeat.follow_signals()
-        self._heartbeat.start()
-        atexit.register(self._end_unfinished)
+        self._parts.ending.begin()
 
     @classmethod
     def from_environment(cls, *, telemetry: bool = True, precision: Precision | None = None) -> "Session":
@@ -181,16 +134,8 @@ class Session:
         product [m, k] x [k, n] that shows them where spec.initialShares is `measured`; best a product of the model.
         A further call returns the same view, because names of layers and shares of units are kept in it.
         """
-        if self._tp is not None:
-            return self._tp
-        rank, ranks, dtype = self.environment.rank, self.environment.ranks, DTYPES[self.precision]
-        group, control = self.gang.tp_group if ranks > 1 else None, self.gang.control_group
-        speeds = tuple(initial_speeds(self.environment, self.device, control, probe, dtype) or ())
-        plan = UnitPlan.empty(ranks)
-        timeout = self.environment.spec.collective_timeout_seconds
-        self._tp = TPContext(
-            group, rank, ranks, self.device, self.clock, plan, dtype, speeds, control, self.where, timeout
-        )
+        if self._tp is None:
+            self._tp = make_context(self._member, DTYPES[self.precision], probe)
         return self._tp
 
     def watch(
@@ -228,31 +173,15 @@ class Session:
             iterations=iterations,
         )
         model.register_forward_pre_hook(self._evaluates)
-        if differing := watched.differing_replicas():
-            advice = (
-                "make them alike: torch.manual_seed(...) with the same number on all ranks before the model is made"
-            )
-            raise InputError(f"session.watch: replicated tensors differ: {differing}: {advice}")
-        status, metrics = self._status.text, None
-        if self._telemetry:
-            self.reporter = reporter = Reporter(
-                environment,
-                self.gang,
-                watched.saved_time,
-                self.balancer.policy,
-                iterations,
-                self._heartbeat.idle_seconds,
-            )
-            status, metrics = reporter.status, reporter.metrics.text
-        if environment.status_port is not None:
-            self._server = StatusServer(environment.status_port, status, metrics, self.control.lease.polled)
-            self._server.start()
+        watched.refuse_unlike_replicas()
+        self.reporter = self._parts.telemetry.reporter(watched)
+        self._parts.telemetry.serve(self.reporter)
         self.reporter.start()
         self.control.start(self.watched.balancer.assigner.problem)
 
     def _evaluates(self, module: nn.Module, arguments: object) -> None:
         if not module.training:
-            self._heartbeat.progress()
+            self._parts.heartbeat.progress()
 
     def batch(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Return the tensors on this rank's device, after adding them to what must be equal on all ranks.
@@ -292,7 +221,7 @@ class Session:
         perplexity, sample: of a language model, and text that it wrote. The iteration that contains it enters no
         statistic.
         """
-        self._statistics.leave_out()
+        self._parts.statistics.leave_out()
         self.reporter.evaluated(loss, accuracy, epoch, perplexity, sample)
 
     def keep_best(self) -> None:
@@ -301,7 +230,7 @@ class Session:
         It replaces the one before; checkpoints that are removed later do not touch it. Where it cannot be written, the
         log and the status say so and training goes on.
         """
-        self._save_or_go_on(best=True)
+        self._parts.checkpoints.save_or_go_on(self.watched, self._iteration, best=True)
 
     # -- the boundary -------------------------------------------------------------------------------------
 
@@ -333,109 +262,34 @@ class Session:
         loss = scalar_loss(loss, "session.boundary")
         if not self._begun:
             self._first_boundary()
-        if self.watched.draws is not None:
-            self.watched.draws.iteration_ended(iteration)
-        self._iteration, self._status.running, self.watched.stepped = iteration, True, False
-        report = self._report(iteration, evaluate)
+        watched, parts = self.watched, self._parts
+        if watched.draws is not None:
+            watched.draws.iteration_ended(iteration)
+        self._iteration, parts.telemetry.status.running, watched.stepped = iteration, True, False
+        report = parts.reports.make(
+            watched, iteration, self.clock, self.device, stop=self._stop_requested, evaluate=evaluate
+        )
         before = self.clock.switch("control")
-        with self.where.waiting("the reports of all ranks"):
-            previous = self._exchange.collect()
-        self._exchange.post(report)
-        self.watched.saved_time.take(previous or ())
+        previous = parts.reports.exchange(report)
+        watched.saved_time.take(previous or ())
         self.reporter.iteration(report, previous, loss, samples, epoch, self.control.error)
-        action = self._act_on(previous) if previous is not None else GangAction()
-        self._balance(previous, epoch)
+        action = parts.in_force.boundary(watched, previous, iteration, epoch)
         if iteration % COMPARE_EVERY == 0:
-            self._compare_replicas()
-        if action.checkpoint or action.stop or self._checkpoints.falls_on(iteration):
-            self._save_or_go_on()  # last: with the columns and shares of the coming iteration
-        self._heartbeat.iteration_ended()
-        self.watched.iteration_ended()
+            watched.compare_replicas(iteration)
+        if action.checkpoint or action.stop or parts.checkpoints.keeper.falls_on(iteration):
+            parts.checkpoints.save_or_go_on(watched, iteration)  # last: with columns and shares of the coming iteration
+        parts.heartbeat.iteration_ended()
+        watched.iteration_ended()
         self.clock.switch(before)
         return Directive(action.stop, action.evaluate)
 
     def _first_boundary(self) -> None:
         """Raise InputError where the loop began without what it needed."""
         self._begun = True
-        self._checkpoints.check_begun(self.watched.contents)
+        self._parts.checkpoints.keeper.check_begun(self.watched.contents)
         if self.watched.draws is not None:
             draws = self.watched.draws
             self.agree(SEED, draws.first_state if draws.on_whole else "")
-
-    def _report(self, iteration: int, evaluate: bool) -> Report:
-        balancer, leads = self.balancer, self.environment.rank == 0
-        spent, unslowed = settled(self.clock, self.device), self._injector.unslowed()
-        context = IterationContext(False, balancer.plan.decision_id, balancer.full_work_factor, unslowed)
-        ran = self._statistics.end(iteration, self.clock.age, context)
-        flags = flags_of(
-            stop=self._stop_requested,
-            checkpoint=leads and self._checkpoints.is_due(),
-            evaluate=leads and evaluate,
-            lease_over=leads and self.control.lease_is_over(),
-        )
-        plan = hash_number(self.tp.unit_plan.hash) ^ hash_number(balancer.plan.hash)
-        return iteration_report(
-            iteration=iteration,
-            flags=flags,
-            spent=spent,
-            owned=owned_parts(self.watched.parameters.values()),
-            ran=ran,
-            control=self.control,
-            ready=balancer.resharder.ready,
-            pace_ratio=balancer.pace_probe.pace_ratio,
-            plan=plan,
-            batch=self.watched.batch_hash.take(),
-        )
-
-    def _compare_replicas(self) -> None:
-        """Raise MismatchError where replicated tensors differ, with the usual causes (all ranks)."""
-        if self._compared == self._iteration:
-            return
-        self._compared = self._iteration
-        with self.where.waiting("the comparison of replicas"):
-            differing = self.watched.differing_replicas()
-        if differing:
-            found = f"iteration {self._iteration}: replicated tensors differ: {differing}"
-            raise MismatchError(f"{found}: {USUAL_CAUSES}")
-
-    def _act_on(self, previous: tuple[Report, ...]) -> GangAction:
-        action = merge_reports(previous)
-        self._injector.lapsed = action.lease_over
-        if action.document_bytes:
-            self._apply_document(action.document_bytes)
-        return action
-
-    def _save_or_go_on(self, *, best: bool = False) -> None:
-        """Write a checkpoint, and keep it as the best; where it cannot be written, say so and go on."""
-        try:
-            self.save()
-            if best:
-                self._checkpoints.keep_best(self._iteration)
-        except WriteError as error:  # on all ranks; the last checkpoint, in `finish`, must succeed
-            said = isinstance(error, NotFiniteError) and error.again
-            if self.environment.rank == 0 and not said:
-                log(self._iteration, f"{error}; training goes on")
-            self._statistics.leave_out()
-            self.reporter.not_saved(str(error))
-
-    def _balance(self, previous: tuple[Report, ...] | None, epoch: int) -> None:
-        """Set the columns and slow-downs of the coming iteration, the same plan on all ranks."""
-        balancer = self.balancer
-        seconds = sum(previous[0].seconds.values()) if previous is not None else 0.0
-        self._injector.boundary(self._iteration + 1, epoch, seconds)
-        if self.tp.ranks > 1 and balancer.boundary(previous, self._iteration, epoch):
-            self._statistics.leave_out()
-        self.watched.saved_time.decided(balancer.plan, balancer.costs)
-        if balancer.moved is not None:
-            self.reporter.moved(self.tp.unit_plan, balancer.moved)
-        self.reporter.balanced(balancer.plan, balancer.costs, self._injector.now)
-
-    def _apply_document(self, length: int) -> None:
-        """Receive the announced document of `length` bytes; it holds from the next iteration on (all ranks)."""
-        document = self.control.receive(length)
-        self.balancer.apply(document.balancing)
-        self._injector.injections = document.injections
-        self.reporter.applied(document, self._iteration + 1)
 
     def _refused(self, error: ControlError) -> None:
         log(self._iteration, f"control document refused: {error}")
@@ -447,18 +301,7 @@ class Session:
         Raises CheckpointError when it cannot be written, MismatchError where replicated tensors differ: it holds rank
         0's, so that a run that continues from it would hide the difference.
         """
-        watched = self.watched
-        self._compare_replicas()
-        facts = {"injections": self._injector.state(), **watched.state()}
-        with self.where.busy("a checkpoint"):
-            seconds = self._checkpoints.save(self._iteration, watched.contents, self.tp, facts)
-        if seconds is not None:
-            self._statistics.leave_out()
-            self.reporter.saved(self._iteration, seconds)
-
-    def _show_storage(self, text: str) -> None:
-        self.where.reason = text
-        self.reporter.storing(text)
+        self._parts.checkpoints.save(self.watched, self._iteration)
 
     def keep(self, name: str, thing: Stateful | torch.Generator | DataLoader[Any]) -> None:
         """Save and restore an object with every checkpoint: a scheduler, a sampler, a DataLoader.
@@ -478,36 +321,11 @@ class Session:
         ranks all continue with rank 0's. Raises InputError where the checkpoint is of another model, holds a name that
         is not kept, or lacks one that is.
         """
-        watched, policy = self.watched, self.control.newest_policy()
-
-        def prepare(facts: dict[str, Any]) -> None:
-            if "balancing" in facts:
-                watched.balancer.prepare(facts["balancing"], policy)
-
-        with self.where.busy("the checkpoint is read"):
-            iteration, kept = self._checkpoints.restore(watched.contents, self.tp, prepare)
-        self._heartbeat.progress()
-        watched.resume(kept)
-        self._iteration = self._statistics.started = self.where.iteration = iteration
-        self._injector.resume(kept.get("injections", {}))
-        if iteration:
-            self.reporter.resumed(iteration)
-        return iteration
+        self._iteration = self._parts.checkpoints.restore(self.watched, self.control.newest_policy())
+        return self._iteration
 
     def _request_stop(self, number: int, frame: object) -> None:
         self._stop_requested = True
-
-    def _show_stall(self, stall: Stall | None) -> None:
-        self.reporter.stalled(stall)
-
-    def _end_at_once(self, message: str, code: int) -> None:
-        """End this process at once: its training loop hangs in another thread, or is over."""
-        print(f"error: {message}", file=sys.stderr, flush=True)
-        try:
-            self.fail(message, stopped=code == EXIT_STOPPED)
-            sys.stdout.flush()
-        finally:
-            os._exit(code)
 
     def finish(self, *, state: State = "succeeded") -> None:
         """Write the last checkpoint, status and report, and leave the gang (all ranks); see run_rank.
@@ -515,64 +333,22 @@ class Session:
         Raises InputError where the script trained and ended no iteration by `boundary`, MismatchError
         where ranks disagree. A run that continues at its end, so that no iteration is left, ends well.
         """
-        self._check_trained()
-        last = self._last_reports()
+        check_trained(self.watched, self._iteration, self._parts.statistics.started)
+        last = self._parts.reports.last(self.watched, self._iteration)
         self.save()
         self.watched.saved_time.take(last)
         self.reporter.finish(last or None, state)
-        self._stop_threads()
+        self._parts.ending.stop_threads()
         with self.where.waiting("the end of all ranks"):
             leave(self.gang)
-        for holder in (self.tp, self.control, self._exchange, self._checkpoints):
+        for holder in (self.tp, self.control, self._parts.reports, self._parts.checkpoints):
             holder.close()
         self.ended = state
-        atexit.unregister(self._end_unfinished)
-
-    def _check_trained(self) -> None:
-        """Raise InputError where this attempt made updates, or had some to make, and ended no iteration."""
-        continued, watched = self._statistics.started, self.watched
-        nothing_to_do = bool(continued) or watched.iterations == 0
-        if self._iteration == continued and (watched.stepped or not nothing_to_do):
-            raise InputError("session.finish: no iteration has ended: call session.boundary(iteration) after each one")
-
-    def _end_unfinished(self) -> None:
-        """When Python ends: end with exit code 2 where the script forgot `finish`.
-
-        Not in a forked child, nor after an error, which has its own exit code; last_value: Python's uncaught one.
-        """
-        forked, error = os.getpid() != self._process, getattr(sys, "last_value", None)
-        if self.ended is None and not self._failed and not forked and error is None:
-            self._end_at_once(UNFINISHED, EXIT_BAD_INPUT)
-
-    def _last_reports(self) -> tuple[Report, ...]:
-        """Return the reports of the last boundary, compared as those before; none where there was none (all ranks)."""
-        with self.where.waiting("the reports of all ranks"):
-            last = self._exchange.collect()
-            if last is None:
-                return ()
-            merge_reports(last)
-            if self.watched.batch_hash.late:  # what entered in the last iteration is not in its report
-                batch = self.watched.batch_hash.take()
-                self._exchange.post(
-                    Report(self._iteration, batch=batch.hash, batch_norm=batch.norm, batch_signed=batch.signed)
-                )
-                merge_reports(self._exchange.collect() or ())
-        return last
+        self._parts.ending.expect()
 
     def fail(self, message: str, *, stopped: bool = False) -> None:
         """Show a failure, or a stop by force; nothing is exchanged, because peers may be gone."""
-        self._failed = True
-        atexit.unregister(self._end_unfinished)
-        self._heartbeat.give_way()  # a peer that ends by force looks lost to the training loop
-        self.reporter.failed(message, stopped=stopped)
-        self._stop_threads()
-
-    def _stop_threads(self) -> None:
-        self._heartbeat.stop()
-        self.control.stop()
-        if self._server is not None:
-            self._server.stop()
-            self._server = None
+        self._parts.ending.fail(message, stopped=stopped)
 
     def agree(self, what: str, value: str | Sequence[str]) -> None:
         """Raise InputError naming the ranks whose value differs from rank 0's (all ranks).

@@ -68,7 +68,8 @@ class Watched:
         refuse_whole_tensor(optimizer)
         refuse_strangers(optimizer, model)
         self.model, self.optimizer, self.iterations, self.stepped = model, optimizer, iterations, False
-        self._tp, self._unlike, self._updating = tp, unlike, False
+        self.tp, self._unlike, self._updating = tp, unlike, False
+        self._compared = -1  # the iteration whose replicas were compared last
         tp.unit_plan = replace(tp.unit_plan, weights=work_weights(model.parameters()))
         self.balancer = Balancer(model, tp, workdir, optimizer)
         self.saved_time = SavedTime(tp.unit_plan, tp.slowness)
@@ -88,12 +89,34 @@ class Watched:
     def differing_replicas(self) -> str:
         """Return which replicated tensors differ on which ranks, the first few by name; empty: none (all ranks)."""
         tensors = replicated(self.model)
-        found = differing_replicas(tensors, self._tp.control_group, self._tp.ranks, unlike=self._unlike)
+        found = differing_replicas(tensors, self.tp.control_group, self.tp.ranks, unlike=self._unlike)
         return _named(found, "rank 0's")
+
+    def refuse_unlike_replicas(self) -> None:
+        """Raise InputError where replicated tensors differ before the training (all ranks)."""
+        if differing := self.differing_replicas():
+            advice = (
+                "make them alike: torch.manual_seed(...) with the same number on all ranks before the model is made"
+            )
+            raise InputError(f"session.watch: replicated tensors differ: {differing}: {advice}")
+
+    def compare_replicas(self, iteration: int) -> None:
+        """Raise MismatchError where replicated tensors differ after `iteration`, with the usual causes (all ranks).
+
+        A further call for the same iteration compares nothing.
+        """
+        if self._compared == iteration:
+            return
+        self._compared = iteration
+        with self.tp.where.waiting("the comparison of replicas"):
+            differing = self.differing_replicas()
+        if differing:
+            found = f"iteration {iteration}: replicated tensors differ: {differing}"
+            raise MismatchError(f"{found}: {USUAL_CAUSES}")
 
     def _average(self, iteration: int) -> None:
         """Average the gradients of replicas; raise MismatchError where one is not near the mean (all ranks)."""
-        parameters, tp = self.parameters, self._tp
+        parameters, tp = self.parameters, self.tp
         compared = self._gradients.due(iteration)
         measured = average_replicas(parameters.values(), tp, measure=compared)
         if not compared:
@@ -108,7 +131,7 @@ class Watched:
     def update(self, iteration: int, gradient_clip: float | None, loss: Tensor | None) -> bool:
         """Make the update of `iteration`, see Session.step (all ranks); return whether it was made."""
         self.stepped = True
-        parameters, tp = self.parameters.values(), self._tp
+        parameters, tp = self.parameters.values(), self.tp
         tp.links.clear()
         if self.draws is not None and (digest := self.draws.state_digest()) is not None:
             self.batch_hash.add([digest])

@@ -1,0 +1,94 @@
+"""The reports of a session: made of the iteration that ends, exchanged at its boundary, read one boundary later."""
+
+import torch.distributed as dist
+
+from heterotp_trainer.boundary.control_channel import ControlChannel
+from heterotp_trainer.boundary.exchange import BoundaryExchange, Report, flags_of, hash_number, merge_reports
+from heterotp_trainer.boundary.injector import Injector
+from heterotp_trainer.boundary.iteration_context import IterationContext
+from heterotp_trainer.boundary.iteration_report import IterationStatistics, iteration_report
+from heterotp_trainer.checkpoint.keeper import CheckpointKeeper
+from heterotp_trainer.devices.device import Device, settled
+from heterotp_trainer.devices.phase_clock import Clock
+from heterotp_trainer.devices.whereabouts import Whereabouts
+from heterotp_trainer.tensor_parallel.unit_spec import owned_parts
+from heterotp_trainer.watched import Watched
+
+
+class Reports:
+    """Makes this rank's reports, and exchanges them."""
+
+    def __init__(
+        self,
+        group: dist.ProcessGroup,
+        where: Whereabouts,
+        control: ControlChannel,
+        injector: Injector,
+        keeper: CheckpointKeeper,
+        statistics: IterationStatistics,
+        *,
+        rank: int,
+        ranks: int,
+    ) -> None:
+        """group: of the exchange alone, see Gang."""
+        self._exchange = BoundaryExchange(group, ranks)
+        self._where, self._control, self._injector = where, control, injector
+        self._keeper, self._statistics, self._leads = keeper, statistics, rank == 0
+
+    def make(
+        self, watched: Watched, iteration: int, clock: Clock, device: Device, *, stop: bool, evaluate: bool
+    ) -> Report:
+        """Return this rank's report of `iteration`, which ends now, and what it asks of all ranks.
+
+        stop, evaluate: whether it asks for that; only rank 0's word counts for an evaluation.
+        """
+        balancer = watched.balancer
+        spent, unslowed = settled(clock, device), self._injector.unslowed()
+        context = IterationContext(False, balancer.plan.decision_id, balancer.full_work_factor, unslowed)
+        return iteration_report(
+            iteration=iteration,
+            ran=self._statistics.end(iteration, clock.age, context),
+            flags=self._flags(stop=stop, evaluate=evaluate),
+            spent=spent,
+            owned=owned_parts(watched.parameters.values()),
+            control=self._control,
+            ready=balancer.resharder.ready,
+            pace_ratio=balancer.pace_probe.pace_ratio,
+            plan=hash_number(watched.tp.unit_plan.hash) ^ hash_number(balancer.plan.hash),
+            batch=watched.batch_hash.take(),
+        )
+
+    def _flags(self, *, stop: bool, evaluate: bool) -> int:
+        leads = self._leads
+        return flags_of(
+            stop=stop,
+            checkpoint=leads and self._keeper.is_due(),
+            evaluate=leads and evaluate,
+            lease_over=leads and self._control.lease_is_over(),
+        )
+
+    def exchange(self, own: Report) -> tuple[Report, ...] | None:
+        """Send this rank's report; return those of the boundary before, None at the first boundary (all ranks)."""
+        with self._where.waiting("the reports of all ranks"):
+            previous = self._exchange.collect()
+        self._exchange.post(own)
+        return previous
+
+    def last(self, watched: Watched, iteration: int) -> tuple[Report, ...]:
+        """Return the reports of the last boundary, compared as those before; none where there was none (all ranks)."""
+        with self._where.waiting("the reports of all ranks"):
+            last = self._exchange.collect()
+            if last is None:
+                return ()
+            merge_reports(last)
+            if watched.batch_hash.late:  # what entered in the last iteration is not in its report
+                batch = watched.batch_hash.take()
+                self._exchange.post(
+                    Report(iteration, batch=batch.hash, batch_norm=batch.norm, batch_signed=batch.signed)
+                )
+                merge_reports(self._exchange.collect() or ())
+        return last
+
+    def close(self) -> None:
+        """Give up the group; nothing can be exchanged any more."""
+        self._exchange.close()
