@@ -21,7 +21,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from heterotp_trainer.launch.launcher import ALLOCATOR
+from heterotp_trainer.launch.launcher import ALLOCATOR, TORCH_LOG
 from support.forking import AS_LOADED, fork
 
 PRELOADED = (
@@ -96,7 +96,7 @@ class RankServer:
         with there:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", __file__, str(there.fileno())],
-                env={**os.environ, **ALLOCATOR, **AS_LOADED, "PYTHONPATH": path},
+                env={**os.environ, **ALLOCATOR, **TORCH_LOG, **AS_LOADED, "PYTHONPATH": path},
                 pass_fds=[there.fileno()],
             )
         atexit.register(self.close)

@@ -267,7 +267,7 @@ class Session:
             watched.draws.iteration_ended(iteration)
         self._iteration, parts.telemetry.status.running, watched.stepped = iteration, True, False
         report = parts.reports.make(
-            watched, iteration, self.clock, self.device, stop=self._stop_requested, evaluate=evaluate
+            watched, iteration, loss, self.clock, self.device, stop=self._stop_requested, evaluate=evaluate
         )
         before = self.clock.switch("control")
         previous = parts.reports.exchange(report)

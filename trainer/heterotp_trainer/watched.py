@@ -14,6 +14,7 @@ from heterotp_trainer.boundary.batch_hash import BatchHash
 from heterotp_trainer.boundary.exchange import MismatchError
 from heterotp_trainer.boundary.finite_guard import BuffersBefore, FiniteGuard, OnNonFinite
 from heterotp_trainer.boundary.gradient_agreement import GradientAgreement
+from heterotp_trainer.boundary.loss import ToldLoss
 from heterotp_trainer.boundary.saved_time import SavedTime
 from heterotp_trainer.checkpoint.contents import Contents
 from heterotp_trainer.checkpoint.kept import Kept
@@ -37,6 +38,7 @@ from heterotp_trainer.tensor_parallel.gradients import (
     sum_partial,
 )
 from heterotp_trainer.tensor_parallel.unit_spec import shard_spec, work_weights
+from heterotp_trainer.tensor_parallel.whole_only import tell_of_units
 
 
 class Watched:
@@ -65,16 +67,18 @@ class Watched:
         self.draws = DrawCheck(model, tp.device.torch_device, unlike=unlike) if tp.ranks > 1 else None
         if tp.ranks > 1:
             refuse_plain_clipping()
+            tell_of_units(model)
         refuse_whole_tensor(optimizer)
         refuse_strangers(optimizer, model)
         self.model, self.optimizer, self.iterations, self.stepped = model, optimizer, iterations, False
-        self.tp, self._unlike, self._updating = tp, unlike, False
+        self.tp, self.unlike, self._updating = tp, unlike, False
         self._compared = -1  # the iteration whose replicas were compared last
         tp.unit_plan = replace(tp.unit_plan, weights=work_weights(model.parameters()))
         self.balancer = Balancer(model, tp, workdir, optimizer)
         self.saved_time = SavedTime(tp.unit_plan, tp.slowness)
         self.guard = FiniteGuard(on_non_finite)
         self.batch_hash = BatchHash(model, unlike=unlike, late=late)
+        self.told_loss = ToldLoss(late=late)
         self._gradients = GradientAgreement(tp.dtype)
         self._before = BuffersBefore(model) if on_non_finite == "Skip" else None
         self.contents = Contents(model, optimizer, kept, self.balancer.assigner.slots)
@@ -89,7 +93,7 @@ class Watched:
     def differing_replicas(self) -> str:
         """Return which replicated tensors differ on which ranks, the first few by name; empty: none (all ranks)."""
         tensors = replicated(self.model)
-        found = differing_replicas(tensors, self.tp.control_group, self.tp.ranks, unlike=self._unlike)
+        found = differing_replicas(tensors, self.tp.control_group, self.tp.ranks, unlike=self.unlike)
         return _named(found, "rank 0's")
 
     def refuse_unlike_replicas(self) -> None:
@@ -136,7 +140,7 @@ class Watched:
         if self.draws is not None and (digest := self.draws.state_digest()) is not None:
             self.batch_hash.add([digest])
         sum_partial(parameters, tp)
-        if self._unlike and tp.ranks > 1:
+        if self.unlike and tp.ranks > 1:
             self._average(iteration)
         norm = gradient_norm(parameters, tp, loss)
         if not self.guard.allows(norm, iteration):

@@ -48,7 +48,9 @@ def test_a_mistake_is_named_on_one_line_as_the_page_lists_it(loop, mistake):
 
 
 SHORT = [
-    ("labels per rank", (60,), "iteration 60: replicated tensors differ: embed.weight of rank 1"),
+    ("a shared parameter between the linears", (60,), "iteration 60: replicated tensors differ: "),
+    ("labels per rank", (1,), "the loss of ranks [1] differs"),
+    ("labels per rank", (1, "late"), "the loss of ranks [1] differs"),
     ("samples per rank", (1,), "the batch of ranks [1] differs"),
     ("samples per rank", (1, "late"), "the batch of ranks [1] differs"),
 ]

@@ -89,12 +89,24 @@ def samples():
     return TensorDataset(torch.randn(96, 4, 16, generator=draw), answers)
 
 
-def make_optimizer(parameters):
+def make_optimizer(model):
+    if MISTAKE == "a parameter frozen on one rank":
+        model.mlp.fc1.weight.requires_grad_(RANK != 1)
+    parameters = model.parameters()
     if MISTAKE == "a parameter outside the model":
         parameters = [*parameters, nn.Parameter(torch.zeros(3, 2))]
     if MISTAKE == "Adafactor":
         return torch.optim.Adafactor(parameters, lr=0.05)
     return torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
+
+
+def loss_of(model, images, labels, iteration):
+    loss = F.cross_entropy(model(images), labels)
+    if MISTAKE == "a penalty over what is cut":
+        loss = loss + 0.01 * sum(parameter.norm() for parameter in model.parameters())
+    if MISTAKE == "a loss that is not finite" and iteration == 3:
+        loss = loss * float("nan")
+    return loss
 
 
 def update(session, model, optimizer, iteration):
@@ -149,20 +161,14 @@ def main(session):
     model = Model(tp)
     if MISTAKE == "dropout by unlike seeds":
         torch.manual_seed(RANK)
-    if MISTAKE == "a parameter frozen on one rank":
-        model.mlp.fc1.weight.requires_grad_(RANK != 1)
-    optimizer = make_optimizer(model.parameters())
+    optimizer = make_optimizer(model)
     iteration = resume(session, model, optimizer) if MISTAKE != "no watch" else 0
     loader = DataLoader(samples(), batch_size=32, shuffle=True)
     while iteration < ITERATIONS:
         for images, labels in loader:
             before(iteration)
             optimizer.zero_grad()
-            loss = F.cross_entropy(model(images), labels)
-            if MISTAKE == "a penalty over what is cut":
-                loss = loss + 0.01 * sum(parameter.norm() for parameter in model.parameters())
-            if MISTAKE == "a loss that is not finite" and iteration == 3:
-                loss = loss * float("nan")
+            loss = loss_of(model, images, labels, iteration)
             loss.backward()
             update(session, model, optimizer, iteration)
             iteration += 1

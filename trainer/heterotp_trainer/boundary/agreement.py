@@ -30,7 +30,7 @@ def replicated(model: nn.Module) -> dict[str, Tensor]:
 
 
 def shape_of(model: nn.Module) -> list[str]:
-    """Return texts that are equal where models are: name, type and whole shape of each tensor, and whether it is frozen."""
+    """Return texts that are equal where models are: name, type, whole shape of each tensor, whether it is frozen."""
     parts = []
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         spec = shard_spec(tensor)

@@ -33,7 +33,7 @@ class InForce:
         return action
 
     def _act_on(self, watched: Watched, previous: tuple[Report, ...], iteration: int) -> GangAction:
-        action = merge_reports(previous)
+        action = merge_reports(previous, unlike=watched.unlike)
         self._injector.lapsed = action.lease_over
         if action.document_bytes:
             self._apply_document(watched, action.document_bytes, iteration)

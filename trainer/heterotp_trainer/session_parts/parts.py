@@ -24,6 +24,7 @@ from heterotp_trainer.session_parts.in_force import InForce
 from heterotp_trainer.session_parts.reports import Reports
 from heterotp_trainer.session_parts.telemetry import Telemetry
 from heterotp_trainer.tensor_parallel.context import TPContext
+from heterotp_trainer.tensor_parallel.whole_only import refuse_drawing_units
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,8 @@ def make_context(member: Member, dtype: torch.dtype, probe: tuple[int, int, int]
     probe: see initial_speeds.
     """
     environment, gang, device = member.environment, member.gang, member.device
+    if environment.ranks > 1:
+        refuse_drawing_units()
     speeds = initial_speeds(environment, device, gang.control_group, probe, dtype)
     return TPContext(
         gang.tp_group if environment.ranks > 1 else None,

@@ -1,6 +1,7 @@
 """The reports of a session: made of the iteration that ends, exchanged at its boundary, read one boundary later."""
 
 import torch.distributed as dist
+from torch import Tensor
 
 from heterotp_trainer.boundary.control_channel import ControlChannel
 from heterotp_trainer.boundary.exchange import BoundaryExchange, Report, flags_of, hash_number, merge_reports
@@ -36,7 +37,15 @@ class Reports:
         self._keeper, self._statistics, self._leads = keeper, statistics, rank == 0
 
     def make(
-        self, watched: Watched, iteration: int, clock: Clock, device: Device, *, stop: bool, evaluate: bool
+        self,
+        watched: Watched,
+        iteration: int,
+        loss: Tensor | None,
+        clock: Clock,
+        device: Device,
+        *,
+        stop: bool,
+        evaluate: bool,
     ) -> Report:
         """Return this rank's report of `iteration`, which ends now, and what it asks of all ranks.
 
@@ -56,6 +65,7 @@ class Reports:
             pace_ratio=balancer.pace_probe.pace_ratio,
             plan=hash_number(watched.tp.unit_plan.hash) ^ hash_number(balancer.plan.hash),
             batch=watched.batch_hash.take(),
+            loss=watched.told_loss.take(loss),
         )
 
     def _flags(self, *, stop: bool, evaluate: bool) -> int:
@@ -80,13 +90,13 @@ class Reports:
             last = self._exchange.collect()
             if last is None:
                 return ()
-            merge_reports(last)
-            if watched.batch_hash.late:  # what entered in the last iteration is not in its report
-                batch = watched.batch_hash.take()
+            merge_reports(last, unlike=watched.unlike)
+            if watched.batch_hash.late:  # what entered in the last iteration, and its loss, are not in its report
+                batch, loss = watched.batch_hash.take(), watched.told_loss.take(None)
                 self._exchange.post(
-                    Report(iteration, batch=batch.hash, batch_norm=batch.norm, batch_signed=batch.signed)
+                    Report(iteration, batch=batch.hash, batch_norm=batch.norm, batch_signed=batch.signed, loss=loss)
                 )
-                merge_reports(self._exchange.collect() or ())
+                merge_reports(self._exchange.collect() or (), unlike=watched.unlike)
         return last
 
     def close(self) -> None:

@@ -90,7 +90,7 @@ def test_ranks_that_disagree_are_named(odd, message):
         ((2.0, 2.0, 2.0), False, ""),
         ((2.0, inf, 2.0), False, ""),
         ((inf, nan, inf), False, ""),
-        ((2.0, 2.0001, 2.0), False, ""),
+        ((2.0, 2.000001, 2.0), False, ""),
         ((2.0, 2.0, 2.001), False, "ranks [2] differs from rank 0's (2, 2, 2.001)"),
         ((inf, 2.0, 2.001), False, "ranks [2] differs from rank 1's (2, 2.001)"),
         ((2.0, 2.0, 2.001), True, ""),
