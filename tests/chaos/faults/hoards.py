@@ -1,11 +1,10 @@
 """What one namespace stores so that the operator runs out of memory; the operator keeps little of it."""
 
-from contextlib import suppress
-
 from chaos.faults.fault import Fault, Hit
 from support.hoards import configmap, large_job
 from support.kube import KubeError
 
+NOT_FOUND = 404
 COUNT = 5  # of each kind: one page would take several hundred megabytes
 
 
@@ -27,11 +26,19 @@ class Hoard(Fault):
     def end(self, world):
         for plural, _ in self.makers:
             for name in self._names():
-                with suppress(KubeError):  # it was never made
-                    world.kube.delete(plural, world.namespace, name)
+                _delete(world, plural, name)
 
     def _names(self):
         return [f"hoard-{self.arguments['number']}-{index}" for index in range(COUNT)]
+
+
+def _delete(world, plural, name):
+    """Delete what may never have been made; a refusal of another kind is the driver's to wait out."""
+    try:
+        world.kube.delete(plural, world.namespace, name)
+    except KubeError as error:
+        if error.code != NOT_FOUND:
+            raise
 
 
 class HoardedJobs(Hoard):

@@ -1,12 +1,15 @@
 """Parts of chaos runs that decide: what the simulated kubelet does with a pod, what a hostile rank 0 answers."""
 
 import io
+from contextlib import nullcontext
 
 import pytest
 from chaos.faults.operators import matches
 from chaos.faults.ranks import FIXED, fuzzed
+from chaos.faults.registry import BY_KIND
 from chaos.kubelet import step_of
 from heterotp_operator.trainer_poller import understood
+from support.kube import KubeError
 
 
 def pod(phase="Running", node="node-a", deleting=False, ready="True"):
@@ -79,3 +82,18 @@ def test_fuzzed_answers_repeat_by_their_seed_and_raise_nothing():
 )
 def test_requests_are_told_apart(which, method, path, expected):
     assert matches(which, method, path) is expected
+
+
+@pytest.mark.parametrize(("code", "again"), [(404, False), (401, True), (500, True)])
+def test_a_hoard_that_the_api_server_does_not_delete_is_deleted_later(code, again):
+    """The driver calls `end` again after any error."""
+
+    class Refusing:
+        namespace, kube = "chaos", property(lambda self: self)
+
+        def delete(self, *arguments):
+            raise KubeError(code, {})
+
+    fault = BY_KIND["large jobs stored"]({"number": 1, "seconds": 5})
+    with pytest.raises(KubeError) if again else nullcontext():
+        fault.end(Refusing())
