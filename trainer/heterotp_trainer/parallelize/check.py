@@ -6,6 +6,7 @@ what goes into the residual stream before any norm, the outputs of the model, an
 """
 
 import copy
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +33,7 @@ LAYERS, GROUPS, WIDTH, HIDDEN, ROWS = 2, 4, 8, 24, 64  # of the small copy
 TOKENS, SAMPLES = 8, 2
 MOST_PARAMETERS = 200_000_000
 SEED = 1
+TARGETS = ("targets", "target", "labels", "y")  # names of what the ids of a language model should be
 
 Make = Callable[[], nn.Module]
 Plan = Callable[[nn.Module], ModelPlan]
@@ -104,14 +106,28 @@ def inputs_for(model: nn.Module) -> Inputs:
         images = torch.randn(SAMPLES, config.num_channels, *size, generator=generator, dtype=torch.float64)
         return {"pixel_values": images, "labels": torch.arange(SAMPLES) % max(1, config.num_labels)}
     embedding = next((each for each in model.modules() if isinstance(each, nn.Embedding)), None)
-    if embedding is None:
+    plain = config is None or not hasattr(config, "to_dict")
+    if embedding is None or (plain and not _takes_ids(model)):
         raise InputError("check: the inputs of this model are not known: give check=(tensors of one call)")
-    rows = ROWS if config is not None and hasattr(config, "to_dict") else embedding.num_embeddings
+    rows = embedding.num_embeddings if plain else ROWS
     ids = torch.randint(rows, (SAMPLES, TOKENS), generator=generator)
     name = type(model).__name__
-    if config is None or not hasattr(config, "to_dict"):
-        return (ids,)
+    if plain:
+        return (ids,) * max(1, len(_required(model)))
     return {"input_ids": ids, "labels": ids} if "LM" in name else {"input_ids": ids}
+
+
+def _takes_ids(model: nn.Module) -> bool:
+    """Return whether a call needs ids alone, or ids and what they should be."""
+    names, takes_any = _required(model), bool(inspect.signature(model.forward).parameters)
+    return takes_any and (len(names) < 2 or (len(names) == 2 and names[1] in TARGETS))
+
+
+def _required(model: nn.Module) -> list[str]:
+    """Return the names of the arguments that a call of the model must give."""
+    every = inspect.signature(model.forward).parameters.values()
+    kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return [each.name for each in every if each.kind in kinds and each.default is each.empty]
 
 
 def _compare(make: Make, plan: Plan, inputs: Inputs, tp: TPContext, idle: bool) -> Compared:
