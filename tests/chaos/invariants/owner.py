@@ -151,7 +151,8 @@ def _halted(fault, history):
 
 def _storage_shown(fault, history):
     """Return when the ranks reported what keeps a checkpoint, or how long it took."""
-    found = [*_too_short(fault, CHECKPOINT_SECONDS), *_not_at_work(fault, history)]
+    trained = calm_seconds(outages(history), fault.began, fault.ended)  # a paused node holds the checkpoints up, too
+    found = _not_at_work(fault, history) if trained >= CHECKPOINT_SECONDS else [fault.ended]
     found += [each["at"] for _, each in _job_records(fault, history) if each.get("says")]
     slow = [each["at"] for each in of(history, "saved") if each["at"] >= fault.began and each["seconds"] > SLOW_SECONDS]
     return min([*found, *slow], default=None)

@@ -357,3 +357,11 @@ def test_a_history_is_read_as_it_was_written(tmp_path):
     first, last = read(tmp_path / "run")
     assert (first["seed"], last["phase"]) == (3, "end") and first["at"] <= last["at"]
     json.dumps(check([first, last]))
+
+
+@pytest.mark.parametrize(("paused", "excused"), [(40, True), (0, False)])
+def test_a_slow_volume_need_not_show_while_a_paused_node_holds_up_the_checkpoints(paused, excused):
+    history = running().add("fault", number=0, kind="volume slow", state="begun", jobs=[UID], shows="storage reported")
+    history.fault(number=1, kind="node paused", jobs=(), outage=paused > 0, ends=paused)
+    history.later(50 - paused).add("fault", number=0, kind="volume slow", state="ended")
+    assert ("faults show" not in found(history.later(120).phase("clearing"))) == excused
