@@ -18,7 +18,7 @@ from heterotp_trainer.errors import InputError
 from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.tensor_parallel.collectives import start_sum
 from heterotp_trainer.tensor_parallel.context import TPContext
-from heterotp_trainer.tensor_parallel.cross_entropy import vocabulary_places
+from heterotp_trainer.tensor_parallel.cross_entropy import looked_up, vocabulary_places
 from heterotp_trainer.tensor_parallel.linear import ColumnParallelLinear
 from heterotp_trainer.tensor_parallel.regions import leave_unit
 from heterotp_trainer.tensor_parallel.sharded_logits import ShardedLogits
@@ -33,7 +33,7 @@ class _Lookup(torch.autograd.Function):
         ctx: Any, weight: Tensor, ids: Tensor, places: Tensor, padding: int | None, tp: TPContext, name: str
     ) -> Tensor:
         with phase(tp.clock, VOCABULARY):
-            own = places[ids]
+            own = looked_up(places, ids)
             held = own >= 0
             out = weight.new_zeros(*ids.shape, weight.shape[1])
             if len(weight):
@@ -86,7 +86,7 @@ class ParallelEmbedding(nn.Embedding):
         return module
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Return the embeddings of the ids."""
+        """Return the embeddings of the ids; raises IndexError where torch's embedding does (a GPU asserts)."""
         found = self._places
         if found is None or found[0] is not self.tp.unit_plan or found[1].device != ids.device:
             places = vocabulary_places(self.tp, self.num_embeddings, ids.device)
