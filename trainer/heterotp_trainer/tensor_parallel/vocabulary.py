@@ -53,6 +53,13 @@ class _Lookup(torch.autograd.Function):
         return dw, None, None, None, None, None
 
 
+def refuse_options(name: str, module: nn.Embedding) -> None:
+    """Raise InputError for options of an embedding that need whole rows on one rank."""
+    for option in ("max_norm", "scale_grad_by_freq", "sparse"):
+        if getattr(module, option):
+            raise InputError(f"layer '{name}': {option}={getattr(module, option)}: a sharded embedding has none")
+
+
 class ParallelEmbedding(nn.Embedding):
     """An embedding of which each rank holds some rows: ids [...] -> [..., D], the same on every rank.
 
@@ -71,9 +78,7 @@ class ParallelEmbedding(nn.Embedding):
         The object stays the same and its class becomes a subclass of its own class and of this one. Raises InputError
         for options that need whole rows on one rank.
         """
-        for option in ("max_norm", "scale_grad_by_freq", "sparse"):
-            if getattr(module, option):
-                raise InputError(f"layer '{name}': {option}={getattr(module, option)}: a sharded embedding has none")
+        refuse_options(name, module)
         tp.declare(name, module, "vocab", module.num_embeddings)
         own = type(module)  # a subclass calls the lookup by super().forward, which is then ours
         module.__class__ = cls if own is nn.Embedding else type(f"Parallel{own.__name__}", (own, cls), {})

@@ -213,8 +213,8 @@ def converted(folder):
 def attention(**changed):
     """Call the attention of torch's layer, which is cut, with something that moving heads rule out."""
     layer = parallelize(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), Alone())
-    x = torch.randn(2, 3, 8)
-    layer.self_attn(x, changed.get("key", x), x, attn_mask=changed.get("mask"))
+    x = changed.pop("x", torch.randn(2, 3, 8))
+    layer.self_attn(x, changed.pop("key", x), x, **changed)
 
 
 CALLS = {
@@ -227,7 +227,9 @@ CALLS = {
     "a parameter that nobody initializes": lambda folder: drawn("scale"),
     "a buffer without values": lambda folder: drawn("mask"),
     "cross-attention of torch's layers": lambda folder: attention(key=torch.randn(2, 3, 8)),
-    "a mask for each head": lambda folder: attention(mask=torch.zeros(4, 3, 3)),
+    "a mask for each head": lambda folder: attention(attn_mask=torch.zeros(4, 3, 3)),
+    "weights of the attention": lambda folder: attention(need_weights=True),
+    "one sample without a batch": lambda folder: attention(x=torch.randn(3, 8)),
 }
 
 
