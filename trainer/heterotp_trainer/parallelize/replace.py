@@ -11,7 +11,7 @@ from heterotp_trainer.errors import InputError
 from heterotp_trainer.parallelize.fused import FusedColumnLinear
 from heterotp_trainer.parallelize.multihead import ParallelMultiheadAttention
 from heterotp_trainer.parallelize.roles import Layout, ModelPlan, Part, sizes_of
-from heterotp_trainer.tensor_parallel.context import TPContext
+from heterotp_trainer.tensor_parallel.context import TPContext, refuse_unfit
 from heterotp_trainer.tensor_parallel.gradients import mark_partial
 from heterotp_trainer.tensor_parallel.linear import ColumnParallelLinear, ParallelLinear, RowParallelLinear
 from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec, shard_spec
@@ -74,7 +74,7 @@ def cut(model: nn.Module, plan: ModelPlan, tp: TPContext) -> dict[str, Layout]:
     _refuse_unlike_ties(plan, names)
     for part in plan.parts:
         if part.units:
-            tp.refuse_unfit(part.name, part.family, part.units)
+            refuse_unfit(tp, part.name, part.family, part.units)
     made: dict[str, tuple[nn.Parameter, Part, str]] = {}  # by name of the whole parameter
     for part in plan.parts:
         module = model.get_submodule(part.name)
