@@ -21,6 +21,15 @@ from support.ranks.plain_decoder import PLAN, SIZES, Decoder
 from torch import nn
 from transformers import AutoModelForSequenceClassification
 
+MISTAKES = (
+    "a number of heads",
+    "a mean over hidden units",
+    "dropout",
+    "hidden units in the output",
+    "a gradient that shards leave out",
+)
+SHARED = {"one up": ("up",), "one down": ("down",), "one network": ("up", "down")}
+
 
 class Shares:
     def __init__(self, rank: int, ranks: int) -> None:
@@ -58,6 +67,23 @@ class Encoder(nn.Module):
         return self.head(self.encoder(self.embed(ids), mask=later, src_key_padding_mask=ids == int(ids[0, -1])))
 
 
+class Twice(nn.Module):
+    """[B, D] -> [B, D], by two feed-forward networks that hold some of their linears together."""
+
+    def __init__(self, shared: tuple[str, ...]) -> None:
+        super().__init__()
+        self.first = nn.Linear(6, 6)
+        self.one, self.two = (nn.ModuleDict({"up": nn.Linear(6, 8), "down": nn.Linear(8, 6)}) for _ in range(2))
+        for name in shared:
+            self.two[name] = self.one[name]
+
+    def forward(self, x):
+        x = self.first(x)
+        for network in (self.one, self.two):
+            x = x + network["down"](torch.relu(network["up"](x)))
+        return x
+
+
 def on_meta(make):
     def made():
         with torch.device("meta"):
@@ -88,8 +114,12 @@ def main(rank: int, ranks: int, folder: Path) -> None:
         results[name] = found(lambda dropout=dropout: Encoder(dropout), session, check=name != "unlike values")
     plain = {"plan": PLAN, **SIZES}
     results["plain"] = found(on_meta(Decoder), session, **plain)
-    for mistake in ("a number of heads", "a mean over hidden units", "dropout", "hidden units in the output"):
+    for mistake in MISTAKES:
         results[mistake] = found(on_meta(lambda mistake=mistake: Decoder(mistake)), session, **plain)
+    inputs = (torch.linspace(-1, 1, 24).view(4, 6).double(),)
+    for name, shared in SHARED.items():
+        plan = {"*.up": "ffn.column", "*.down": "ffn.row"}
+        results[name] = found(on_meta(lambda shared=shared: Twice(shared)), session, plan=plan, check=inputs)
     without = {name: role for name, role in PLAN.items() if role != "replicated.partial"}
     results["a norm of each head"] = found(on_meta(Decoder), session, plan=without, **SIZES)
     without = {name: role for name, role in PLAN.items() if not name.endswith("wv")}

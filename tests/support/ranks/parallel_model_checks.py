@@ -122,21 +122,27 @@ def scale(model, names: list[str], factor: float) -> None:
 
 
 def generated_unlike(model, plain, name: str) -> float:
-    """Return how many tokens differ in what both models write, with a cache of keys and values; one text is padded."""
+    """Return how many tokens differ in what both models write, with a cache of keys and values; one text is padded.
+
+    First the likeliest tokens, then no token twice, for which generation changes a copy of the logits in place.
+    """
     ids, mask = batch(name, 7)["input_ids"], torch.ones(2, 9, dtype=torch.long)
     mask[1, :3] = 0
     # no token ends a text
-    greedy = GenerationConfig(max_new_tokens=7, do_sample=False, pad_token_id=0, eos_token_id=ROWS, use_cache=True)
+    greedy = {"max_new_tokens": 7, "do_sample": False, "pad_token_id": 0, "eos_token_id": ROWS, "use_cache": True}
+    settings = [GenerationConfig(**greedy), GenerationConfig(**greedy, no_repeat_ngram_size=1)]
     written = []
     grown = [each for each, weight in plain.named_parameters() if weight.dim() == 2 and len(weight) != ROWS]
     for each in (model, plain):
         each.eval()
         scale(each, grown, LOUD)  # else some architectures repeat one token, whatever their layers compute
         with Wide():
-            written.append(each.generate(ids, attention_mask=mask, generation_config=greedy))
+            texts = [each.generate(ids, attention_mask=mask, generation_config=how) for how in settings]
+            written.append(torch.stack(texts))
         scale(each, grown, 1 / LOUD)
         each.train()
-    assert written[0].shape == written[1].shape == (2, 9 + 7), [each.shape for each in written]
+    assert written[0].shape == written[1].shape == (2, 2, 9 + 7), [each.shape for each in written]
+    assert all(len(set(text[9:])) == 7 for text in written[1][1].tolist())
     return float((written[0] != written[1]).sum())
 
 

@@ -49,7 +49,10 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attn(x)
-        hidden = F.gelu(self.up(self.norm(x)))
+        weight = self.norm.weight
+        if self.mistake == "a gradient that shards leave out" and len(self.up.weight) < UNITS:
+            weight = weight.detach()
+        hidden = F.gelu(self.up(F.layer_norm(x, (WIDTH,), weight, self.norm.bias)))
         if self.mistake == "a mean over hidden units":
             hidden = hidden - hidden.mean(-1, keepdim=True)
         return x + self.down(hidden)

@@ -50,7 +50,29 @@ USES = {
     "last token": lambda x: torch.logsumexp(x[:, -1], -1).sum(),
     "library": lambda x: cross_entropy(x, torch.arange(8).view(2, 4)),
     "two of them": lambda x: (x + 2 * x).square().mean(),
+    "one column of chosen rows": lambda x: x[torch.tensor([[True, False] * 2] * 2), 3].square().sum(),
+    "chosen values": lambda x: x[x > 0].square().sum(),
+    "an index before dots": lambda x: x[1, 2, 3, ...].square(),
+    "scaled by a tensor that is trained": lambda x: (x * scale_of(x)).square().sum(),
+    "changed by numbers": lambda x: torch.softmax((x * 1).mul_(3.0).clamp_(max=1.0).sub_(0.5).double(), -1)[
+        ..., 4
+    ].sum(),
+    "a changed copy": lambda x: torch.softmax(banned(x.clone()), -1)[..., 4].sum(),
+    "a changed copy of a type": lambda x: torch.softmax(banned(x.to(torch.float64, copy=True)), -1)[..., 4].sum(),
+    "bits as another type": lambda x: (x.float().view(torch.int32) == 0).sum() + x.sum(),
 }
+
+
+def scale_of(x):
+    """Return a number that has a gradient, which is a sum over all columns."""
+    return x[..., 2].mean()
+
+
+def banned(logits):
+    """Set columns of two rows to -inf, as what generation of transformers does not want."""
+    logits[0, 1, [1, 8]] = -torch.inf
+    logits.masked_fill_(torch.arange(ROWS) == 2, -torch.inf)
+    return logits
 
 
 def scattered(counts) -> UnitPlan:

@@ -249,13 +249,16 @@ def _compare_gradients(sharded: nn.Module, plain: nn.Module) -> None:
     least = TINY * max((float(each.grad.abs().max()) for each in whole.values() if each.grad is not None), default=0.0)
     for name, parameter in sharded.named_parameters():
         wanted, spec = whole[name].grad, shard_spec(parameter)
-        if wanted is None or parameter.grad is None:
+        if wanted is None:
             continue
         scale = wanted.abs().max().clamp_min(least)
         if spec is not None:
             wanted = spec.cut(shards.layouts[name].canonical(wanted, spec), shards.tp.owned(spec.family))
-        error = float((parameter.grad - wanted).abs().max() / scale) if wanted.numel() else 0.0
+        found = torch.zeros_like(wanted) if parameter.grad is None else parameter.grad
+        error = float((found - wanted).abs().max() / scale) if wanted.numel() else 0.0
         if not error <= OF_GRADIENTS:
+            if parameter.grad is None:
+                raise InputError(f"check: {name}: it has a gradient in the unsharded model, but none on shards")
             advice = "give its module the role replicated.partial" if spec is None else "the plan is wrong"
             raise InputError(
                 f"check: the gradient of {name} differs from the unsharded model's by {error:.1e}: {advice}"

@@ -8,19 +8,19 @@ from torch import nn
 from heterotp_trainer.errors import InputError
 
 
-def model_names(model: nn.Module, stored: Iterable[str]) -> dict[str, str]:
-    """Return by name of a parameter or persistent buffer the stored name of its tensor, where there is one.
+def model_names(model: nn.Module, stored: Iterable[str]) -> dict[str, list[str]]:
+    """Return by name of a parameter or persistent buffer the stored names of its tensor, where there are some.
 
-    For a model of transformers old names are understood as `from_pretrained` does. Raises InputError for a tensor that
-    must be computed from stored ones.
+    A parameter that several modules hold may be stored under each of its names. For a model of transformers old names
+    are understood as `from_pretrained` does. Raises InputError for a tensor that must be computed from stored ones.
     """
     canonical = _canonical(model)
     renamed = _renaming(model)
-    found: dict[str, str] = {}
+    found: dict[str, list[str]] = {}
     for name in stored:
         own = renamed(name)
         if own in canonical:
-            found.setdefault(canonical[own], name)
+            found.setdefault(canonical[own], []).append(name)
     return found
 
 

@@ -12,7 +12,8 @@ class ParallelMultiheadAttention(nn.MultiheadAttention):
     """[B, T, D] (or [T, B, D]) -> the same, with query, key and value equal.
 
     Made of a whole one by `adopt`: `in_proj` computes q, k and v of this rank's heads, and `out_proj`, a row-parallel
-    linear, the sum over all heads.
+    linear, the sum over all heads. Unlike the whole one it returns no weights of the attention unless they are asked
+    for, which is refused: a rank has those of its own heads.
     """
 
     in_proj: FusedColumnLinear
@@ -36,9 +37,8 @@ class ParallelMultiheadAttention(nn.MultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, None]:
-        """Return the attention's output, and no weights: they are those of this rank's heads only."""
-        if query is not key or key is not value:
-            raise InputError(f"layer '{self.in_proj.name}': query, key and value must be one tensor (self-attention)")
+        """Return the attention's output, and None in the place of its weights; raises InputError for other calls."""
+        self._refuse_call(query is key and key is value, query.dim(), need_weights)
         x = query if self.batch_first else query.transpose(0, 1)
         parts = self.in_proj(x).split(self.in_proj.section_sizes, -1)
         q, k, v = (part.reshape(*x.shape[:2], -1, self.head_dim).transpose(1, 2) for part in parts)
@@ -48,6 +48,15 @@ class ParallelMultiheadAttention(nn.MultiheadAttention):
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropped, is_causal=causal)
         out = self.out_proj(mixed.transpose(1, 2).flatten(2))
         return (out if self.batch_first else out.transpose(0, 1)), None
+
+    def _refuse_call(self, one: bool, dims: int, need_weights: bool) -> None:
+        said = f"layer '{self.in_proj.name}'"
+        if not one:
+            raise InputError(f"{said}: query, key and value must be one tensor (self-attention)")
+        if dims != 3:
+            raise InputError(f"{said}: its input has {dims} dimensions: give 3, also for one sample: x[None]")
+        if need_weights:
+            raise InputError(f"{said}: need_weights=True: a rank has the weights of its own heads only: give False")
 
 
 def _mask(attn_mask: Tensor | None, padding: Tensor | None, dtype: torch.dtype) -> Tensor | None:

@@ -22,8 +22,8 @@ def matching(pattern: str, names: Mapping[str, object], *, below: bool = False) 
 
 
 def roles_by(patterns: Mapping[str, Role], model: nn.Module, *, below: bool = False) -> dict[str, Role]:
-    """Return the role of each module that a pattern matches."""
-    modules = dict(model.named_modules())
+    """Return the role of each module that a pattern matches, by all names that it has."""
+    modules = dict(model.named_modules(remove_duplicate=False))
     return {name: role for pattern, role in patterns.items() for name in matching(pattern, modules, below=below)}
 
 
@@ -38,7 +38,7 @@ def user_plan(
 
     Raises InputError for an unknown role, a pattern that matches nothing, and sizes that do not fit.
     """
-    modules = dict(model.named_modules())
+    modules = dict(model.named_modules(remove_duplicate=False))
     for pattern, role in plan.items():
         if role not in ROLES:
             raise InputError(f"plan: {pattern!r}: unknown role {role!r}: one of {', '.join(ROLES)}")

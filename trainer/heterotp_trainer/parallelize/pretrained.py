@@ -9,9 +9,10 @@ Storage may be slow: files are read and written by threads, and ranks wait by sh
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from heterotp_trainer.checkpoint.errors import WriteError
 from heterotp_trainer.checkpoint.storage import Storage, done_by_all
 from heterotp_trainer.checkpoint.stream import assemble
 from heterotp_trainer.errors import InputError
+from heterotp_trainer.parallelize.buffers import compute_buffers, refuse_buffers_without_values
 from heterotp_trainer.parallelize.checkpoint_names import model_names
 from heterotp_trainer.parallelize.initial import drawn
 from heterotp_trainer.parallelize.replace import Shards, holders, put, shards_of, whole_shape, with_marks
@@ -32,6 +34,7 @@ from heterotp_trainer.parallelize.weight_files import TensorFiles, WeightFiles, 
 from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec, shard_spec
 
 MOST_NAMED = 5
+INTEGERS = ("I", "U", "BOOL")  # types of safetensors begin so; others are F32, BF16, F8_E4M3, ...
 
 
 def initialize(model: nn.Module, seed: int = 0) -> nn.Module:
@@ -72,22 +75,26 @@ def _stored(model: nn.Module, shards: Shards, path: Path, strict: bool) -> tuple
     try:
         with ExitStack() as stack:
             opened = source.open(stack)
-            values = {name: _read(model, shards, opened, names[name], name) for name in names}
+            values = {name: _read_alike(model, shards, opened, each, name) for name, each in names.items()}
     except (OSError, SafetensorError) as error:
         raise InputError(f"load_pretrained: {source.folder}: {error}") from None
     return values, missing, source.folder
 
 
-def _check(model: nn.Module, shards: Shards, source: WeightFiles, names: Mapping[str, str], strict: bool) -> list[str]:
-    """Return the parameters that are missing; raise InputError for names and shapes that do not fit."""
+def _check(
+    model: nn.Module, shards: Shards, source: WeightFiles, names: Mapping[str, Sequence[str]], strict: bool
+) -> list[str]:
+    """Return the parameters that are missing; raise InputError for names, shapes and types that do not fit."""
     targets = _targets(model)
     missing = [name for name in targets if name not in names]
-    surplus = sorted(set(source.names) - set(names.values()) - _ignored(model, source.names))
+    surplus = sorted(set(source.names) - set(chain(*names.values())) - _ignored(model, source.names))
     wrong = []
-    for name, stored in names.items():
+    for name, stored in [(name, each) for name, several in names.items() for each in several]:
         wanted, found = whole_shape(targets[name], shards.layouts.get(name)), source.names[stored][1]
         if wanted != found:
             wrong.append(f"{stored} is {list(found)}, the model has {list(wanted)}")
+        elif targets[name].is_floating_point() and source.types[stored].startswith(INTEGERS):
+            wrong.append(f"{stored} holds integers ({source.types[stored]}), the model has floating-point numbers")
     said = f"load_pretrained: {source.folder}: "
     if wrong:
         raise InputError(said + listed(wrong, MOST_NAMED))
@@ -106,12 +113,26 @@ def _targets(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _ignored(model: nn.Module, names: Mapping[str, object]) -> set[str]:
-    """Return the stored names that a model of transformers leaves unread: second names of tied ones, old buffers."""
+    """Return the stored names that a model of transformers leaves unread, as old buffers."""
     import re
 
     patterns = list(getattr(model, "_keys_to_ignore_on_load_unexpected", None) or ())
     own = set(model.state_dict(keep_vars=True))
     return {name for name in names if name in own or any(re.search(pattern, name) for pattern in patterns)}
+
+
+def _read_alike(
+    model: nn.Module, shards: Shards, opened: Mapping[str, Any], stored: Sequence[str], name: str
+) -> Tensor:
+    """Return this rank's part of a tensor that is stored under each of these names, with the same values."""
+    value = _read(model, shards, opened, stored[0], name)
+    for other in stored[1:]:
+        if not torch.equal(_read(model, shards, opened, other, name), value):
+            raise InputError(
+                f"load_pretrained: {stored[0]} and {other} differ, but the model has one parameter for both: make it "
+                "with one for each, in a config of transformers by tie_word_embeddings=False"
+            )
+    return value
 
 
 def _read(model: nn.Module, shards: Shards, opened: Mapping[str, Any], stored: str, name: str) -> Tensor:
@@ -163,7 +184,11 @@ def _drawn(model: nn.Module, shards: Shards, name: str, seed: int) -> Tensor:
 
 
 def fill(model: nn.Module, shards: Shards, values: Mapping[str, Tensor]) -> None:
-    """Put values into parameters and buffers, on the session's device; non-persistent buffers are computed again."""
+    """Put values into parameters and buffers, on the session's device; non-persistent buffers are computed again.
+
+    Raises InputError, before anything is changed, for a buffer that would stay without values.
+    """
+    refuse_buffers_without_values(model, values)
     device = shards.tp.device.torch_device
     places = holders(model)
     buffers = dict(model.named_buffers())
@@ -177,48 +202,12 @@ def fill(model: nn.Module, shards: Shards, values: Mapping[str, Tensor]) -> None
             put(places[name], with_marks(nn.Parameter(held, requires_grad=parameter.requires_grad), parameter))
         else:
             parameter.data.copy_(held)
-    _compute_buffers(model, device)
+    compute_buffers(model, device)
 
 
 def _put_buffer(model: nn.Module, name: str, buffer: Tensor, value: Tensor, device: torch.device) -> None:
     parent, _, child = name.rpartition(".")
     model.get_submodule(parent)._buffers[child] = value.to(device, buffer.dtype)
-
-
-def _compute_buffers(model: nn.Module, device: torch.device) -> None:
-    """Give buffers on the meta device the values that their module's own initialization gives them."""
-    own: Any = getattr(model, "_init_weights", None)
-    for name, module in model.named_modules():
-        missing = [key for key, buffer in module._buffers.items() if buffer is not None and buffer.is_meta]
-        if not missing:
-            continue
-        if own is None and not hasattr(module, "reset_buffers"):
-            raise InputError(
-                f"{name + '.' if name else ''}{missing[0]}: a buffer on the meta device has no values: compute it in "
-                "forward, or give its module reset_buffers()"
-            )
-        for key in missing:
-            buffer = module._buffers[key]
-            assert buffer is not None
-            module._buffers[key] = torch.empty_like(buffer, device=device)
-        if own is not None:
-            with torch.no_grad():
-                _without_parameters(module, own)
-        else:
-            module.reset_buffers()
-
-
-def _without_parameters(module: nn.Module, initialize: Any) -> None:
-    """Run a module's initialization of its buffers; its parameters, which have their values, are hidden meanwhile."""
-    kept = dict(module._parameters)
-    for name, parameter in kept.items():
-        if parameter is not None:
-            shape = whole_shape(parameter)
-            module._parameters[name] = nn.Parameter(torch.empty(shape, dtype=parameter.dtype, device="meta"))
-    try:
-        initialize(module)
-    finally:
-        module._parameters.update(kept)
 
 
 def save_pretrained(model: nn.Module, path: str | Path) -> None:

@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 from heterotp_api.formatting import listed
 from torch import nn
+from torch.nn.utils.parametrize import is_parametrized
 
 from heterotp_trainer.errors import InputError
 from heterotp_trainer.tensor_parallel.context import TPContext
@@ -47,6 +48,19 @@ def refuse_style(name: str, style: str) -> None:
         if part in style:
             raise InputError(f"plan (transformers): {name}: {style}: {what} cannot be cut into units")
     raise InputError(f"plan (transformers): {name}: {style}: this style of transformers' plan is not covered")
+
+
+def refuse_module(module: nn.Module, said: str) -> None:
+    """Raise InputError for a linear or an attention that computes more than shards would; said: which one it is."""
+    held = ("weight", "bias", "in_proj_weight")
+    computed = [name for each in held for name in (f"{each}_g", f"{each}_orig") if hasattr(module, name)]
+    if is_parametrized(module) or computed:
+        how = f"from {computed[0]}" if computed else "by torch.nn.utils.parametrize"
+        raise InputError(f"{said}: its weight is computed {how} (a norm of weights, a mask): remove that first")
+    if isinstance(module, nn.MultiheadAttention):
+        added = {"add_bias_kv": module.bias_k is not None, "add_zero_attn": module.add_zero_attn}
+        for option in [name for name, given in added.items() if given]:
+            raise InputError(f"{said}: {option}=True: keys and values that are added have no shards: make it without")
 
 
 def refuse_dropout_in_config(config: Any, ranks: int) -> None:

@@ -11,7 +11,7 @@ from heterotp_trainer.errors import InputError
 from heterotp_trainer.parallelize.fused import FusedColumnLinear
 from heterotp_trainer.parallelize.multihead import ParallelMultiheadAttention
 from heterotp_trainer.parallelize.roles import Layout, ModelPlan, Part, sizes_of
-from heterotp_trainer.tensor_parallel.context import TPContext
+from heterotp_trainer.tensor_parallel.context import TPContext, refuse_unfit
 from heterotp_trainer.tensor_parallel.gradients import mark_partial
 from heterotp_trainer.tensor_parallel.linear import ColumnParallelLinear, ParallelLinear, RowParallelLinear
 from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec, shard_spec
@@ -66,11 +66,15 @@ def cut(model: nn.Module, plan: ModelPlan, tp: TPContext) -> dict[str, Layout]:
     """Replace all parts of the plan in place; return the layout of each sharded parameter, by name.
 
     Parameters with values (not on the meta device) keep those of this rank's units, on the session's device. Raises
-    InputError, before anything is changed, for a parameter that two parts hold and cut otherwise.
+    InputError, before anything is changed, for a parameter that two parts hold and cut otherwise, and for parts that do
+    not fit to layers of the context.
     """
     shared, whole = holders(model), dict(model.named_parameters())
     names = _names(model, plan, shared)
     _refuse_unlike_ties(plan, names)
+    for part in plan.parts:
+        if part.units:
+            refuse_unfit(tp, part.name, part.family, part.units)
     made: dict[str, tuple[nn.Parameter, Part, str]] = {}  # by name of the whole parameter
     for part in plan.parts:
         module = model.get_submodule(part.name)
@@ -144,8 +148,10 @@ def _replaced(model: nn.Module, module: nn.Module, part: Part, tp: TPContext) ->
         if isinstance(new, FusedColumnLinear):
             new.sections = part.layout.sections
     new.train(module.training)
-    parent, _, child = part.name.rpartition(".")
-    setattr(model.get_submodule(parent), child, new)
+    for parent in list(model.modules()):  # a module that several hold, too
+        for child, held in parent._modules.items():
+            if held is module:
+                parent._modules[child] = new
     return new
 
 

@@ -1,14 +1,16 @@
 """Which module of a model plays which role: the plan by which its linears and embeddings are cut into units."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from torch import Tensor, nn
 
 from heterotp_trainer.errors import InputError
+from heterotp_trainer.parallelize.refusals import refuse_module
 from heterotp_trainer.plans.unit_plan import Family
 from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec
+from heterotp_trainer.tensor_parallel.vocabulary import refuse_options
 
 Role = Literal[
     "heads.column", "heads.row", "ffn.column", "ffn.row", "vocab.embedding", "vocab.logits", "replicated.partial"
@@ -124,13 +126,37 @@ def plan_of(
     head's three parts are side by side.
     """
     modules = dict(model.named_modules())
+    roles = _by_first_name(model, roles, source)
     hidden = _hidden_units(modules, roles)
     parts = []
     for name, module in modules.items():
         if name in roles:
             sections = (fused or {}).get(name.rsplit(".", 1)[-1])
             parts.append(_part(name, module, roles[name], heads, hidden, sections, source))
+    _refuse_unlike_vocabularies(parts, source)
     return ModelPlan(tuple(parts), source, adapt)
+
+
+def _by_first_name(model: nn.Module, roles: Mapping[str, Role], source: str) -> dict[str, Role]:
+    """Return the role of each module by the first of its names, of which it has several where others hold it, too."""
+    first: dict[nn.Module, str] = {}
+    found: dict[str, Role] = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        own = first.setdefault(module, name)
+        if name in roles and found.setdefault(own, roles[name]) != roles[name]:
+            raise InputError(
+                f"plan ({source}): {name}: {roles[name]}: it is the same module as {own}, which is {found[own]}: one "
+                "module has one role"
+            )
+    return found
+
+
+def _refuse_unlike_vocabularies(parts: Iterable[Part], source: str) -> None:
+    vocabulary = [part for part in parts if part.role.startswith("vocab")]
+    for part in vocabulary[1:]:
+        if part.units != vocabulary[0].units:
+            what = f"{part.units} rows of the vocabulary, but {vocabulary[0].name} has {vocabulary[0].units}"
+            raise InputError(f"plan ({source}): {part.name}: {part.role}: {what}: leave one of them out")
 
 
 def _hidden_units(modules: Mapping[str, nn.Module], roles: Mapping[str, Role]) -> int:
@@ -147,9 +173,11 @@ def _part(
     said = f"plan ({source}): {name}: {role}"
     if role == "replicated.partial":
         return Part(name, role)
+    refuse_module(module, said)
     if role == "vocab.embedding":
         if not isinstance(module, nn.Embedding):
             raise InputError(f"{said}: it is a {type(module).__name__}: only torch.nn.Embedding can be cut")
+        refuse_options(name, module)
         return Part(name, role, module.num_embeddings)
     if isinstance(module, nn.MultiheadAttention) and role == "heads.column" and module._qkv_same_embed_dim:
         sections = 3
@@ -183,7 +211,13 @@ def _heads_part(part: Part, outputs: int, inputs: int, heads: HeadSizes, section
         allowed = [(heads.queries + 2) * heads.width] if sections else [heads.queries * heads.width, heads.width]
     per_unit, rest = divmod(width, heads.groups)
     if rest or per_unit not in allowed:
-        fits = " or ".join(str(each * heads.groups) for each in allowed)
-        what = "outputs" if part.role == "heads.column" else "inputs"
-        raise InputError(f"{said}: it has {width} {what}, but {sizes} make {fits}")
+        fits = " or ".join(str(each * heads.groups) for each in dict.fromkeys(allowed))
+        what = (
+            f"{said}: it has {width} {'outputs' if part.role == 'heads.column' else 'inputs'}, but {sizes} make {fits}"
+        )
+        if part.role == "heads.column" and not sections and width == (heads.queries + 2) * heads.width * heads.groups:
+            what += (
+                ": so many are query, key and value in one linear: give them a linear each, or cut the layer by hand"
+            )
+        raise InputError(what)
     return Part(part.name, part.role, heads.groups, per_unit, part.layout)

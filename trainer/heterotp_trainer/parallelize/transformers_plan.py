@@ -66,7 +66,7 @@ def _vocabulary_roles(model: Any) -> dict[str, Role]:
 
 def _roles_of_styles(model: nn.Module, styles: Mapping[str, str], heads: HeadSizes | None) -> dict[str, Role]:
     """Return the role of each module by transformers' styles; column- and row-wise ones of one parent are a family."""
-    modules = dict(model.named_modules())
+    modules = dict(model.named_modules(remove_duplicate=False))
     roles: dict[str, Role] = {}
     for pattern, style in styles.items():
         if style in OUTSIDE and pattern.rsplit(".", 1)[-1] in ("lm_head", "embed_tokens", "embed_in", "wte"):

@@ -1,6 +1,7 @@
 """The safetensors files of a model as transformers writes and reads them, and what lies beside them."""
 
 import json
+import re
 import shutil
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,31 +14,28 @@ from torch import Tensor
 from heterotp_trainer.errors import InputError
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
+SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 FILE_BYTES = 2 << 30  # of tensors in one written file
 COPIED = ("*.json", "*.txt", "*.model", "*.jinja", "*.py")  # beside weights: tokenizer, generation settings, templates
 
 
 class WeightFiles:
-    """The safetensors files of a checkpoint: which file holds which tensor."""
+    """The safetensors files of a checkpoint: which file holds which tensor.
+
+    names: file and shape by name of a tensor. types: as safetensors calls them, e.g. BF16.
+    """
 
     def __init__(self, path: Path) -> None:
         self.folder = path if path.is_dir() else path.parent
-        if path.is_file():
-            files = [path]
-        elif (path / INDEX).is_file():
-            index = json.loads((path / INDEX).read_text(encoding="utf-8"))
-            files = [path / name for name in sorted(set(index["weight_map"].values()))]
-        elif (path / SINGLE).is_file():
-            files = [path / SINGLE]
-        else:
-            raise InputError(f"load_pretrained: {path}: no {SINGLE} and no {INDEX} there")
         self.names: dict[str, tuple[Path, tuple[int, ...]]] = {}
-        for file in files:
+        self.types: dict[str, str] = {}
+        for file in _files_of(path):
             try:
                 with safe_open(file, framework="pt") as opened:
-                    self.names |= {
-                        name: (file, tuple(opened.get_slice(name).get_shape())) for name in list(opened.keys())
-                    }
+                    for name in list(opened.keys()):
+                        piece = opened.get_slice(name)
+                        self.names[name] = file, tuple(piece.get_shape())
+                        self.types[name] = piece.get_dtype()
             except (OSError, SafetensorError) as error:
                 raise InputError(f"load_pretrained: {file}: {error}") from None
 
@@ -45,6 +43,22 @@ class WeightFiles:
         """Return by tensor name the opened file that holds it."""
         files = {file: stack.enter_context(safe_open(file, framework="pt")) for file, _ in self.names.values()}
         return {name: files[file] for name, (file, _) in self.names.items()}
+
+
+def _files_of(path: Path) -> list[Path]:
+    """Return the files that a path names: itself, or those of a directory; a single file goes before an index."""
+    if path.is_file():
+        return [path]
+    if (path / SINGLE).is_file():  # as transformers does
+        return [path / SINGLE]
+    index = path / INDEX
+    if not index.is_file():
+        raise InputError(f"load_pretrained: {path}: no {SINGLE} and no {INDEX} there")
+    try:
+        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        return [path / name for name in sorted(names)]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise InputError(f"load_pretrained: {index}: no index with a weight_map: copy the file again") from None
 
 
 class TensorFiles:
@@ -70,7 +84,7 @@ class TensorFiles:
         self._held = {}
 
     def close(self) -> None:
-        """Write what is left, and give the files their final names."""
+        """Write what is left, give the files their final names, and remove those of a checkpoint that was there."""
         self._flush()
         count = len(self._files)
         names = [SINGLE] if count == 1 else [f"model-{n + 1:05d}-of-{count:05d}.safetensors" for n in range(count)]
@@ -80,6 +94,13 @@ class TensorFiles:
             files = {tensor: name for name, held in zip(names, self._files, strict=True) for tensor in held}
             index = {"metadata": {"total_size": self._bytes}, "weight_map": files}
             (self._folder / INDEX).write_text(json.dumps(index, indent=2), encoding="utf-8")
+        self._remove_others({*names, *([INDEX] if count > 1 else [])})
+
+    def _remove_others(self, kept: set[str]) -> None:
+        """Remove the index and the weights of an older checkpoint, which would be read in place of these or beside."""
+        for file in self._folder.glob("model*"):
+            if file.name not in kept and (file.name in (INDEX, SINGLE) or SHARD.fullmatch(file.name)):
+                file.unlink()
 
 
 def copy_settings(source: Path, folder: Path) -> None:

@@ -56,28 +56,30 @@ class TPContext:
 
         Raises InputError for a name that another layer has, and for another number of units than the first layer's.
         """
-        self._enter(name, layer)
-        planned = self.unit_plan.total(family)
-        if not planned:
+        refuse_unfit(self, name, family, units)
+        self._layers[name] = layer
+        if not self.unit_plan.total(family):
             self._first[family] = name
             self.unit_plan = self.unit_plan.with_first_shares(family, units, self.speeds)
-        elif planned != units:
-            first = f"layer '{self._first[family]}'" if family in self._first else "the unit plan"
-            what = f"{units} {UNITS[family]}, but {first} has {planned}"
-            raise InputError(f"layer '{name}': {what}: all layers of one kind have the same number of units")
-
-    def _enter(self, name: str, layer: nn.Module) -> None:
-        if name in self._layers:
-            gc.collect()  # a model that was given up may be alive in a cycle
-        if name in self._layers:
-            raise InputError(
-                f"layer '{name}': another layer has this name, and weights are drawn from names: both would be equal"
-            )
-        self._layers[name] = layer
 
     def owned(self, family: Family) -> tuple[int, ...]:
         """Return the global ids of this rank's units."""
         return self.unit_plan.owned(family, self.rank)
+
+
+def refuse_unfit(tp: TPContext, name: str, family: Family, units: int) -> None:
+    """Raise InputError where `TPContext.declare` would, and enter nothing."""
+    if name in tp._layers:
+        gc.collect()  # a model that was given up may be alive in a cycle
+    if name in tp._layers:
+        raise InputError(
+            f"layer '{name}': another layer has this name, and weights are drawn from names: both would be equal"
+        )
+    planned = tp.unit_plan.total(family)
+    if planned not in (0, units):
+        first = f"layer '{tp._first[family]}'" if family in tp._first else "the unit plan"
+        what = f"{units} {UNITS[family]}, but {first} has {planned}"
+        raise InputError(f"layer '{name}': {what}: all layers of one kind have the same number of units")
 
 
 def refuse_other_contexts(model: nn.Module, tp: TPContext) -> None:

@@ -14,6 +14,7 @@ logits are. Same results as torch.nn.functional.cross_entropy with class indices
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from heterotp_trainer.devices.phase_clock import VOCABULARY, phase
@@ -35,6 +36,15 @@ def vocabulary_places(tp: TPContext, rows: int, device: torch.device) -> Tensor:
     return places
 
 
+def looked_up(places: Tensor, ids: Tensor) -> Tensor:
+    """Return the place of each id, refusing what torch's embedding refuses: negative and too large ids, uint8.
+
+    By that very function, since indexing would count negative ids from the end and take uint8 for a mask; on a GPU it
+    checks on the device, so that the host does not wait.
+    """
+    return F.embedding(ids, places[:, None]).squeeze(-1)
+
+
 class _TokenLosses(torch.autograd.Function):
     """The loss of each row [M], from this rank's columns of the logits [M, V_i]; rows with `keep` False have loss 0."""
 
@@ -44,7 +54,7 @@ class _TokenLosses(torch.autograd.Function):
     ) -> Tensor:
         with phase(tp.clock, VOCABULARY):
             x = shard.to(torch.float64 if shard.dtype == torch.float64 else torch.float32)
-            places = vocabulary_places(tp, rows, x.device)[targets]
+            places = looked_up(vocabulary_places(tp, rows, x.device), targets)
             own = (places >= 0) & keep
             top = x.amax(1) if x.shape[1] else x.new_full((len(x),), -torch.inf)
             top = greatest(top, tp, NAME)
@@ -93,7 +103,7 @@ def sharded_cross_entropy(
     """
     flat, wanted = shard.flatten(0, -2) if shard.dim() > 1 else shard[None], targets.reshape(-1)
     keep = wanted != ignore_index
-    chosen = torch.where(keep, wanted, 0)
+    chosen = torch.where(keep, wanted, 0).long()  # uint8, too, which torch's loss accepts
     if chosen.device.type == "cpu" and len(chosen) and not 0 <= int(chosen.min()) <= int(chosen.max()) < rows:
         wrong = chosen[(chosen < 0) | (chosen >= rows)][0]
         raise InputError(f"cross_entropy: target {int(wrong)} is outside of the vocabulary of {rows} rows")

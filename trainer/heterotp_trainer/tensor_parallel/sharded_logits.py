@@ -2,7 +2,9 @@
 
 What leaves the last dimension alone (types, views of the leading dimensions, scaling, tanh) acts on the shard;
 `F.cross_entropy` computes its loss from shards; every other function receives the whole logits, gathered over the
-group. All ranks run the same code, so that all of them enter these collectives.
+group: a new tensor, so that functions that would change it in place are refused. `clone()` and `to(copy=True)` return
+plain whole logits, as what is copied is usually changed: generation of transformers sets columns of a copy to -inf.
+All ranks run the same code, so that all of them enter these collectives.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from heterotp_trainer.devices.phase_clock import phase
+from heterotp_trainer.errors import InputError
 from heterotp_trainer.tensor_parallel.collectives import carrier
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.cross_entropy import Reduction, sharded_cross_entropy
@@ -25,9 +28,14 @@ def _words(text: str) -> frozenset[str]:
 
 # functions of one tensor, element by element: (logits), (logits, scalar)
 ELEMENTWISE = _words(
-    "float double half bfloat16 to type contiguous clone detach neg tanh sigmoid mul mul_ div div_ add add_ sub sub_ "
-    "true_divide __mul__ __rmul__ __imul__ __truediv__ __itruediv__ __add__ __radd__ __iadd__ __sub__ __isub__ __neg__ "
-    "requires_grad_ retain_grad"
+    "float double half bfloat16 to type contiguous detach data neg neg_ tanh tanh_ sigmoid sigmoid_ mul mul_ div div_ "
+    "add add_ sub sub_ clamp clamp_ fill_ zero_ true_divide __mul__ __rmul__ __imul__ __truediv__ __itruediv__ __add__ "
+    "__radd__ __iadd__ __sub__ __isub__ __neg__ requires_grad_"
+)
+# functions that change their tensor without a name that ends with _, or a property of it
+CHANGES = _words(
+    "__setitem__ __delitem__ __set__ __iadd__ __isub__ __imul__ __itruediv__ __idiv__ __ifloordiv__ __imod__ __ipow__ "
+    "__iand__ __ior__ __ixor__ __ilshift__ __irshift__ register_hook retain_grad"
 )
 SHAPES = _words("view reshape flatten unsqueeze squeeze unflatten __getitem__ select narrow")
 FACTS = _words(
@@ -107,12 +115,13 @@ class ShardedLogits(Tensor):
                     return func(*args, **kwargs)
             if name in OF_SHARD:
                 return getattr(first.shard, name)
-            if name in ELEMENTWISE and _scalars(args[1:], kwargs):
+            if name in ELEMENTWISE and _scalars(args[1:], kwargs) and not kwargs.get("copy"):
                 return _rewrapped(first, func(first.shard, *args[1:], **kwargs))
             if name in SHAPES and (found := _reshaped(first, func, name, args[1:], kwargs)) is not None:
                 return found
         if func is F.cross_entropy and (loss := _loss(*args, **kwargs)) is not None:
             return loss
+        _refuse_changes(name, args, kwargs)
         return func(*_gathered(args), **_gathered(kwargs))
 
     @classmethod
@@ -128,14 +137,27 @@ def _name(func: Callable[..., Any]) -> str:
     return getattr(getattr(func, "__self__", None), "__name__", name) if name == "__get__" else name
 
 
+def _refuse_changes(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise InputError for a function that would change gathered logits, which are thrown away afterwards."""
+    changed = [kwargs.get("out")]
+    if name in CHANGES or kwargs.get("inplace") or (name.endswith("_") and not name.endswith("__")):
+        changed += [*args, *kwargs.values()][:1]
+    flat = [part for each in changed for part in (each if isinstance(each, (list, tuple)) else [each])]
+    if any(isinstance(each, ShardedLogits) for each in flat):
+        raise InputError(
+            f"logits: {name} would change a copy, since each rank holds some columns only: make them whole first: "
+            "logits = logits.clone()"
+        )
+
+
 def _rewrapped(like: ShardedLogits, shard: Any) -> ShardedLogits:
     return like if shard is like.shard else ShardedLogits(shard, like.tp, like.shape[-1])
 
 
 def _scalars(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Return whether no argument is a tensor of more than one value, and none of them the logits."""
+    """Return whether no argument is a tensor of several values, nor one whose gradient is a sum over all columns."""
     values = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
-    return all(not isinstance(value, ShardedLogits) and value.dim() == 0 for value in values)
+    return all(not isinstance(each, ShardedLogits) and each.dim() == 0 and not each.requires_grad for each in values)
 
 
 def _reshaped(
@@ -145,9 +167,11 @@ def _reshaped(
     rows, shard = logits.shape[-1], logits.shard
     if name == "__getitem__":
         return _rewrapped(logits, shard[args[0]]) if _leaves_last(args[0], logits.dim()) else None
-    shape = torch.empty(logits.shape, device="meta")
-    target = func(shape, *args, **kwargs).shape
+    viewed = func(torch.empty(logits.shape, dtype=logits.dtype, device="meta"), *args, **kwargs)
+    target = viewed.shape
     if not target or target[-1] != rows or target[:-1].numel() != logits.shape[:-1].numel():
+        return None
+    if viewed.dtype != logits.dtype:  # the bits as another type
         return None
     return _rewrapped(logits, shard.reshape(*target[:-1], shard.shape[-1]))
 
@@ -155,14 +179,21 @@ def _reshaped(
 def _leaves_last(index: Any, dims: int) -> bool:
     """Return whether an index takes all of the last dimension, where the vocabulary is."""
     parts = list(index) if isinstance(index, tuple) else [index]
-    if any(isinstance(part, list) for part in parts):
+    if not all(part is None or part is Ellipsis or isinstance(part, (int, slice, Tensor)) for part in parts):
         return False
-    used = [part.dim() if isinstance(part, Tensor) and part.dtype == torch.bool else part is not None for part in parts]
-    if Ellipsis in [part for part in parts if not isinstance(part, Tensor)]:
-        last = parts[-1]
-        return last is Ellipsis or (isinstance(last, slice) and last == slice(None))
     last = parts[-1] if parts else slice(None)
-    return sum(used) < dims or (isinstance(last, slice) and last == slice(None))
+    if isinstance(last, slice) and last == slice(None):
+        return True
+    if any(part is Ellipsis for part in parts) and last is not Ellipsis:
+        return False
+    return sum(map(_dims_of, parts)) < dims
+
+
+def _dims_of(part: Any) -> int:
+    """Return how many dimensions a part of an index takes."""
+    if isinstance(part, Tensor) and part.dtype in (torch.bool, torch.uint8):
+        return part.dim()
+    return 0 if part is None or part is Ellipsis else 1
 
 
 def _loss(
@@ -180,6 +211,8 @@ def _loss(
     old = weight is not None or size_average is not None or reduce is not None
     if not covered or old or target.is_floating_point() or isinstance(target, ShardedLogits):
         return None
+    if target.shape != logits.shape[:-1]:  # torch's own error
+        F.cross_entropy(torch.zeros(()).expand(logits.shape), torch.zeros(target.shape, dtype=torch.long))
     return sharded_cross_entropy(
         logits.shard,
         target,

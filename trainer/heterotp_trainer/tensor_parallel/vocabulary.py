@@ -18,7 +18,7 @@ from heterotp_trainer.errors import InputError
 from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.tensor_parallel.collectives import start_sum
 from heterotp_trainer.tensor_parallel.context import TPContext
-from heterotp_trainer.tensor_parallel.cross_entropy import vocabulary_places
+from heterotp_trainer.tensor_parallel.cross_entropy import looked_up, vocabulary_places
 from heterotp_trainer.tensor_parallel.linear import ColumnParallelLinear
 from heterotp_trainer.tensor_parallel.regions import leave_unit
 from heterotp_trainer.tensor_parallel.sharded_logits import ShardedLogits
@@ -33,7 +33,7 @@ class _Lookup(torch.autograd.Function):
         ctx: Any, weight: Tensor, ids: Tensor, places: Tensor, padding: int | None, tp: TPContext, name: str
     ) -> Tensor:
         with phase(tp.clock, VOCABULARY):
-            own = places[ids]
+            own = looked_up(places, ids)
             held = own >= 0
             out = weight.new_zeros(*ids.shape, weight.shape[1])
             if len(weight):
@@ -51,6 +51,13 @@ class _Lookup(torch.autograd.Function):
             if len(dw):
                 dw.index_add_(0, own[held], grad[held])
         return dw, None, None, None, None, None
+
+
+def refuse_options(name: str, module: nn.Embedding) -> None:
+    """Raise InputError for options of an embedding that need whole rows on one rank."""
+    for option in ("max_norm", "scale_grad_by_freq", "sparse"):
+        if getattr(module, option):
+            raise InputError(f"layer '{name}': {option}={getattr(module, option)}: a sharded embedding has none")
 
 
 class ParallelEmbedding(nn.Embedding):
@@ -71,9 +78,7 @@ class ParallelEmbedding(nn.Embedding):
         The object stays the same and its class becomes a subclass of its own class and of this one. Raises InputError
         for options that need whole rows on one rank.
         """
-        for option in ("max_norm", "scale_grad_by_freq", "sparse"):
-            if getattr(module, option):
-                raise InputError(f"layer '{name}': {option}={getattr(module, option)}: a sharded embedding has none")
+        refuse_options(name, module)
         tp.declare(name, module, "vocab", module.num_embeddings)
         own = type(module)  # a subclass calls the lookup by super().forward, which is then ours
         module.__class__ = cls if own is nn.Embedding else type(f"Parallel{own.__name__}", (own, cls), {})
@@ -86,7 +91,7 @@ class ParallelEmbedding(nn.Embedding):
         return module
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Return the embeddings of the ids."""
+        """Return the embeddings of the ids; raises IndexError where torch's embedding does (a GPU asserts)."""
         found = self._places
         if found is None or found[0] is not self.tp.unit_plan or found[1].device != ids.device:
             places = vocabulary_places(self.tp, self.num_embeddings, ids.device)

@@ -5,9 +5,10 @@ import re
 import pytest
 from support.mistakes import pattern, refusals
 from support.ranks.architectures import CONFIGS
+from support.ranks.check_model_checks import SHARED
 
 FOUND = refusals("By comparing ranks and small copies")
-RIGHT = (*CONFIGS, "a classifier", "plain", "torch encoder", "torch encoder with values")
+RIGHT = (*CONFIGS, "a classifier", "plain", "torch encoder", "torch encoder with values", *SHARED)
 
 
 @pytest.mark.parametrize("case", RIGHT)

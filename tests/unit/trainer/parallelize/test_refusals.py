@@ -63,6 +63,40 @@ def linears(up, down, device="cpu", *, tied=False):
     return make
 
 
+def changed(change):
+    """Return a function that makes two linears, the first of which computes its weight in another way."""
+
+    def make():
+        model = linears((8, 8), (8, 8))()
+        change(model["up"])
+        return model
+
+    return make
+
+
+def shared(plan):
+    """Return a function that makes a model which holds one linear under two names, and options with a plan for it."""
+
+    def make():
+        model = linears((8, 8), (8, 8))()
+        model["again"] = model["up"]
+        return model
+
+    return make, {"plan": plan}
+
+
+def attention(**options):
+    """Return a function that makes an attention of torch."""
+    return lambda: nn.ModuleDict({"attn": nn.MultiheadAttention(8, 4, **options)})
+
+
+def embeddings(*rows, **options):
+    """Return a function that makes embeddings with these numbers of rows."""
+    return lambda: nn.Sequential(*(nn.Embedding(each, 8, **options) for each in rows))
+
+
+ATTENTION = {"plan": {"attn": "heads.column", "attn.out_proj": "heads.row"}, "heads": 4, "head_dim": 2}
+EMBEDDINGS = {"plan": {"*": "vocab.embedding"}}
 EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2, "num_key_value_heads": 2}
 LATENT = {"num_key_value_heads": 4, "n_routed_experts": 0, "first_k_dense_replace": 1}
 ONE, CHECKED = {"ranks": 1}, {"ranks": 1, "plan": FFN, "check": True}
@@ -87,7 +121,11 @@ CASES = {
     "heads without their sizes": (decoder, {"plan": PLAN}),
     "heads without their width": (decoder, {"plan": PLAN, "heads": 4}),
     "groups that do not divide the heads": (decoder, {"plan": PLAN, **SIZES, "kv_heads": 3}),
-    "heads of another width": (decoder, {"plan": PLAN, **SIZES, "head_dim": 4}),
+    "heads of another width": (decoder, {"plan": PLAN, **SIZES, "head_dim": 2}),
+    "query, key and value in one linear of one's own": (
+        linears((8, 24), (8, 8)),
+        {"plan": {"up": "heads.column", "down": "heads.row"}, "heads": 4, "head_dim": 2},
+    ),
     "a module that is no linear": (decoder, {"plan": {"layers.*.norm": "ffn.row"}}),
     "a linear as an embedding": (decoder, {"plan": {"head": "vocab.embedding"}}),
     "two numbers of hidden units": (
@@ -96,12 +134,23 @@ CASES = {
     ),
     "gate and up in one linear": (linears((4, 12), (6, 4)), {"plan": FFN}),
     "a weight that two linears share and cut otherwise": (linears((8, 8), (8, 8), tied=True), {"plan": FFN, **ONE}),
+    "one linear in two roles": shared({**FFN, "again": "ffn.row"}),
+    "weights that are parametrized": (changed(nn.utils.parametrizations.weight_norm), {"plan": FFN}),
+    "a norm of weights": (changed(nn.utils.weight_norm), {"plan": FFN}),
+    "a spectral norm": (changed(nn.utils.spectral_norm), {"plan": FFN}),
+    "an attention with a key of zeros": (attention(add_zero_attn=True), ATTENTION),
+    "an attention with biases as a key": (attention(add_bias_kv=True), ATTENTION),
+    "an embedding with a largest norm": (embeddings(8, max_norm=1.0), EMBEDDINGS),
+    "an embedding with sparse gradients": (embeddings(8, sparse=True), EMBEDDINGS),
+    "an embedding whose gradients are scaled": (embeddings(8, scale_grad_by_freq=True), EMBEDDINGS),
+    "two vocabularies": (embeddings(8, 5), EMBEDDINGS),
     "a large model with values to check": (linears((20000, 20000), (20000, 20000), "meta"), CHECKED),
     "a model to check whose inputs are not known": (linears((8, 8), (8, 8)), CHECKED),
     "nothing to check": (decoder, {**CHECKED, "plan": {"embed": "vocab.embedding", "head": "vocab.logits"}}),
 }
 
 
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
 @pytest.mark.parametrize("mistake", CASES)
 def test_it_is_refused_by_the_line_of_the_page_and_nothing_is_changed(mistake):
     make, options = CASES[mistake]
@@ -116,6 +165,32 @@ def test_it_is_refused_by_the_line_of_the_page_and_nothing_is_changed(mistake):
 
 def test_the_page_lists_no_other_one():
     assert set(REFUSED) == set(CASES)
+
+
+def test_layers_by_hand_that_do_not_fit_are_told_before_anything_is_changed():
+    session, model, mine = Held(), linears((8, 16), (16, 8))(), nn.Linear(1, 1)
+    session.context.declare("down", mine, "ffn", 16)
+    with pytest.raises(InputError, match="layer 'down': another layer has this name"):
+        parallelize(model, session, plan=FFN)
+    assert isinstance(model["up"], nn.Linear) and isinstance(model["down"], nn.Linear)
+
+
+class Held(Alone):
+    """A session that hands out one context."""
+
+    def __init__(self):
+        super().__init__()
+        self.context = super().shard()
+
+    def shard(self):
+        return self.context
+
+
+@pytest.mark.parametrize("names", [("up",), ("again",), ("up", "again")])
+def test_a_linear_that_is_held_twice_is_cut_at_both_places(names):
+    make, options = shared({"down": "ffn.row"} | dict.fromkeys(names, "ffn.column"))
+    model = parallelize(make(), Alone(), **options)
+    assert isinstance(model["up"], ColumnParallelLinear) and model["again"] is model["up"]
 
 
 def test_of_several_patterns_that_match_the_last_one_holds():
