@@ -51,6 +51,7 @@ USES = {
     "library": lambda x: cross_entropy(x, torch.arange(8).view(2, 4)),
     "two of them": lambda x: (x + 2 * x).square().mean(),
     "one column of chosen rows": lambda x: x[torch.tensor([[True, False] * 2] * 2), 3].square().sum(),
+    "targets of bytes": lambda x: F.cross_entropy(x.view(8, ROWS), torch.arange(8, dtype=torch.uint8)),
     "chosen values": lambda x: x[x > 0].square().sum(),
     "an index before dots": lambda x: x[1, 2, 3, ...].square(),
     "scaled by a tensor that is trained": lambda x: (x * scale_of(x)).square().sum(),

@@ -71,10 +71,7 @@ def cut(model: nn.Module, plan: ModelPlan, tp: TPContext) -> dict[str, Layout]:
     """
     shared, whole = holders(model), dict(model.named_parameters())
     names = _names(model, plan, shared)
-    _refuse_unlike_ties(plan, names)
-    for part in plan.parts:
-        if part.units:
-            refuse_unfit(tp, part.name, part.family, part.units)
+    _refuse_unfit_parts(plan, names, tp)
     made: dict[str, tuple[nn.Parameter, Part, str]] = {}  # by name of the whole parameter
     for part in plan.parts:
         module = model.get_submodule(part.name)
@@ -113,10 +110,12 @@ def _names(model: nn.Module, plan: ModelPlan, shared: dict[str, Holders]) -> dic
     return found
 
 
-def _refuse_unlike_ties(plan: ModelPlan, names: dict[str, dict[str, str]]) -> None:
-    """Raise InputError where a parameter that several parts hold would be cut in several ways."""
+def _refuse_unfit_parts(plan: ModelPlan, names: dict[str, dict[str, str]], tp: TPContext) -> None:
+    """Raise InputError where the context has no place for a part, or where parts cut a parameter in several ways."""
     cuts: dict[str, ShardSpec | None] = {}
     for part in plan.parts:
+        if part.units:
+            refuse_unfit(tp, part.name, part.family, part.units)
         for kind, name in names[part.name].items() if part.role != "replicated.partial" else ():
             spec = None if kind == "bias" and part.role.endswith(".row") else part.spec
             if cuts.setdefault(name, spec) != spec:
