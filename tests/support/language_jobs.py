@@ -50,7 +50,7 @@ def language(data, model, speeds=SPEEDS, device=None, checkpoint=None, **trainin
     return spec(len(speeds), groups(speeds, device), checkpoint, **settings)
 
 
-def write_checkpoint(folder, kind, **config):
+def write_checkpoint(folder, kind, dtype=torch.float32, **config):
     """Write a checkpoint of transformers with random weights and no tokenizer, so that bytes are its tokens."""
     import transformers
 
@@ -63,7 +63,7 @@ def write_checkpoint(folder, kind, **config):
         made = transformers.GPT2LMHeadModel(
             transformers.GPT2Config(**SMALL, n_embd=24, n_layer=2, n_head=6, n_positions=64, **config)
         )
-    made.save_pretrained(folder)
+    made.to(dtype).save_pretrained(folder)
     return {"huggingface": str(folder)}
 
 

@@ -101,7 +101,9 @@ def _check(
     if strict and (missing or surplus):
         parts = [f"missing: {listed(missing, MOST_NAMED)}"] * bool(missing)
         parts += [f"surplus: {listed(surplus, MOST_NAMED)}"] * bool(surplus)
-        raise InputError(said + "; ".join(parts) + ": give strict=False to draw what is missing and skip the rest")
+        raise InputError(
+            said + "; ".join(parts) + "; in a loop of your own, strict=False draws what is missing and skips the rest"
+        )
     return [name for name in missing if name in dict(model.named_parameters())]
 
 

@@ -35,7 +35,8 @@ def finetuned(session: Session, training: Training, tokenizer: Tokenizer, length
             print(f"{path}: {line}", flush=True)
     try:
         with torch.device("meta"):
-            model: Any = import_module("transformers").AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+            made_by = import_module("transformers").AutoModelForCausalLM
+            model: Any = made_by.from_config(config, dtype=_stored(config))
     except Exception as error:  # of many classes, for whatever a config may hold
         raise InputError(f"{FIELD}: {path}: no language model: {reason(error)}") from None
     if training.recompute:
@@ -89,6 +90,12 @@ def _config(path: str) -> Any:
     if not isinstance(getattr(config, "vocab_size", None), int):
         raise InputError(f"{FIELD}: {path}: config.json: no vocab_size: it is no model of text alone")
     return config
+
+
+def _stored(config: Any) -> torch.dtype:
+    """Return the precision that the checkpoint is stored in, in which it is exported; it is trained in fp32."""
+    dtype = getattr(config, "dtype", None)
+    return dtype if dtype in (torch.bfloat16, torch.float16) else torch.float32
 
 
 def _check_length(config: Any, length: int, path: str) -> None:

@@ -3,7 +3,9 @@
 import json
 
 import pytest
+import torch
 from heterotp_api.names import EXIT_BAD_INPUT
+from safetensors.torch import load_file, save_file
 from support.balancing_gang import write_control
 from support.cli_process import run_cli
 from support.language_jobs import language, plain_loss, write_checkpoint, write_text
@@ -38,6 +40,26 @@ def test_the_export_has_the_loss_that_was_evaluated(launch, kind):
         assert "attn_pdrop 0.1 is set to 0: dropout is not used in fine-tuning" in run.text()
 
 
+def test_a_checkpoint_in_bf16_is_exported_in_bf16(launch):
+    data = write_text(launch.workdir / "text")
+    model = write_checkpoint(launch.workdir / "checkpoint", "llama", torch.bfloat16)
+    run = launch(language(data, model, speeds=(1.0, 0.5), iterations=8, learningRate=0.01))
+    assert run.wait() == 0, run.text()
+    exported, begun = (tensors_of(launch.workdir / name) for name in ("exported", "checkpoint"))
+    assert exported.keys() == begun.keys()
+    assert {each.dtype for each in exported.values()} == {torch.bfloat16}
+    config = json.loads((launch.workdir / "exported" / "config.json").read_text())
+    assert config["dtype"] == "bfloat16"
+    loss = plain_loss(launch.workdir / "exported", data)
+    assert loss == pytest.approx(run.read("report.json")["testLoss"], rel=0.01)  # of weights rounded to 8 bits
+    assert any(not torch.equal(each, begun[name]) for name, each in exported.items())
+
+
+def tensors_of(folder):
+    """Return the tensors of a checkpoint by name."""
+    return {name: each for file in folder.glob("*.safetensors") for name, each in load_file(file).items()}
+
+
 def broken(folder, data, what):
     """Break a checkpoint; return the settings of a job on it."""
     if what == "no config":
@@ -53,8 +75,6 @@ def broken(folder, data, what):
 
 
 def _without_first_tensor(file):
-    from safetensors.torch import load_file, save_file
-
     tensors = load_file(file)
     tensors.pop("model.layers.1.mlp.up_proj.weight")
     save_file(tensors, file, metadata={"format": "pt"})

@@ -1,0 +1,13 @@
+"""Twenty steps of AdamW with accumulation, recomputation, clipping and moves give the losses of the plain model."""
+
+import pytest
+from support.ranks.architectures import CONFIGS
+
+BOUNDS = {"fp32": 1e-5, "bf16": 5e-3}  # relative to the plain model's loss
+
+
+@pytest.mark.parametrize("precision", BOUNDS)
+@pytest.mark.parametrize("architecture", CONFIGS)
+def test_losses_are_those_of_the_plain_model(gang, architecture, precision):
+    found = gang("twenty_steps.py", 3)[0][precision][architecture]
+    assert 0 < found <= BOUNDS[precision]
