@@ -8,6 +8,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export CLUSTER_NAME=${CLUSTER_NAME:-heterotp-test} # never the one of `make cluster-up`
+unset PYTHONDONTWRITEBYTECODE # some hundred processes import the same modules: they are compiled once
 python=.venv/bin/python
 failed=
 times=

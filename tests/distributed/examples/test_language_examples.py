@@ -4,16 +4,24 @@ import json
 import subprocess
 import sys
 
+import yaml
 from support.cli_process import DEADLINE_SECONDS, run_cli
 from support.places import ROOT
 
 LOSS = 2.4  # what the example's comment and the page promise
 UNTRAINED = 6.9  # ln 1003
+FASTER = 5  # times the emulated speeds of the examples: the same training, with less waiting
 
 
 def run_example(path, workdir, cwd=ROOT):
-    """Run an example; return its report and what it printed."""
-    done = run_cli("run", ROOT / "examples" / path, "--workdir", workdir, cwd=cwd)
+    """Run an example on faster emulated ranks; return its report and what it printed."""
+    body = yaml.safe_load((ROOT / "examples" / path).read_text())
+    for group in body["spec"]["workerGroups"]:
+        group["device"]["teraflops"] *= FASTER
+    job = workdir.parent / "job.yaml"
+    job.parent.mkdir(parents=True, exist_ok=True)
+    job.write_text(yaml.safe_dump(body))
+    done = run_cli("run", job, "--workdir", workdir, cwd=cwd)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads((workdir / "report.json").read_text()), done.stdout
 
