@@ -58,8 +58,10 @@ beside=
 trap finish EXIT
 
 cluster() { # with our images in it
+  local kind=new-kind
+  [ -z "${KEEP_CLUSTER:-}" ] || kind=kind
   tools/cluster/ensure.sh programs && touch "$work/programs" &&
-    tools/cluster/ensure.sh kind && tools/cluster/build-images.sh && tools/cluster/load-images.sh
+    tools/cluster/ensure.sh "$kind" && tools/cluster/build-images.sh && tools/cluster/load-images.sh
 }
 
 need_programs() { # the tests that need them, once they are built

@@ -3,6 +3,7 @@
 #   ensure.sh programs     build kubectl, helm, kind, etcd, kube-apiserver ... (with Go; 10 minutes without caches)
 #   ensure.sh has-programs exit code 0 if they are built from the present sources
 #   ensure.sh kind         programs, then Docker, the node image, the cluster
+#   ensure.sh new-kind     the same; a cluster of that name, which a killed run may have left, is deleted first
 #   ensure.sh kubeconfig   print the path of the cluster's kubeconfig
 #   ensure.sh bin          print the folder of kubectl, helm, kind ..., for your PATH
 # Needs no root where a Docker answers that can pull images, else root on Debian.
@@ -54,13 +55,13 @@ programs) programs ;;
 has-programs) has_programs ;;
 kubeconfig) echo "$config" ;;
 bin) echo "$BIN" ;;
-kind)
+kind|new-kind)
   programs
   engine
   image=$(node_image)
-  if up "$image"; then say "cluster $CLUSTER_NAME is up already"; exit; fi
+  if [ "${1:-kind}" = kind ] && up "$image"; then say "cluster $CLUSTER_NAME is up already"; exit; fi
   kind delete cluster --name "$CLUSTER_NAME" >/dev/null 2>&1 || true # made from another image, or left by a killed run
   "$HERE/kind-up.sh" "$image"
   ;;
-*) die "usage: $0 programs|kind|kubeconfig|bin" ;;
+*) die "usage: $0 programs|has-programs|kind|new-kind|kubeconfig|bin" ;;
 esac

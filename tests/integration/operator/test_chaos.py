@@ -8,7 +8,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 MINUTES = 0.75
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 def test_no_fault_breaks_an_invariant(guardian, new_api_server, tmp_path, seed):
     with new_api_server(f"-chaos{seed}") as kubeconfig:
         violations = run_on_api(guardian, kubeconfig, tmp_path, seed, MINUTES)

@@ -45,6 +45,7 @@ CONFIGS = {
 }
 MAKERS = {"bert": AutoModelForMaskedLM, "roberta": AutoModelForMaskedLM, "vit": AutoModelForImageClassification}
 RANKS = (1, 2, 3, 4)
+WRITING = (1, 3)  # numbers of ranks whose models write texts
 BOUND = 1e-10  # of what is compared in float64, against the plain model
 EXACT = ("stream", "loss", "logits", "gradients", "steps")
 BIT_EQUAL = ("exported", "drawn")

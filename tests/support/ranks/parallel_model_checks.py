@@ -21,7 +21,18 @@ from heterotp_trainer.resharding.unit_mover import UnitMover
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.gradients import gradient_norm, scale_gradients, sum_partial
 from heterotp_trainer.tensor_parallel.unit_spec import shard_spec
-from support.ranks.architectures import CONFIGS, HIDDEN, ROWS, Wide, batch, empty_model, groups_of, maker, plain_model
+from support.ranks.architectures import (
+    CONFIGS,
+    HIDDEN,
+    ROWS,
+    WRITING,
+    Wide,
+    batch,
+    empty_model,
+    groups_of,
+    maker,
+    plain_model,
+)
 from transformers import AutoModelForCausalLM, GenerationConfig
 
 STEPS, CLIP, LOUD = 4, 0.5, 8.0  # LOUD: a power of 2, so that nothing is rounded
@@ -180,7 +191,7 @@ def check(name: str, group, rank: int, ranks: int, folder: Path) -> dict[str, fl
         again = maker(name).from_pretrained(exported, dtype=torch.float64).state_dict()
         same = again.keys() == plain.state_dict().keys()
         found["exported"] = float(not same or any(not torch.equal(again[n], t) for n, t in plain.state_dict().items()))
-    writes = name in CAUSAL
+    writes = name in CAUSAL and ranks in WRITING
     before = generated_unlike(model, plain, name) if writes else 0.0
     found["steps"] = steps(model, plain, name, ranks)
     if writes:  # the units have moved meanwhile

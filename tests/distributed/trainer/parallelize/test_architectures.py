@@ -30,7 +30,7 @@ def test_what_is_loaded_and_exported_is_bit_equal_for_transformers(gang, archite
     assert errors(gang, ranks, architecture, "exported") == [0.0]
 
 
-@RANKS
+@pytest.mark.parametrize("ranks", tested.WRITING)
 @pytest.mark.parametrize("architecture", [name for name in ARCHITECTURES if name not in ("bert", "roberta", "vit")])
 def test_what_it_writes_is_what_the_plain_model_writes(gang, architecture, ranks):
     """Greedily, with a cache of keys and values, before units moved and afterwards."""

@@ -260,9 +260,9 @@ def test_the_command_shows_a_table_and_draws(tmp_path):
 
 def test_the_command_replays_a_fleet(tmp_path):
     path = trace(tmp_path, "a,2,10,20,4", "b,0,0,,2")
-    done = run(manifest(tmp_path), "--trace", path, "--seconds", 60, "--picture", tmp_path / "p.png")
+    done = run(manifest(tmp_path), "--trace", path, "--seconds", 24, "--picture", tmp_path / "p.png")
     lines = done.output.splitlines()
-    assert lines[0] == "2 jobs of four, 4 ranks, 60 s each (simulated, nothing was run)"
+    assert lines[0] == "2 jobs of four, 4 ranks, 24 s each (simulated, nothing was run)"
     mean = {line.split()[0]: float(line.split()[1].rstrip(",")) for line in lines[2:8]}
     assert mean["None"] < mean["RESHARD"] == mean["AUTO"] < 1
     assert (tmp_path / "p.png").stat().st_size > 10_000
