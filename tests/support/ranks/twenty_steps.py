@@ -1,6 +1,6 @@
 """One rank of the gang behind test_twenty_steps.py: models trained as plain torch trains them, in fp32 and in bf16.
 
-Called as: twenty_steps.py RANK RANKS FOLDER. Result: by precision and architecture the largest error of a loss, relative.
+Called as: twenty_steps.py RANK RANKS FOLDER. Result: by precision and architecture the largest relative error
 """
 
 import copy
