@@ -1,5 +1,6 @@
 """report.json alone answers: who was slow, when, what was done about it, and what did it cost."""
 
+import statistics
 from datetime import datetime
 from itertools import pairwise
 
@@ -8,7 +9,8 @@ from heterotp_api.report import RunReport
 from support.balancing_gang import CHI4, body, write_control
 
 STARTED, STOPPED = 25, 70
-SLOW_ONLY = {"enter": 1.0, "exit": 0.5}  # a busy machine makes ranks slower as well, but not twice as slow
+# a busy machine makes ranks slower as well, but not almost three times over four iterations
+SLOW_ONLY = {"enter": 1.8, "exit": 0.9, "window": 4}
 INJECTED = CHI4 | {"start": {"iteration": STARTED}, "stop": {"iteration": STOPPED}}
 
 
@@ -58,7 +60,7 @@ def test_the_report_of_a_pruned_straggler(launch):
     # who was slow, and when
     slow = [decision for decision in report["decisions"] if decision["stragglers"]]
     assert {each["rank"] for decision in slow for each in decision["stragglers"]} == {2}
-    assert slow[0]["stragglers"][0]["slowdown"] == pytest.approx(4, rel=0.4)
+    assert slow[0]["stragglers"][0]["slowdown"] == pytest.approx(4, rel=0.5)
     ((rank, since, until),) = slow_spans(report)
     assert rank == 2 and STARTED < since < STOPPED < until <= 100
     # what was done
@@ -76,7 +78,9 @@ def test_the_report_of_a_pruned_straggler(launch):
     assert [history[i]["injected"] for i in (STARTED - 1, STARTED, STOPPED - 1, STOPPED)] == [1, 4, 4, 1]
     assert (history[since - 1]["pruned"], history[since]["pruned"]) == (0, slow[0]["reductions"][0]["prunedRatio"])
     assert history[since]["share"] == pytest.approx(1 / 3) and history[since]["migrated"] == 0
-    assert history[STARTED - 1]["chi"] < 2 < history[since + 5]["chi"]
+    before, after = range(STARTED - 9, STARTED), range(since + 1, since + 10)
+    chi = [statistics.median(history[iteration]["chi"] for iteration in some) for some in (before, after)]
+    assert chi[0] < 2 < chi[1]
 
 
 def test_the_report_of_a_straggler_whose_units_move(launch):
