@@ -26,7 +26,7 @@ from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.product import product
 
 SHARES = (0.125, 0.25, 0.5, 0.75, 1.0)
-REPEATS = 3
+REPEATS, TRANSFERS = 3, 5  # of a product, and of a transfer, which other load on a machine or a link disturbs more
 ENOUGH_SECONDS, MOST_IN_A_ROW = 0.02, 16
 SMALL_ROWS = 8  # of a transfer that is small enough to show the fixed part
 LARGE_BYTES = 64 << 20  # of a transfer that is large enough to show the part that grows; logits have many more
@@ -177,7 +177,7 @@ def _link(tp: TPContext, classes: Sequence[LinearClass], generator: torch.Genera
 def _together(tp: TPContext, work: Callable[[], object]) -> float:
     """Return the median seconds of a transfer that all ranks start at the same time (all ranks)."""
     seconds = []
-    for _ in range(REPEATS):
+    for _ in range(TRANSFERS):
         dist.barrier(group=tp.control_group)
         seconds.append(work_seconds(tp.device, work))
     return statistics.median(seconds)
