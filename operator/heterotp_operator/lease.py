@@ -82,12 +82,15 @@ class LeaseGate:
         renewed = self._now()
         while True:
             await self._sleep(self._times.retry)
-            with contextlib.suppress(TimeoutError):
-                # the deadline also bounds a call that hangs
-                started = self._now()
-                async with asyncio.timeout(max(0.1, renewed + self._times.renew_deadline - started)):
+            started = self._now()
+            left = renewed + self._times.renew_deadline - started
+            try:
+                # one call that hangs takes a third of the time at most, so that another one is tried
+                async with asyncio.timeout(max(0.1, min(left, self._times.renew_deadline / 3))):
                     if await self._attempt():
                         renewed = started  # the others count from the write, not from its answer
+            except TimeoutError:
+                logger.warning("Lease %s/%s: no answer for %.1f s", self._namespace, self._name, self._now() - started)
             if self._taken or self._now() - renewed >= self._times.renew_deadline:
                 logger.critical("lost the Lease %s/%s: leaving", self._namespace, self._name)
                 self._leave()

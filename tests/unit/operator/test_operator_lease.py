@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from heterotp_operator.cluster import ApiError, Conflict, NotFound
-from heterotp_operator.lease import LeaseGate
+from heterotp_operator.lease import LeaseGate, LeaseTimes
 
 
 class World:
@@ -166,3 +166,24 @@ async def test_a_lost_race_is_not_leadership(world):
 
 async def _value(value):
     return value
+
+
+async def test_a_call_that_hangs_is_given_up_early_enough_for_another_one(world, caplog):
+    times = LeaseTimes(duration=9, renew_deadline=6, retry=0.1)  # by the real clock
+    holder = LeaseGate(world, "ns", "lease", "a", times, leave=lambda: world.left.append("a"))
+    await holder.acquire()
+    answered, hung = world.get, []
+
+    async def get(*arguments):
+        if not hung:
+            hung.append("a")
+            await asyncio.Event().wait()
+        return await answered(*arguments)
+
+    world.get = get
+    keeping = asyncio.create_task(holder.keep())
+    while world.version < 3 and not world.left:
+        await asyncio.sleep(0.05)
+    assert hung and world.left == []
+    assert "Lease ns/lease: no answer for " in caplog.text
+    keeping.cancel()
