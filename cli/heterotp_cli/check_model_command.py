@@ -35,7 +35,7 @@ def command(what: Path, arguments: tuple[str, ...], ranks: int) -> None:
     with the error that ended the script.
     """
     require_trainer()
-    if arguments and what.is_dir():
+    if arguments and os.path.isdir(what):
         raise BadInput(f"{what}: a directory has no arguments: leave out {' '.join(arguments)}")
     codes, texts = _run([sys.executable, "-m", PROGRAM, str(what), *arguments], ranks)
     lines = [line for text in texts for line in text.splitlines() if line.strip()]

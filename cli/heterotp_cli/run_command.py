@@ -121,9 +121,9 @@ def local_problem(job: HeteroTPJob) -> str | None:
     if training is None:
         return None
     path, checkpoint = training.data.path, training.model.huggingface
-    if path is not None and not Path(path).exists():
+    if path is not None and not os.path.exists(path):
         return f"spec.training.data.path: '{path}' does not exist: name a file or directory with the data set"
-    if checkpoint is not None and not Path(checkpoint).is_dir():
+    if checkpoint is not None and not os.path.isdir(checkpoint):
         return f"spec.training.model.huggingface: '{checkpoint}' does not exist: name the directory of a checkpoint"
     return None
 
@@ -132,7 +132,7 @@ def held_checkpoints(job: HeteroTPJob) -> str | None:
     """Return the problem that the manifest's checkpoint directory holds checkpoints of an earlier run, else None."""
     checkpoint = job.spec.checkpoint
     path = checkpoint.path if checkpoint is not None else None
-    if checkpoint is None or path is None or checkpoint.adopt:
+    if checkpoint is None or path is None or checkpoint.adopt or not os.path.isdir(path):
         return None
     owner = directory.read_json(Path(path) / directory.OWNER) or {}
     if not any(Path(path).glob("step-*")) and owner.get("attempt", 1) == 1:

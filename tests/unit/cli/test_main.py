@@ -82,14 +82,19 @@ def test_run_needs_exactly_one_job(tmp_path):
         read_manifest(two)
 
 
-def test_missing_data_path_is_named(tmp_path):
-    body = manifest({"patch": {"spec": {"training": {"data": {"name": "cifar10", "path": str(tmp_path / "no")}}}}})
+MISSING = pytest.mark.parametrize("name", ["no", "a" * 300 + "no"], ids=["short", "longer than names may be"])
+
+
+@MISSING
+def test_missing_data_path_is_named(tmp_path, name):
+    body = manifest({"patch": {"spec": {"training": {"data": {"name": "cifar10", "path": str(tmp_path / name)}}}}})
     with pytest.raises(BadInput, match=r"spec\.training\.data\.path: .*no' does not exist: name"):
         read_manifest(write(tmp_path / "job.yaml", body))
 
 
-def test_a_missing_checkpoint_to_fine_tune_is_named(tmp_path):
-    training = {"model": {"huggingface": str(tmp_path / "no")}, "data": {"name": "pydoc"}}
+@MISSING
+def test_a_missing_checkpoint_to_fine_tune_is_named(tmp_path, name):
+    training = {"model": {"huggingface": str(tmp_path / name)}, "data": {"name": "pydoc"}}
     body = manifest({"patch": {"spec": {"training": training}}})
     with pytest.raises(BadInput, match=r"spec\.training\.model\.huggingface: .*no' does not exist: name the directory"):
         read_manifest(write(tmp_path / "job.yaml", body))

@@ -5,6 +5,7 @@ A pickle can run code when it is read; the unpickler here accepts numpy arrays a
 
 import codecs
 import io
+import os
 import pickle  # noqa: TID251 (restricted below)
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ def load_cifar10(path: str | None) -> Dataset:
     if path is None:
         raise InputError(f"{FIELD}: absent: cifar10 needs a directory with its files")
     root = Path(path)
-    if not root.is_dir():
+    if not os.path.isdir(root):
         raise InputError(f"{FIELD}: {path}: no such directory; want the unpacked CIFAR-10 files")
     layouts = (
         (root, _python_file),

@@ -5,6 +5,7 @@ datasets, or a topic of `pydoc_data`. Files are read in the order of their paths
 """
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ def read_documents(path: str | None) -> list[str]:
     if path is None:
         raise InputError(f"{FIELD}: absent: data text needs a file or directory with .txt, .jsonl or .parquet files")
     root = Path(path)
-    if not root.exists():
+    if not os.path.exists(root):
         raise InputError(f"{FIELD}: {path}: no such file or directory")
     if any((root / name).exists() for name in SAVED):
         return _not_empty(root, _saved(root))

@@ -1,5 +1,6 @@
 """The model that a directory of transformers describes, without values."""
 
+import os
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ def read_config(path: str | Path) -> Any:
         transformers = import_module("transformers")
     except ImportError:
         raise InputError(f"{path}: needs the package transformers: pip install 'heterotp[hf]'") from None
-    if not (Path(path) / "config.json").is_file():
+    if not os.path.isfile(Path(path) / "config.json"):
         raise InputError(f"{path}: no config.json there: name the directory of a checkpoint")
     try:
         return transformers.AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)

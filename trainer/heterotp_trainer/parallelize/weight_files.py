@@ -1,6 +1,7 @@
 """The safetensors files of a model as transformers writes and reads them, and what lies beside them."""
 
 import json
+import os
 import re
 import shutil
 from contextlib import ExitStack
@@ -26,7 +27,7 @@ class WeightFiles:
     """
 
     def __init__(self, path: Path) -> None:
-        self.folder = path if path.is_dir() else path.parent
+        self.folder = path if os.path.isdir(path) else path.parent
         self.names: dict[str, tuple[Path, tuple[int, ...]]] = {}
         self.types: dict[str, str] = {}
         for file in _files_of(path):
@@ -47,12 +48,12 @@ class WeightFiles:
 
 def _files_of(path: Path) -> list[Path]:
     """Return the files that a path names: itself, or those of a directory; a single file goes before an index."""
-    if path.is_file():
+    if os.path.isfile(path):
         return [path]
-    if (path / SINGLE).is_file():  # as transformers does
+    if os.path.isfile(path / SINGLE):  # as transformers does
         return [path / SINGLE]
     index = path / INDEX
-    if not index.is_file():
+    if not os.path.isfile(index):
         raise InputError(f"load_pretrained: {path}: no {SINGLE} and no {INDEX} there")
     try:
         names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
