@@ -13,8 +13,8 @@ EMULATED = {"type": "emulated", "teraflops": 0.0003, "fixedSeconds": 0.002}
 CHI4 = {"uid": "slow", "ranks": [2], "slowdown": 4}
 
 
-def body(ranks=3, **training):
-    group = {"name": "a", "processesPerPod": ranks, "relativeSpeed": 1, "device": EMULATED}
+def body(ranks=3, device=EMULATED, **training):
+    group = {"name": "a", "processesPerPod": ranks, "relativeSpeed": 1, "device": device}
     training.setdefault("model", {"hiddenSize": 72, "depth": 2, "heads": 9, "patchSize": 4})  # divides by three
     return spec(ranks, [group], batchSize=16, **training)
 
