@@ -85,8 +85,8 @@ class LeaseGate:
             started = self._now()
             left = renewed + self._times.renew_deadline - started
             try:
-                # one call that hangs takes a third of the time at most, so that another one is tried
-                async with asyncio.timeout(max(0.1, min(left, self._times.renew_deadline / 3))):
+                # one call that hangs takes half of the time at most, so that another one is tried
+                async with asyncio.timeout(max(0.1, min(left, self._times.renew_deadline / 2))):
                     if await self._attempt():
                         renewed = started  # the others count from the write, not from its answer
             except TimeoutError:

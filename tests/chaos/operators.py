@@ -13,8 +13,8 @@ from support.operator_process import OperatorProcess
 
 WRAPPER = Path(__file__).with_name("shifted_operator.py")
 LEASE = {
-    "HETEROTP_LEASE_SECONDS": "6",
-    "HETEROTP_LEASE_RENEW_DEADLINE_SECONDS": "4",
+    "HETEROTP_LEASE_SECONDS": "9",
+    "HETEROTP_LEASE_RENEW_DEADLINE_SECONDS": "6",
     "HETEROTP_LEASE_RETRY_SECONDS": "0.5",
     "HETEROTP_API_TIMEOUT_SECONDS": "5",
 }

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 OVER = ("Succeeded", "Failed")
-RECOVERY_SECONDS = 15.0  # after an outage or a start of the operator: the Lease, full lists, back-off
+RECOVERY_SECONDS = 18.0  # after an outage or a start of the operator: the Lease, full lists, back-off
 
 
 @dataclass(frozen=True)
