@@ -44,8 +44,9 @@ def ours(path: str, rank: int, ranks: int) -> nn.Module:
             device = Device(torch.device("cpu"), "cpu")
             return TPContext(dist.group.WORLD, rank, ranks, device, PhaseClock(), UnitPlan.empty(ranks))
 
+    config = AutoConfig.from_pretrained(path)
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(path))
+        model = AutoModelForCausalLM.from_config(config)
     heterotp.parallelize(model, Even())
     heterotp.load_pretrained(model, path)
     return model  # type: ignore[no-any-return]
@@ -227,8 +228,9 @@ def rank_of_gang(path: str, batch: int, tokens: int, warm_up: int, measured: int
 
     torch.set_num_threads(1)
     session = Session.from_environment()
+    config = AutoConfig.from_pretrained(path)
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(path))
+        model = AutoModelForCausalLM.from_config(config)
     heterotp.load_pretrained(heterotp.parallelize(model, session), path)
     model.train()
     session.watch(model, torch.optim.AdamW(model.parameters(), lr=1e-4))

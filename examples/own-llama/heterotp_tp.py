@@ -19,8 +19,9 @@ def batch(iteration: int, vocabulary: int) -> torch.Tensor:
 
 
 def main(session: heterotp.Session) -> None:
+    config = AutoConfig.from_pretrained(sys.argv[1])
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(sys.argv[1]))
+        model = AutoModelForCausalLM.from_config(config)
     heterotp.parallelize(model, session)
     heterotp.load_pretrained(model, sys.argv[1])
     model.train()

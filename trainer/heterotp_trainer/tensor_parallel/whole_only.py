@@ -53,7 +53,9 @@ def _refusing(name: str, draw: Any) -> Any:
 def tell_of_units(model: nn.Module) -> None:
     """Print one line where the script asks a model that is cut for its state."""
 
-    def tell(*arguments: object) -> None:
+    def tell(module: nn.Module, prefix: str, keep_vars: bool) -> None:
+        if keep_vars:  # by saving and loading of our own, which know what they get
+            return
         hook.remove()
         print(
             "note: state_dict() of a model that is cut holds the units of this rank only: "
