@@ -1,4 +1,4 @@
-"""The demo learns the digits on unequal ranks (of plain processors: accuracy takes no time), here in fewer epochs."""
+"""The demo keeps its promise: it learns the digits on unequal ranks (of plain processors: accuracy takes no time)."""
 
 import json
 import subprocess
@@ -11,7 +11,6 @@ from support.places import ROOT
 def test_the_demo_learns_the_digits(tmp_path):
     body = yaml.safe_load((ROOT / "examples" / "demo.yaml").read_text())
     body["spec"]["balancing"] = {"policy": {"strategy": "None"}}  # equal processors would soon get equal shares
-    body["spec"]["training"]["epochs"] = 6  # of 10, after which it is 97.8 %
     for group in body["spec"]["workerGroups"]:
         group["device"] = {"type": "cpu"}
     job, workdir = tmp_path / "demo.yaml", tmp_path / "run"
@@ -20,5 +19,5 @@ def test_the_demo_learns_the_digits(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads((workdir / "report.json").read_text())
-    assert report["testAccuracy"] >= 0.9
+    assert report["testAccuracy"] >= 0.93
     assert [rank["share"] < 0.1 for rank in report["ranks"]] == [False, False, False, True]
