@@ -66,11 +66,13 @@ def test_auto_moves_kv_groups_hidden_units_and_the_vocabulary(space, measured):
     slowed = space.put(injection())
     document = shared_anew(run, lambda each: each[1] < had[each[0]])
     moved_at, has = document["iteration"], slow_ranks_units(document)
+    assert all(has[family] < had[family] for family in FAMILIES)
     until(lambda: slowed.status, lambda: (slowed.status.get("ranks") or [{}])[0].get("asked") == CHI, 30, 0.2)
     relieved = iteration_seconds(run)
 
     slowed.delete()
-    shared_anew(run, lambda each: each[1] > has[each[0]])
+    back = slow_ranks_units(shared_anew(run, lambda each: each[1] > has[each[0]]))
+    assert all(back[family] > has[family] for family in FAMILIES)
     last = run.trained(1, moved_at + 2 * COMPARED)["iteration"]  # not every iteration's loss is seen
     nothing_restarted(run, pods)
     run.delete()

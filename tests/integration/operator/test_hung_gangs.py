@@ -79,7 +79,8 @@ def test_a_gang_that_reports_the_same_iteration_for_ever_begins_its_next_attempt
 def test_a_gang_whose_ranks_name_the_one_they_wait_for_is_restarted_with_its_name(train, kube):
     waiting = train("waiting")
     waiting.zero.overrides = {"stalledSeconds": LONG_AGO, "stalledBy": [1], "stall": "rank 1 is still computing"}
-    restarted(waiting, kube, "the others wait for rank 1; rank 0 reports: rank 1 is still computing")
+    (event,) = restarted(waiting, kube, "the others wait for rank 1; rank 0 reports: rank 1 is still computing")
+    assert (event["type"], event["reason"]) == ("Warning", "GangRestarted")
 
 
 def test_two_gangs_that_are_silent_at_the_same_time_are_both_restarted(train, kube):
@@ -87,5 +88,5 @@ def test_two_gangs_that_are_silent_at_the_same_time_are_both_restarted(train, ku
     both = [train("silent-a"), train("silent-b")]
     for each in both:
         each.zero.attack = silent
-    for each in both:
-        restarted(each, kube, "rank 0 has not answered for ")
+    told = [restarted(each, kube, "rank 0 has not answered for ") for each in both]
+    assert [{event["reason"] for event in events} for events in told] == [{"GangRestarted"}] * 2

@@ -85,7 +85,12 @@ def test_optimizers_of_libraries_that_look_at_whole_tensors_are_refused_by_name(
     "name", ["Lion", "FusedLion", "Adan", "LaProp", "ScalarSGD", "LambdaAdam", "AdamW8bit", "Larson"]
 )
 def test_element_wise_optimizers_of_libraries_pass(name):
-    refuse_whole_tensor(named(name))
+    optimizer = named(name)
+    (weight,) = optimizer.param_groups[0]["params"]
+    refuse_whole_tensor(optimizer)
+    check_first_step(optimizer, {"weight": weight})
+    optimizer.step()
+    assert optimizer.state[weight]["exp_avg"].tolist() == torch.ones(3, 2).tolist()
 
 
 def test_an_optimizer_of_other_parameters_is_refused_and_one_of_a_part_is_not():
