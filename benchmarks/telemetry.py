@@ -2,7 +2,7 @@
 
     python benchmarks/telemetry.py [--ranks 2] [--rounds 20] [--repeat 10] [--hidden 768]
 
---hidden: a ViT of four layers of this width in the place of vit-tiny, whose iterations take some 0.1 s.
+--hidden: a ViT of four layers of this width, a multiple of 8, in the place of vit-tiny (iterations of some 0.1 s).
 
 On: phase clock, metrics, status and history files, and a client that reads /metrics and /status every second.
 Off: the training loop uses none of them (the serving threads stay idle).

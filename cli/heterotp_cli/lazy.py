@@ -1,5 +1,6 @@
 """A command line whose commands are imported on use; a user's mistake is shown as one line."""
 
+import errno
 import importlib
 import sys
 from collections.abc import Sequence
@@ -61,6 +62,11 @@ def _code(group: click.Group, prog_name: str) -> int:
         return EXIT_INTERRUPTED
     except NO_COMMAND as error:  # its message is the help of the group
         click.echo(error.format_message(), err=True)
+        return EXIT_BAD_INPUT
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        click.echo(_shown(BadInput(f"{error.filename}: a name in it is too long: give a shorter one")), err=True)
         return EXIT_BAD_INPUT
     except click.UsageError as error:
         click.echo(usage_line(error, prog_name), err=True)

@@ -79,10 +79,11 @@ class LeaseGate:
 
     async def keep(self) -> None:
         """Renew for ever; end the process when renewing has failed for the renew deadline."""
-        renewed = self._now()
+        renewed, hung = self._now(), False
         while True:
-            await self._sleep(self._times.retry)
-            started = self._now()
+            if not hung:  # else the rest of the time is the next call's
+                await self._sleep(self._times.retry)
+            started, hung = self._now(), False
             left = renewed + self._times.renew_deadline - started
             try:
                 # one call that hangs takes half of the time at most, so that another one is tried
@@ -90,6 +91,7 @@ class LeaseGate:
                     if await self._attempt():
                         renewed = started  # the others count from the write, not from its answer
             except TimeoutError:
+                hung = True
                 logger.warning("Lease %s/%s: no answer for %.1f s", self._namespace, self._name, self._now() - started)
             if self._taken or self._now() - renewed >= self._times.renew_deadline:
                 logger.critical("lost the Lease %s/%s: leaving", self._namespace, self._name)

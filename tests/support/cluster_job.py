@@ -143,7 +143,7 @@ class Job:
 
     @property
     def status(self):
-        return (self.kube.get("heterotpjobs", self.space.name, self.name) or {}).get("status") or {}  # or it is gone
+        return self.kube.get("heterotpjobs", self.space.name, self.name).get("status") or {}
 
     def edit(self, spec):
         self.kube.patch("heterotpjobs", self.space.name, self.name, {"spec": spec})

@@ -1,12 +1,8 @@
 """A client of the API server that records what `apply` asks of it, and the children that it is asked for."""
 
 from heterotp_api import names
-from heterotp_operator.cluster import (
-    NETWORK_POLICIES,
-)
-from heterotp_operator.reconcile.actions import (
-    CreatePod,
-)
+from heterotp_operator.cluster import NETWORK_POLICIES
+from heterotp_operator.reconcile.actions import CreatePod
 
 JOB = {
     "apiVersion": "heterotp.io/v1alpha1",

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Build and start what is missing; leave what is there as it is.
+# Build and start what is missing; leave what is there as it is, except for new-kind.
 #   ensure.sh programs     build kubectl, helm, kind, etcd, kube-apiserver ... (with Go; 10 minutes without caches)
 #   ensure.sh has-programs exit code 0 if they are built from the present sources
 #   ensure.sh kind         programs, then Docker, the node image, the cluster

@@ -9,7 +9,7 @@ from heterotp_api.report import RunReport
 from support.balancing_gang import CHI4, body, write_control
 
 STARTED, STOPPED = 25, 70
-# a busy machine makes ranks slower as well, but not almost three times over four iterations
+# a rank counts as slow from 2.8 times, by the median of four iterations: other load makes ranks slower as well
 SLOW_ONLY = {"enter": 1.8, "exit": 0.9, "window": 4}
 INJECTED = CHI4 | {"start": {"iteration": STARTED}, "stop": {"iteration": STOPPED}}
 
@@ -60,7 +60,7 @@ def test_the_report_of_a_pruned_straggler(launch):
     # who was slow, and when
     slow = [decision for decision in report["decisions"] if decision["stragglers"]]
     assert {each["rank"] for decision in slow for each in decision["stragglers"]} == {2}
-    assert slow[0]["stragglers"][0]["slowdown"] == pytest.approx(4, rel=0.5)
+    assert 2.8 <= slow[0]["stragglers"][0]["slowdown"] < 6
     ((rank, since, until),) = slow_spans(report)
     assert rank == 2 and STARTED < since < STOPPED < until <= 100
     # what was done

@@ -5,7 +5,7 @@ from chaos.history import read
 from chaos.run import run_on_api, summary
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
-MINUTES = 0.75
+MINUTES = 1.5
 
 
 @pytest.mark.parametrize("seed", [1])

@@ -12,8 +12,8 @@ from support.kube import make_namespace, until
 pytestmark = pytest.mark.integration
 NAMESPACE = "faults"
 QUICK_LEASE = {
-    "HETEROTP_LEASE_SECONDS": "3",
-    "HETEROTP_LEASE_RENEW_DEADLINE_SECONDS": "2",
+    "HETEROTP_LEASE_SECONDS": "6",
+    "HETEROTP_LEASE_RENEW_DEADLINE_SECONDS": "4",
     "HETEROTP_LEASE_RETRY_SECONDS": "0.3",
 }
 numbers = itertools.count()

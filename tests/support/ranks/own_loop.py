@@ -70,6 +70,8 @@ class Model(nn.Module):
         if MISTAKE == "functional dropout":
             return self.head(self.norm((x + self.mlp.fc2(F.dropout(self.mlp.fc1(x), 0.1, self.training))).mean(1)))
         x = x + self.mlp(x)
+        if MISTAKE == "a weight outside of its layer":
+            x = x / self.mlp.fc1.weight.norm()
         return self.head(self.norm(x.mean(1)))
 
 

@@ -168,22 +168,27 @@ async def _value(value):
     return value
 
 
-async def test_a_call_that_hangs_is_given_up_early_enough_for_another_one(world, caplog):
-    times = LeaseTimes(duration=9, renew_deadline=6, retry=0.1)  # by the real clock
-    holder = LeaseGate(world, "ns", "lease", "a", times, leave=lambda: world.left.append("a"))
-    await holder.acquire()
-    answered, hung = world.get, []
+async def test_after_a_call_that_hangs_another_one_is_tried_at_once(world, caplog):
+    times = LeaseTimes(duration=9, renew_deadline=6, retry=1.2)  # by the real clock, but for the sleeps
+    done = []
+
+    async def sleep(seconds):
+        done.append("sleep")
+        await asyncio.sleep(0.01)
 
     async def get(*arguments):
-        if not hung:
-            hung.append("a")
+        done.append("call")
+        if done.count("call") == 1:
             await asyncio.Event().wait()
         return await answered(*arguments)
 
-    world.get = get
+    holder = LeaseGate(world, "ns", "lease", "a", times, sleep=sleep, leave=lambda: world.left.append("a"))
+    await holder.acquire()
+    answered, world.get = world.get, get
     keeping = asyncio.create_task(holder.keep())
-    while world.version < 3 and not world.left:
-        await asyncio.sleep(0.05)
-    assert hung and world.left == []
+    async with asyncio.timeout(30):
+        while world.version < 3 and not keeping.done():
+            await asyncio.sleep(0.01)
+    assert done[:3] == ["sleep", "call", "call"] and world.left == []
     assert "Lease ns/lease: no answer for " in caplog.text
     keeping.cancel()

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from heterotp_trainer.errors import InputError
+from heterotp_trainer.model.whole_uses import WholeUses
 from heterotp_trainer.tensor_parallel.backward_order import backward_pass
 from heterotp_trainer.tensor_parallel.linear import ParallelLinear
 
@@ -23,6 +24,8 @@ SEED = "torch's random generator, from which the model drops whole activations (
 
 class DrawCheck:
     """Raises InputError after a forward in training that drew random numbers in a sharded region, as F.dropout does.
+
+    In the first iteration also in one that computes with a cut parameter outside of its layer, see WholeUses.
 
     In the first iteration all modules are watched, and the innermost that draws is named; later only the model and
     those that the loop itself called, of which none may begin to draw. Where they draw from the start, on whole
@@ -38,6 +41,8 @@ class DrawCheck:
         self._entered: dict[nn.Module, tuple[list[Tensor], bool]] = {}
         self._region: tuple[str, list[Tensor]] | None = None  # the column linear that began it, and the states then
         self._first = True  # the first iteration has not ended
+        self._uses = WholeUses(model, self._entered.keys)
+        self._called: nn.Module | None = None  # what the loop called, as long as uses are looked at
         self._outermost: set[nn.Module] = {model}
         self._names = {module: f"{name}: " if name else "" for name, module in model.named_modules()}
         self._hooked: dict[nn.Module, list[RemovableHandle]] = {}
@@ -49,6 +54,7 @@ class DrawCheck:
                 return
             if not self._entered:
                 self._outermost.add(module)
+                self._begin_uses(module)
             states = self._states()
             self.first_state = self.first_state or _digest(states)
             self._entered[module] = states, self._region is not None
@@ -64,7 +70,20 @@ class DrawCheck:
             if _bounds(module, "column") and self._region is None:
                 self._region = name, now
 
-        return [module.register_forward_pre_hook(enter), module.register_forward_hook(leave)]
+        around = [module.register_forward_pre_hook(enter), module.register_forward_hook(leave)]
+        return [*around, module.register_forward_hook(self._end_uses, always_call=True)]
+
+    def _begin_uses(self, module: nn.Module) -> None:
+        if self._first and self._called is None:
+            self._called = module
+            self._uses.__enter__()
+
+    def _end_uses(self, module: nn.Module, arguments: Any, output: Any) -> None:
+        """Also called where the forward raised an error, which the script may have expected."""
+        if self._called is module:
+            self._called = None
+            self._uses.__exit__(None, None, None)
+            self._entered.clear()
 
     def _end_region(self, name: str, now: list[Tensor]) -> None:
         """A row-parallel linear takes the units' outputs: nothing was drawn since they were made."""

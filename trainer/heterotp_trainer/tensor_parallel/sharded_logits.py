@@ -2,8 +2,9 @@
 
 What leaves the last dimension alone (types, views of the leading dimensions, scaling, tanh) acts on the shard;
 `F.cross_entropy` computes its loss from shards; every other function receives the whole logits, gathered over the
-group: a new tensor, so that functions that would change it in place are refused. `clone()` and `to(copy=True)` return
-plain whole logits, as what is copied is usually changed: generation of transformers sets columns of a copy to -inf.
+group: a new tensor, so that functions that would change it or a view of it in place are refused. `clone()` and
+`to(copy=True)` return plain whole logits, as what is copied is usually changed: generation of transformers sets columns
+of a copy to -inf.
 All ranks run the same code, so that all of them enter these collectives.
 """
 
@@ -20,6 +21,7 @@ from heterotp_trainer.errors import InputError
 from heterotp_trainer.tensor_parallel.collectives import carrier
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.cross_entropy import Reduction, sharded_cross_entropy
+from heterotp_trainer.tensor_parallel.torch_functions import FACTS, name_of
 
 
 def _words(text: str) -> frozenset[str]:
@@ -38,11 +40,6 @@ CHANGES = _words(
     "__iand__ __ior__ __ixor__ __ilshift__ __irshift__ register_hook retain_grad"
 )
 SHAPES = _words("view reshape flatten unsqueeze squeeze unflatten __getitem__ select narrow")
-FACTS = _words(
-    "size dim ndimension numel nelement stride is_contiguous is_floating_point is_complex element_size get_device "
-    "__len__ has_names is_inference is_nested is_sparse is_quantized is_meta is_cuda is_cpu layout shape ndim dtype "
-    "device names"
-)
 OF_SHARD = _words("requires_grad grad_fn is_leaf")
 
 
@@ -107,7 +104,7 @@ class ShardedLogits(Tensor):
     ) -> Any:
         """Act on the shard where that is possible, else on the gathered logits; see the module."""
         kwargs = kwargs or {}
-        name = _name(func)
+        name = name_of(func)
         first = args[0] if args else None
         if isinstance(first, ShardedLogits):
             if name in FACTS:
@@ -122,7 +119,8 @@ class ShardedLogits(Tensor):
         if func is F.cross_entropy and (loss := _loss(*args, **kwargs)) is not None:
             return loss
         _refuse_changes(name, args, kwargs)
-        return func(*_gathered(args), **_gathered(kwargs))
+        result = func(*_gathered(args), **_gathered(kwargs))
+        return result.as_subclass(GatheredPart) if _is_view(result, name) else result
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
@@ -131,10 +129,24 @@ class ShardedLogits(Tensor):
         raise NotImplementedError(f"{func} on sharded logits: call logits.whole() first")
 
 
-def _name(func: Callable[..., Any]) -> str:
-    """Return the name of a function, or of the attribute whose getter it is."""
-    name = getattr(func, "__name__", "")
-    return getattr(getattr(func, "__self__", None), "__name__", name) if name == "__get__" else name
+class GatheredPart(Tensor):
+    """A view of gathered logits, as `logits[:, 3]`: what would change it is refused, for it would be lost."""
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Compute as with a plain tensor; the result is one, but for a further view."""
+        kwargs, name = kwargs or {}, name_of(func)
+        _refuse_changes(name, args, kwargs)
+        with torch._C.DisableTorchFunctionSubclass():
+            result = func(*args, **kwargs)
+            return result.as_subclass(GatheredPart) if _is_view(result, name) else result
+
+
+def _is_view(result: Any, name: str) -> bool:
+    """Return whether a change of the result changes the tensor that the function received."""
+    return name in SHAPES and isinstance(result, Tensor) and result._is_view()
 
 
 def _refuse_changes(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -143,7 +155,7 @@ def _refuse_changes(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     if name in CHANGES or kwargs.get("inplace") or (name.endswith("_") and not name.endswith("__")):
         changed += [*args, *kwargs.values()][:1]
     flat = [part for each in changed for part in (each if isinstance(each, (list, tuple)) else [each])]
-    if any(isinstance(each, ShardedLogits) for each in flat):
+    if any(isinstance(each, (ShardedLogits, GatheredPart)) for each in flat):
         raise InputError(
             f"logits: {name} would change a copy, since each rank holds some columns only: make them whole first: "
             "logits = logits.clone()"

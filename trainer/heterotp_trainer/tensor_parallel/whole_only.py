@@ -54,7 +54,7 @@ def tell_of_units(model: nn.Module) -> None:
     """Print one line where the script asks a model that is cut for its state."""
 
     def tell(module: nn.Module, prefix: str, keep_vars: bool) -> None:
-        if keep_vars:  # by saving and loading of our own, which know what they get
+        if keep_vars:  # as saving and loading of our own ask for it; scripts that save leave it out
             return
         hook.remove()
         print(

@@ -15,6 +15,7 @@ from heterotp_trainer.launch.environment import RankEnvironment
 from heterotp_trainer.parallelize.config_model import read_config, reason
 from heterotp_trainer.parallelize.model import parallelize
 from heterotp_trainer.parallelize.pretrained import load_pretrained, save_pretrained
+from heterotp_trainer.parallelize.weight_files import WeightFiles
 from heterotp_trainer.session import Session
 
 EXPORTED = "exported"  # the directory that plain `from_pretrained` loads
@@ -33,10 +34,11 @@ def finetuned(session: Session, training: Training, tokenizer: Tokenizer, length
     for line in without_dropout(config):
         if session.environment.rank == 0:
             print(f"{path}: {line}", flush=True)
+    stored = _stored(WeightFiles(Path(path)))
     try:
+        made_by = import_module("transformers").AutoModelForCausalLM  # PyTorch 2.6 imports none on the meta device
         with torch.device("meta"):
-            made_by = import_module("transformers").AutoModelForCausalLM
-            model: Any = made_by.from_config(config, dtype=_stored(config))
+            model: Any = made_by.from_config(config, dtype=stored)
     except Exception as error:  # of many classes, for whatever a config may hold
         raise InputError(f"{FIELD}: {path}: no language model: {reason(error)}") from None
     if training.recompute:
@@ -92,10 +94,9 @@ def _config(path: str) -> Any:
     return config
 
 
-def _stored(config: Any) -> torch.dtype:
-    """Return the precision that the checkpoint is stored in, in which it is exported; it is trained in fp32."""
-    dtype = getattr(config, "dtype", None)
-    return dtype if dtype in (torch.bfloat16, torch.float16) else torch.float32
+def _stored(weights: WeightFiles) -> torch.dtype:
+    """Return the precision of the exported weights: bf16 where all that were read are, else fp32, as in training."""
+    return torch.bfloat16 if set(weights.types.values()) == {"BF16"} else torch.float32
 
 
 def _check_length(config: Any, length: int, path: str) -> None:

@@ -75,7 +75,8 @@ def test_a_real_device_is_slowed_as_well(launch, mode):
     run = launch(spec(2, iterations=30, model={"hiddenSize": 128, "depth": 2, "heads": 8, "patchSize": 2}))
     assert run.wait() == 0, run.text()
     measured = [rank["measuredSlowdown"] for rank in run.read("report.json")["ranks"]]
-    assert measured[0] == 1 and measured[1] > 2  # the cores are shared: on a busy machine each repetition takes longer
+    # other load on the cores: a repetition takes longer, or more of the time that sleeping is measured by is no product
+    assert measured[0] == 1 and 2 < measured[1] < 8
 
 
 def test_a_mode_that_the_device_lacks_is_said_and_training_goes_on(launch):

@@ -89,8 +89,9 @@ def test_element_wise_optimizers_of_libraries_pass(name):
     (weight,) = optimizer.param_groups[0]["params"]
     refuse_whole_tensor(optimizer)
     check_first_step(optimizer, {"weight": weight})
+    assert optimizer._optimizer_step_post_hooks
     optimizer.step()
-    assert optimizer.state[weight]["exp_avg"].tolist() == torch.ones(3, 2).tolist()
+    assert not optimizer._optimizer_step_post_hooks  # its state was looked at, and accepted
 
 
 def test_an_optimizer_of_other_parameters_is_refused_and_one_of_a_part_is_not():

@@ -83,6 +83,34 @@ def test_a_change_of_gathered_logits_is_refused_with_what_to_do(logits, name):
     assert torch.equal(logits.shard, before)
 
 
+CHANGES_OF_PARTS = {
+    "fill_": lambda x: x[:, :, 3].fill_(0.0),
+    "mul_": lambda x: x[..., 3].mul_(2.0),
+    "__setitem__": lambda x: x[..., :3].__setitem__(0, 1.0),
+    "zero_": lambda x: x[..., :3][0][:, 1].zero_(),
+    "add": lambda x: torch.add(torch.ones(2, 4), torch.ones(2, 4), out=x[..., 3]),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES_OF_PARTS)
+def test_a_change_of_a_part_of_gathered_logits_is_refused_too(logits, name, monkeypatch):
+    monkeypatch.setattr(ShardedLogits, "whole", lambda self: torch.randn(2, 4, ROWS))
+    with pytest.raises(InputError, match=rf"logits: {name} would change a copy"):
+        CHANGES_OF_PARTS[name](logits)
+
+
+def test_a_part_of_gathered_logits_computes_as_a_plain_tensor(logits, monkeypatch):
+    whole = torch.randn(2, 4, ROWS, requires_grad=True)
+    monkeypatch.setattr(ShardedLogits, "whole", lambda self: whole)
+    part = logits[..., :3]
+    for result in (part * 2, part.clone().mul_(2.0), part.detach().float() * 2, torch.cat([part, part]).sum(0)):
+        assert type(result) is torch.Tensor
+    assert torch.equal(part.clone().mul_(2.0), whole[..., :3] * 2)
+    assert torch.equal(logits[..., torch.tensor([0, 2])].mul_(1.0), whole[..., [0, 2]])  # torch copies here, too
+    part.sum().backward()
+    assert whole.grad[..., :3].min() == 1 and whole.grad[..., 3:].max() == 0
+
+
 @pytest.mark.parametrize(
     "change",
     [
