@@ -20,12 +20,6 @@ true
 """
 
 
-def attempt_of(job):
-    """Return the attempt of a job; None: it has none yet, or is deleted."""
-    found = job.kube.get("heterotpjobs", job.space.name, job.name) or {}
-    return (found.get("status") or {}).get("attempt")
-
-
 class Losses(Actor):
     """Polls rank 0 and writes the losses, and the checkpoint that each attempt began from, into the history."""
 
@@ -37,7 +31,7 @@ class Losses(Actor):
         self._last, self._resumed = None, set()
 
     def step(self):
-        attempt = attempt_of(self._job)
+        attempt = self._job.attempt
         document = self._job.rank_zero(attempt) if attempt else None
         if not document or document["state"] == "starting" or document.get("loss") is None:
             return
@@ -61,7 +55,7 @@ class CheckpointSeconds(Actor):
         self._job, self._uid, self._recorder, self._last = job, uid, recorder, None
 
     def step(self):
-        pod = self._job.pods(attempt_of(self._job)).get(0)
+        pod = self._job.pods(self._job.attempt).get(0)
         text = self._job.ask(pod["metadata"]["name"], "/metrics") if pod else None
         found = CHECKPOINT_SECONDS.search(text or "")
         if found and (seconds := float(found[1])) and seconds != self._last:

@@ -145,6 +145,12 @@ class Job:
     def status(self):
         return self.kube.get("heterotpjobs", self.space.name, self.name).get("status") or {}
 
+    @property
+    def attempt(self):
+        """The attempt; None: it has none yet, or the job is deleted."""
+        found = self.kube.get("heterotpjobs", self.space.name, self.name) or {}
+        return (found.get("status") or {}).get("attempt")
+
     def edit(self, spec):
         self.kube.patch("heterotpjobs", self.space.name, self.name, {"spec": spec})
 

@@ -160,8 +160,7 @@ def test_the_seconds_of_a_checkpoint_are_written_once_for_each():
     )
 
     class Job:
-        def __init__(self):
-            self.status = {"attempt": 1}
+        attempt = 1
 
         def pods(self, _):
             return {0: {"metadata": {"name": "p"}}}
