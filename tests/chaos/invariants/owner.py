@@ -36,7 +36,7 @@ def _job_records(fault, history):
     for record in of(history, "object", plural="heterotpjobs", uid=uid):
         if record["at"] >= fault.began:
             yield uid, record
-        elif record.get("phase") in OVER or record.get("deleting"):
+        elif _excused(uid, record):
             yield uid, {**record, "at": fault.began}
 
 

@@ -335,6 +335,12 @@ def test_a_job_that_was_deleted_needs_no_restart():
     assert found(running().fault(restarts=True, shows="restarted").job("DELETED", attempt=1).later(99)) == set()
 
 
+def test_a_job_that_was_deleted_just_before_the_fault_needs_no_restart():
+    history = running().job("DELETED", attempt=1, phase="Running").later(0.02)
+    history.fault(restarts=True, shows="restarted").later(99).phase("clearing")
+    assert found(history) == set()
+
+
 def test_a_gap_of_the_watch_hides_attempts_and_deletions():
     history = running().fault(restarts=True)
     history.job("LISTED", attempt=4).add("listed", plural="heterotpjobs", uids=[UID])
