@@ -41,8 +41,7 @@ class DrawCheck:
         self._entered: dict[nn.Module, tuple[list[Tensor], bool]] = {}
         self._region: tuple[str, list[Tensor]] | None = None  # the column linear that began it, and the states then
         self._first = True  # the first iteration has not ended
-        self._uses = WholeUses(model, self._entered.keys)
-        self._called: nn.Module | None = None  # what the loop called, as long as uses are looked at
+        self._uses = WholeUses(model)
         self._outermost: set[nn.Module] = {model}
         self._names = {module: f"{name}: " if name else "" for name, module in model.named_modules()}
         self._hooked: dict[nn.Module, list[RemovableHandle]] = {}
@@ -74,14 +73,14 @@ class DrawCheck:
         return [*around, module.register_forward_hook(self._end_uses, always_call=True)]
 
     def _begin_uses(self, module: nn.Module) -> None:
-        if self._first and self._called is None:
-            self._called = module
+        if self._first and self._uses.called is None:
+            self._uses.called = module
             self._uses.__enter__()
 
     def _end_uses(self, module: nn.Module, arguments: Any, output: Any) -> None:
         """Also called where the forward raised an error, which the script may have expected."""
-        if self._called is module:
-            self._called = None
+        if self._uses.called is module:
+            self._uses.called = None
             self._uses.__exit__(None, None, None)
             self._entered.clear()
 

@@ -8,7 +8,7 @@ of a copy to -inf.
 All ranks run the same code, so that all of them enter these collectives.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import torch
@@ -39,7 +39,12 @@ CHANGES = _words(
     "__setitem__ __delitem__ __set__ __iadd__ __isub__ __imul__ __itruediv__ __idiv__ __ifloordiv__ __imod__ __ipow__ "
     "__iand__ __ior__ __ixor__ __ilshift__ __irshift__ register_hook retain_grad"
 )
+GRADIENT_HOOKS = _words("register_hook retain_grad")  # of logits they would act on a copy; of a part they are right
 SHAPES = _words("view reshape flatten unsqueeze squeeze unflatten __getitem__ select narrow")
+VIEWS = SHAPES | _words(  # return tensors of the same memory, some of them in a tuple
+    "transpose permute movedim swapaxes t T mT H mH expand expand_as view_as diagonal chunk split tensor_split "
+    "unbind __iter__ detach data squeeze_ unfold"
+)
 OF_SHARD = _words("requires_grad grad_fn is_leaf")
 
 
@@ -119,8 +124,9 @@ class ShardedLogits(Tensor):
         if func is F.cross_entropy and (loss := _loss(*args, **kwargs)) is not None:
             return loss
         _refuse_changes(name, args, kwargs)
-        result = func(*_gathered(args), **_gathered(kwargs))
-        return result.as_subclass(GatheredPart) if _is_view(result, name) else result
+        wholes: list[Tensor] = []
+        result = func(*_gathered(args, wholes), **_gathered(kwargs, wholes))
+        return _views_marked(result, wholes) if name in VIEWS else result
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
@@ -137,16 +143,24 @@ class GatheredPart(Tensor):
         cls, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Compute as with a plain tensor; the result is one, but for a further view."""
+        if any(issubclass(each, ShardedLogits) for each in types):
+            return NotImplemented  # which gathers them first
         kwargs, name = kwargs or {}, name_of(func)
-        _refuse_changes(name, args, kwargs)
+        if name not in GRADIENT_HOOKS:
+            _refuse_changes(name, args, kwargs)
         with torch._C.DisableTorchFunctionSubclass():
             result = func(*args, **kwargs)
-            return result.as_subclass(GatheredPart) if _is_view(result, name) else result
+            return _views_marked(result, args[:1]) if name in VIEWS else result
 
 
-def _is_view(result: Any, name: str) -> bool:
-    """Return whether a change of the result changes the tensor that the function received."""
-    return name in SHAPES and isinstance(result, Tensor) and result._is_view()
+def _views_marked(result: Any, sources: Sequence[Tensor]) -> Any:
+    """Return the result of a view, whose tensors are GatheredParts where they share memory with what was viewed."""
+    if isinstance(result, Tensor):
+        memory = {each.untyped_storage().data_ptr() for each in sources}
+        return result.as_subclass(GatheredPart) if result.untyped_storage().data_ptr() in memory else result
+    if isinstance(result, Iterator):
+        return (_views_marked(each, sources) for each in result)
+    return type(result)(_views_marked(each, sources) for each in result)
 
 
 def _refuse_changes(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -254,12 +268,13 @@ def cross_entropy(
     return losses.view(targets.shape) if reduction == "none" else losses
 
 
-def _gathered(value: Any) -> Any:
-    """Return nested arguments with whole logits in place of sharded ones."""
+def _gathered(value: Any, wholes: list[Tensor]) -> Any:
+    """Return nested arguments with whole logits, which are added to `wholes`, in place of sharded ones."""
     if isinstance(value, ShardedLogits):
-        return value.whole()
+        wholes.append(value.whole())
+        return wholes[-1]
     if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
-        return type(value)(_gathered(each) for each in value)
+        return type(value)(_gathered(each, wholes) for each in value)
     if isinstance(value, Mapping):
-        return {key: _gathered(each) for key, each in value.items()}
+        return {key: _gathered(each, wholes) for key, each in value.items()}
     return value

@@ -15,7 +15,6 @@ from heterotp_trainer.launch.environment import RankEnvironment
 from heterotp_trainer.parallelize.config_model import read_config, reason
 from heterotp_trainer.parallelize.model import parallelize
 from heterotp_trainer.parallelize.pretrained import load_pretrained, save_pretrained
-from heterotp_trainer.parallelize.weight_files import WeightFiles
 from heterotp_trainer.session import Session
 
 EXPORTED = "exported"  # the directory that plain `from_pretrained` loads
@@ -34,11 +33,10 @@ def finetuned(session: Session, training: Training, tokenizer: Tokenizer, length
     for line in without_dropout(config):
         if session.environment.rank == 0:
             print(f"{path}: {line}", flush=True)
-    stored = _stored(WeightFiles(Path(path)))
     try:
         made_by = import_module("transformers").AutoModelForCausalLM  # PyTorch 2.6 imports none on the meta device
         with torch.device("meta"):
-            model: Any = made_by.from_config(config, dtype=stored)
+            model: Any = made_by.from_config(config, dtype=exported_type(config))
     except Exception as error:  # of many classes, for whatever a config may hold
         raise InputError(f"{FIELD}: {path}: no language model: {reason(error)}") from None
     if training.recompute:
@@ -94,9 +92,12 @@ def _config(path: str) -> Any:
     return config
 
 
-def _stored(weights: WeightFiles) -> torch.dtype:
-    """Return the precision of the exported weights: bf16 where all that were read are, else fp32, as in training."""
-    return torch.bfloat16 if set(weights.types.values()) == {"BF16"} else torch.float32
+def exported_type(config: Any) -> torch.dtype:
+    """Return the precision of the exported weights: bf16 where the config names it, else fp32, as in training.
+
+    fp16 ends at 65504, which a trained weight may pass.
+    """
+    return torch.bfloat16 if getattr(config, "dtype", None) == torch.bfloat16 else torch.float32
 
 
 def _check_length(config: Any, length: int, path: str) -> None:

@@ -22,12 +22,16 @@ USES = {
     "logits by the embedding": lambda model, x: F.linear(x, model.embedding.weight),
     "a product": lambda model, x: x @ model.embedding.weight.t(),
     "a norm": lambda model, x: x / model.mlp.fc1.weight.norm(),
+    "in a list": lambda model, x: F.linear(x, torch.cat([model.embedding.weight, model.head.weight])),
     "a change": lambda model, x: x + model.mlp.fc1.weight.data.mul_(1.0).sum(),
 }
 HARMLESS = {
     "facts": lambda model, x: x.to(model.embedding.weight.dtype).view(-1, model.embedding.weight.shape[1]),
     "a whole parameter": lambda model, x: F.linear(x, model.head.weight),
     "a layer": lambda model, x: model.mlp(x),
+    "made like it": lambda model, x: x.type_as(model.mlp.fc1.weight) + model.mlp.fc1.weight.new_zeros(3),
+    "a frozen part": lambda model, x: model.mlp.eval()(x),
+    "a layer's forward": lambda model, x: model.mlp.fc2(checkpoint(model.mlp.fc1.forward, x, use_reentrant=False)),
     "recomputed": lambda model, x: checkpoint(model.mlp, x, use_reentrant=False),
 }
 
@@ -71,6 +75,20 @@ def test_evaluation_and_later_iterations_are_not_looked_at():
     model.train()
     check.iteration_ended(1)
     model(IDS)
+
+
+def test_what_is_done_after_ctrl_c_in_the_first_forward_is_not_refused():
+    def stopped(model, x):
+        raise KeyboardInterrupt
+
+    DrawCheck(model := Model(stopped), CPU)
+    with pytest.raises(KeyboardInterrupt):
+        model(IDS)
+    try:
+        assert model.embedding.weight.detach().norm() > 0
+    finally:
+        while _get_current_function_mode() is not None:
+            _get_current_function_mode().__exit__(None, None, None)
 
 
 def test_an_error_of_the_forward_leaves_nothing_behind():

@@ -1,5 +1,7 @@
 """Embedding and logits by vocabulary rows on one rank: what they refuse, as torch does or by a line of their own."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -89,14 +91,20 @@ CHANGES_OF_PARTS = {
     "__setitem__": lambda x: x[..., :3].__setitem__(0, 1.0),
     "zero_": lambda x: x[..., :3][0][:, 1].zero_(),
     "add": lambda x: torch.add(torch.ones(2, 4), torch.ones(2, 4), out=x[..., 3]),
+    "sub_": lambda x: x.transpose(0, 2)[3].sub_(1.0),
+    "neg_": lambda x: x.chunk(2, -1)[1].neg_(),
+    "exp_": lambda x: next(iter(x)).exp_(),
+    "div_": lambda x: x[..., 3].detach().div_(2.0),
+    "sqrt_": lambda x: x[..., 3:].data.mT.sqrt_(),
 }
 
 
 @pytest.mark.parametrize("name", CHANGES_OF_PARTS)
 def test_a_change_of_a_part_of_gathered_logits_is_refused_too(logits, name, monkeypatch):
     monkeypatch.setattr(ShardedLogits, "whole", lambda self: torch.randn(2, 4, ROWS))
-    with pytest.raises(InputError, match=rf"logits: {name} would change a copy"):
-        CHANGES_OF_PARTS[name](logits)
+    for mode in (nullcontext(), torch.inference_mode()):
+        with mode, pytest.raises(InputError, match=rf"logits: {name} would change a copy"):
+            CHANGES_OF_PARTS[name](logits)
 
 
 def test_a_part_of_gathered_logits_computes_as_a_plain_tensor(logits, monkeypatch):
@@ -107,7 +115,17 @@ def test_a_part_of_gathered_logits_computes_as_a_plain_tensor(logits, monkeypatc
         assert type(result) is torch.Tensor
     assert torch.equal(part.clone().mul_(2.0), whole[..., :3] * 2)
     assert torch.equal(logits[..., torch.tensor([0, 2])].mul_(1.0), whole[..., [0, 2]])  # torch copies here, too
+    for result in (
+        part[..., :1] - logits,
+        logits - part[..., :1],
+        torch.where(part[..., :1] > 0, part[..., :1], logits),
+    ):
+        assert type(result) is torch.Tensor and result.shape == (2, 4, ROWS)
+    assert torch.equal(torch.cat([part, logits], -1), torch.cat([whole[..., :3], whole], -1))
+    seen = []
+    part.register_hook(seen.append)
     part.sum().backward()
+    assert len(seen) == 1
     assert whole.grad[..., :3].min() == 1 and whole.grad[..., 3:].max() == 0
 
 
