@@ -6,11 +6,9 @@ from itertools import pairwise
 
 import pytest
 from heterotp_api.report import RunReport
-from support.balancing_gang import CHI4, body, write_control
+from support.balancing_gang import CHI4, SLOW_ONLY, body, write_control
 
 STARTED, STOPPED = 25, 70
-# a rank counts as slow from 2.8 times, by the median of four iterations: other load makes ranks slower as well
-SLOW_ONLY = {"enter": 1.8, "exit": 0.9, "window": 4}
 INJECTED = CHI4 | {"start": {"iteration": STARTED}, "stop": {"iteration": STOPPED}}
 
 

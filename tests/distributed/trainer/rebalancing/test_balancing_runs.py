@@ -5,7 +5,7 @@ import signal
 import urllib.request
 
 import pytest
-from support.balancing_gang import CHI4, EMULATED, LONG, body, sabotaged, write_control
+from support.balancing_gang import CHI4, EMULATED, LONG, SLOW_ONLY, body, sabotaged, write_control
 from support.launched import spec
 
 
@@ -40,7 +40,7 @@ def test_a_policy_and_an_injection_that_come_and_go_in_a_running_job(launch, str
     device = EMULATED | {"teraflops": 0.0001} if strategy == "SEMI" else EMULATED
     run = launch(body(device=device, iterations=LONG))
     run.reach(5)
-    write_control(run.workdir, 1, strategy, [CHI4], **policy)
+    write_control(run.workdir, 1, strategy, [CHI4], **SLOW_ONLY, **policy)
     run.until(f"{strategy} reduces the work of rank 2", lambda: reduced(run)[2:] == [wanted])
     found = status(run)
     assert found["strategy"] == strategy
@@ -50,7 +50,7 @@ def test_a_policy_and_an_injection_that_come_and_go_in_a_running_job(launch, str
     assert "rank 2 is" in found["reason"] and "slower" in found["reason"]
     assert sum(rank["columnsIn"] for rank in found["ranks"]) == found["ranks"][2]["columnsOut"]
     assert ["heterotp_injected_slowdown_ratio{" in metrics(run, rank) for rank in (0, 2)] == [False, True]
-    write_control(run.workdir, 2, strategy, **policy)
+    write_control(run.workdir, 2, strategy, **SLOW_ONLY, **policy)
     run.until("the injection is gone", lambda: "no rank is slower" in status(run).get("reason", ""))
     assert reduced(run) == [(False, False)] * 3
     write_control(run.workdir, 3)
