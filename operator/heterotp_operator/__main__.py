@@ -200,7 +200,8 @@ async def _lead(operator: Operator, stopped: asyncio.Event) -> None:
     try:
         await _until_first(_wait(operator.working), _wait(stopped), *map(_join, background))
         if not stopped.is_set():
-            await _until_first(operator.watch(), *map(_join, background))
+            # a signal that comes before kopf has its own handlers sets `stopped`
+            await _until_first(operator.watch(), _wait(stopped), *map(_join, background))
     finally:
         for task in reversed(background):  # the workers end before the Lease is given back
             task.cancel()

@@ -1,7 +1,10 @@
 """The parts of the process together: what enqueues which key, and when."""
 
+import asyncio
+from types import SimpleNamespace
+
 import pytest
-from heterotp_operator.__main__ import SMALL_GANG, Operator, gang_settle_seconds
+from heterotp_operator.__main__ import SMALL_GANG, Operator, _lead, gang_settle_seconds
 from heterotp_operator.cluster import JOBS, PODS, Cluster
 from heterotp_operator.metrics import Metrics
 from heterotp_operator.settings import Settings
@@ -27,3 +30,24 @@ def test_a_pod_of_a_small_gang_enqueues_its_job_at_once(pods, at_once):
     operator.informers.upsert(PODS, last)
     assert (queue.take() == ("team", "job")) is at_once
     assert at_once or 0 < queue.promote() <= gang_settle_seconds(pods)
+
+
+async def test_a_signal_that_comes_while_kopf_starts_ends_the_process():
+    stopped, working, ended = asyncio.Event(), asyncio.Event(), []
+
+    async def for_ever(name):
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(name)
+
+    async def watch():
+        stopped.set()  # by our handler: kopf has not replaced it yet
+        await for_ever("watch")
+
+    working.set()
+    lease = SimpleNamespace(keep=lambda: for_ever("lease"))
+    operator = SimpleNamespace(lease=lease, work=lambda: for_ever("work"), working=working, watch=watch)
+    async with asyncio.timeout(10):
+        await _lead(operator, stopped)
+    assert ended == ["watch", "work", "lease"]
