@@ -14,7 +14,7 @@ from heterotp_trainer.devices.slowdown import Shape, Slowdown
 from heterotp_trainer.errors import InputError
 
 Again = Callable[[float], object]  # runs a part (0..1) of a matrix product once more
-MAX_DEBT_SECONDS = 0.05  # an over-run (cores are shared) shortens later sleeps, up to this
+MAX_DEBT_SECONDS = 0.05  # an over-run (cores are shared) shortens later sleeps of the same kind, up to this
 
 
 class Device:
@@ -87,7 +87,7 @@ class EmulatedDevice(Device):
         self.real_transfer_seconds = 0.0  # of a transfer on this machine, contained in the emulated time
         self._clock = clock
         self._sleep = sleep
-        self._debt = 0.0
+        self._debts = {"product": 0.0, "fixed": 0.0}  # apart: else a late host makes products look fast
 
     def settle_gemm(self, shape: Shape, started: float, again: Again = lambda part: None) -> None:
         """Sleep until 2 m k n / speed, chi times under an injection, have passed since `started`."""
@@ -95,12 +95,12 @@ class EmulatedDevice(Device):
         if self.slowdown is not None:
             self.slowdown.own_seconds += seconds
             seconds *= self.slowdown.chi
-        self._settle(seconds, started)
+        self._settle("product", seconds, started)
 
     def settle_fixed(self, spent_seconds: float) -> None:
         """Sleep for the rest of the fixed part, of which `spent_seconds` were real."""
         if self.fixed_seconds:
-            self._settle(self.fixed_seconds, self._clock() - spent_seconds)
+            self._settle("fixed", self.fixed_seconds, self._clock() - spent_seconds)
 
     def settle_collective(self, nbytes: int, ranks: int) -> None:
         """Sleep latency + 2 (e - 1) / e x bytes / bandwidth, the transfer of a ring all-reduce over e ranks."""
@@ -108,7 +108,7 @@ class EmulatedDevice(Device):
 
     def settle_copy(self, started: float) -> None:
         """Deduct the real seconds of copies from later sleeps: an accelerator copies fast beside its products."""
-        self._debt = min(self._debt + self._clock() - started, MAX_DEBT_SECONDS)
+        self._owe("product", self._debts["product"] + self._clock() - started)
 
     def settle_transfer(self, nbytes: float, steps: int) -> None:
         """Sleep steps x latency + bytes / bandwidth."""
@@ -120,14 +120,16 @@ class EmulatedDevice(Device):
 
     def forget_debt(self) -> None:
         """See Device.forget_debt."""
-        self._debt = 0.0
+        self._debts = dict.fromkeys(self._debts, 0.0)
 
-    def _settle(self, wanted: float, started: float) -> None:
-        rest = wanted - (self._clock() - started) - self._debt
+    def _settle(self, kind: str, wanted: float, started: float) -> None:
+        rest = wanted - (self._clock() - started) - self._debts[kind]
         if rest > 0:
             self._sleep(rest)
-        late = self._debt + (self._clock() - started) - wanted
-        self._debt = min(max(late, 0.0), MAX_DEBT_SECONDS)
+        self._owe(kind, self._debts[kind] + (self._clock() - started) - wanted)
+
+    def _owe(self, kind: str, seconds: float) -> None:
+        self._debts[kind] = min(max(seconds, 0.0), MAX_DEBT_SECONDS)
 
 
 def _cpu_model() -> str:

@@ -40,6 +40,14 @@ def test_late_wake_ups_average_out():
     assert host.now == pytest.approx(10.0, abs=0.01)
 
 
+def test_a_late_host_does_not_make_products_look_fast():
+    host = Host()
+    device = emulated(host, fixed_seconds=0.002)
+    device.settle_fixed(10.0)
+    device.settle_gemm((100, 100, 500), started=host.now)
+    assert host.now == pytest.approx(0.01)
+
+
 def test_debt_of_a_busy_host_is_limited():
     host = Host()
     device = emulated(host)
