@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -133,11 +134,19 @@ def test_only_what_a_fork_can_stand_for_is_forked():
     assert not forkable([python, "script.py"], {"OMP_NUM_THREADS": "2"})
 
 
+def names_of(pids):
+    """Return the names of those processes that are still there."""
+    found = []
+    for pid in pids:
+        with suppress(OSError):
+            found.append(Path(f"/proc/{pid}/comm").read_text())
+    return found
+
+
 @pytest.mark.parametrize("started", [True, False], ids=["started", "forked"])
 def test_a_launched_gang_is_the_same_either_way(tmp_path, started):
     run = Launched(tmp_path, spec(2, iterations=4), forked=not started)
-    pids = run.until("both ranks are there", lambda: len(found := run.ranks()) == 2 and found)
-    names = {Path(f"/proc/{pid}/comm").read_text().strip() for pid in pids if Path(f"/proc/{pid}").exists()}
+    names = run.until("both ranks are there", lambda: len(found := names_of(run.ranks())) == 2 and found)
     assert all(name.startswith("rank-") is not started for name in names)
     assert run.wait() == 0, run.text()
     assert len(run.history()) == 4
