@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from heterotp_operator.apply import Applier, Refusals
-from heterotp_operator.cluster import PODGROUPS, Cluster, NotFound, Refused
+from heterotp_operator.cluster import Cluster
 from heterotp_operator.events import Recorder
 from heterotp_operator.informers import Informers
 from heterotp_operator.metrics import Metrics
 from heterotp_operator.observe import PodWatch, observe
+from heterotp_operator.podgroup_records import podgroup_of
 from heterotp_operator.published import PublishedControls
 from heterotp_operator.queue import Key, WorkQueue
 from heterotp_operator.reconcile.actions import ApplyConfigMap, Decision, TouchPod
 from heterotp_operator.reconcile.job_control import decide_control
-from heterotp_operator.reconcile.objects import at
 from heterotp_operator.reconcile.observed import Observed
 from heterotp_operator.reconcile.plan import plan
 from heterotp_operator.renewals import KeyReader
@@ -93,7 +93,7 @@ class JobReconciler:
         return decision.requeue_after
 
     async def _observe(self, key: Key, job: Json, memory: _Memory) -> Observed:
-        podgroup = await self._podgroup(key, job)
+        podgroup = await podgroup_of(self._cluster, self._stores.podgroups, key, job)
         return observe(
             *(self._stores, self._poller, self._settings, key, job, self._now()),
             control=None,
@@ -152,19 +152,6 @@ class JobReconciler:
             memory.attempt = attempt
             memory.refusals.clear()
         return memory
-
-    async def _podgroup(self, key: Key, job: Json) -> Json | None:
-        provider = at(job, "spec", "runPolicy", "gang", "provider")
-        if not isinstance(provider, str) or provider not in PODGROUPS:
-            return None
-        known = self._stores.podgroups.get(key)
-        if known is not None:
-            return known
-        try:
-            self._stores.podgroups.upsert(await self._cluster.get(PODGROUPS[provider], *key))
-        except (NotFound, Refused):  # making it gives the error
-            return None
-        return self._stores.podgroups.get(key)
 
     def _forget(self, key: Key) -> None:
         self._memories.pop(key, None)
