@@ -46,7 +46,7 @@ PORT = 19477
 NOISE_JOBS, NOISE_RATIO, NOISE_RANKS = 20, 0.05, 8
 HOSTILE_RANKS = 90_000  # rows of a status of 3.7 MB
 HOSTILE = {"hung": 50, "endless": 50, "huge": 6, "redirect": 50}  # kind of answer -> jobs of 1,000
-HUNG, GANG = 200, 16_384
+HUNG, GANG, GROUP = 200, 16_384, 1024
 PROBE_SECONDS = 0.05
 
 
@@ -248,9 +248,7 @@ async def fair(api: Api, operator: Operator, ranks: Ranks, arguments: argparse.N
     ranks.kinds |= {address(number): "hung" for number in range(count, count + arguments.hung)}
     bad = await make_jobs(api, "bad", arguments.hung, 1, first=count)
     await run_pods(api, "bad", bad, 1, first=count)
-    body = job(0, arguments.gang)
-    body["metadata"]["name"] = "gang"
-    await api.call("POST", path_of("heterotpjobs", "bad"), body)
+    await api.call("POST", path_of("heterotpjobs", "bad"), large_gang(arguments.gang))
 
     async def begun() -> bool:
         return len(await api.items(path_of("pods", "bad"))) > len(bad)
@@ -262,6 +260,16 @@ async def fair(api: Api, operator: Operator, ranks: Ranks, arguments: argparse.N
     return {"hung": len(bad), "gang": arguments.gang, "alone": alone, "beside": beside, "p99Ratio": ratio} | {
         "podsOfTheGangMeanwhile": created
     }
+
+
+def large_gang(pods: int) -> dict:
+    """Return a job of so many pods, in worker groups of as many as one may have."""
+    body = job(0, pods)
+    (group,) = body["spec"]["workerGroups"]
+    counts = [min(GROUP, pods - first) for first in range(0, pods, GROUP)]
+    body["spec"]["workerGroups"] = [{**group, "name": f"g{n}", "pods": count} for n, count in enumerate(counts)]
+    body["metadata"]["name"] = "gang"
+    return body
 
 
 async def latencies(api: Api, jobs: list[str], rate: float, events: int) -> dict:
