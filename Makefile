@@ -13,7 +13,7 @@ READY := $(VENV)/.ready
 CRDS := charts/heterotp/templates/crds
 CLUSTER := tools/cluster
 
-.PHONY: help setup demo test test-fast test-bare fuzz chaos check format generate docs lock cluster-up cluster-down cluster-load images
+.PHONY: help setup demo test test-fast test-bare test-kueue test-gangs fuzz chaos check format generate docs lock release cluster-up cluster-down cluster-load images
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -39,6 +39,12 @@ test-fast: setup ## run unit and distributed tests, which need no cluster; tests
 
 test-bare: ## run `make demo` and `make test` in a fresh clone with empty caches; print the time of each step
 	@tools/test-bare.sh
+
+test-kueue: setup ## run the tests with Kueue's own controller, which it builds, on a kind cluster that it starts and stops
+	@tools/test-kueue.sh
+
+test-gangs: setup ## run the tests with Volcano's and the coscheduling plugin's own programs, which it builds
+	@tools/test-gangs.sh
 
 fuzz: setup ## run the tests of random input with EXAMPLES=10000 other examples each; those on an API server, too
 	@tools/cluster/ensure.sh programs
@@ -66,6 +72,10 @@ lock: setup ## pin all dependencies anew, those of the images too
 	@$(VENV)/bin/uv pip compile -q pyproject.toml --extra operator --extra trainer --extra hf --extra cli --extra dev \
 	  --universal --python-version 3.11 --generate-hashes --no-header -o requirements.lock
 	@tools/image-locks.sh
+
+release: setup ## all that a release publishes, made and tried in dist/; nothing is published. IMAGES=no: without images
+	@$(CLUSTER)/ensure.sh programs
+	@$(PY) tools/release.py $(or $(IMAGES),yes)
 
 images: ## build the operator's and the trainer's image; SBOMs of these and the other two in dist/sbom
 	@$(CLUSTER)/build-images.sh

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import socket
 import ssl
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from heterotp_api.crd import crds  # noqa: E402
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 JOBS = f"/apis/{names.API_VERSION}/namespaces/default/heterotpjobs"
 PODS = "/api/v1/namespaces/default/pods"
+NOT_IN_IMAGE = Path(__file__).parent / "not_in_image"  # hides what only tests need, and the client loads if it can
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 CONCURRENT = 32
 PATIENCE_SECONDS = 900.0
@@ -62,12 +64,21 @@ class Api:
         return (await self.call("GET", f"{path}?resourceVersion=0"))["items"]
 
     async def changes(self, path: str) -> AsyncIterator[dict]:
-        """Yield objects that are changed from now on; the first item is empty: the watch is open."""
-        version = (await self.call("GET", f"{path}?limit=1"))["metadata"]["resourceVersion"]
-        async with self.http.get(f"{path}?watch=1&resourceVersion={version}", read_bufsize=1 << 24) as answer:
-            yield {}
-            async for line in answer.content:
-                yield json.loads(line)["object"]
+        """Yield objects that are changed from now on; the first item is empty: the watch is open.
+
+        The API server closes the watch of a client that is slow to read, as any is on a busy machine: it is opened
+        again where it ended.
+        """
+        version, first = (await self.call("GET", f"{path}?limit=1"))["metadata"]["resourceVersion"], True
+        while True:
+            async with self.http.get(f"{path}?watch=1&resourceVersion={version}", read_bufsize=1 << 24) as answer:
+                if first:
+                    yield {}
+                first = False
+                async for line in answer.content:
+                    body = json.loads(line)["object"]
+                    version = body["metadata"]["resourceVersion"]
+                    yield body
 
 
 async def spread(calls: list) -> None:
@@ -120,13 +131,13 @@ def ready(pod: str, value: bool) -> dict:
 class Operator:
     """The operator process under test."""
 
-    port = 18099
-
-    def __init__(self, kubeconfig: Path, log: Path, tree: Path = ROOT) -> None:
-        """tree: the sources that are run."""
-        path = os.pathsep.join(str(tree / part) for part in ("api", "operator"))
+    def __init__(self, kubeconfig: Path, log: Path, tree: Path = ROOT, settings: dict[str, str] | None = None) -> None:
+        """tree: the sources that are run; settings: more variables of its environment."""
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        path = os.pathsep.join([*(str(tree / part) for part in ("api", "operator")), str(NOT_IN_IMAGE)])
         given = {"KUBECONFIG": str(kubeconfig), "PYTHONPATH": path, "HETEROTP_METRICS_PORT": str(self.port)}
-        self._env = {**os.environ, **given, "HETEROTP_IDENTITY": "bench"}
+        self._env = {**os.environ, **given, "HETEROTP_IDENTITY": "bench", **(settings or {})}
         self._log = log
 
     def start(self) -> None:
@@ -151,8 +162,8 @@ class Operator:
 async def install_crds(api: Api) -> None:
     for crd in crds():
         await api.call("POST", CRDS, crd)
-    # pods need it; there is no controller manager to create it, because it would use the cores of this benchmark
-    await api.call("POST", ACCOUNTS, {"metadata": {"name": "default"}})
+    if not await api.items(ACCOUNTS):  # pods need one; a controller manager, where there is one, makes it
+        await api.call("POST", ACCOUNTS, {"metadata": {"name": "default"}})
     await asyncio.sleep(5)  # until they are served
 
 
@@ -165,12 +176,15 @@ def on_bare_cluster(measure: Callable[[Path, Path], Awaitable[dict]]) -> None:
     print(json.dumps(measured(measure), indent=2))
 
 
-def measured(measure: Callable[[Path, Path], Awaitable[dict]]) -> dict:
-    """Start an API server, return what measure(kubeconfig, log of the operator) returns, stop the server."""
+def measured(measure: Callable[[Path, Path], Awaitable[dict]], variables: dict[str, str] | None = None) -> dict:
+    """Start an API server, return what measure(kubeconfig, log of the operator) returns, stop the server.
+
+    variables: of tools/cluster/cp-up.sh; without them there are only etcd and the API server.
+    """
     tools, name = ROOT / "tools" / "cluster", f"bench-{os.getpid()}"
     up = subprocess.run(
         [tools / "cp-up.sh", name],
-        env={**os.environ, "CP_WITHOUT": "kcm kwok scheduler"},
+        env={**os.environ, **(variables or {"CP_WITHOUT": "kcm kwok scheduler"})},
         stdout=subprocess.PIPE,
         text=True,
         check=True,

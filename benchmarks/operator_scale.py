@@ -4,7 +4,8 @@
 
 It starts its own etcd + kube-apiserver + controller manager (tools/cluster) and prints one JSON document:
 creation (jobs applied -> all pods created and all statuses written), cold start (an operator starts with all objects,
-of which each job has one change -> all statuses written), resident memory, and pod event -> job status p50/p99.
+of which each job has one change -> all statuses written), resident memory, and pod event -> job status p50/p99. The
+event is one that changes only a count of pods, which waits for a second.
 """
 
 import argparse

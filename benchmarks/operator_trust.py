@@ -209,7 +209,7 @@ async def observe(operator: Operator, seconds: float) -> dict:
     """Return what the operator costs in the next seconds."""
     if operator.process.poll() is not None:
         return {"ended": operator.process.returncode}
-    command = [sys.executable, __file__, "--probe", str(seconds)]
+    command = [sys.executable, __file__, "--probe", str(seconds), "--port", str(operator.port)]
     probe = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
     memory, answer = operator.memory(), asyncio.create_task(probe.communicate())
     while not answer.done():
@@ -223,13 +223,13 @@ async def observe(operator: Operator, seconds: float) -> dict:
     return found | ({"ended": operator.process.returncode} if operator.process.poll() is not None else {})
 
 
-def probe(seconds: float) -> None:
+def probe(seconds: float, port: int) -> None:
     """Print the seconds of all answers of the operator to /healthz, which its event loop gives."""
     took, deadline = [], time.monotonic() + seconds
     while time.monotonic() < deadline:
         since = time.monotonic()
         with suppress(OSError):
-            urllib.request.urlopen(f"http://127.0.0.1:{Operator.port}/healthz", timeout=120).read()
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=120).read()
             took.append(time.monotonic() - since)
         time.sleep(PROBE_SECONDS)
     print(json.dumps(took))
@@ -357,9 +357,10 @@ def main() -> None:
     parser.add_argument("--before", type=Path, help="another source tree, measured side by side")
     parser.add_argument("--after", type=Path, default=ROOT, help="the source tree (this one)")
     parser.add_argument("--probe", type=float, help=argparse.SUPPRESS)
+    parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.probe:
-        probe(arguments.probe)
+        probe(arguments.probe, arguments.port)
         return
     trees = {name: tree.resolve() for name in ("before", "after") if (tree := getattr(arguments, name))}
     for part in arguments.part:

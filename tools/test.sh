@@ -9,28 +9,10 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export CLUSTER_NAME=${CLUSTER_NAME:-heterotp-test} # never the one of `make cluster-up`
 unset PYTHONDONTWRITEBYTECODE # some hundred processes import the same modules: they are compiled once
-python=.venv/bin/python
-failed=
-times=
-
-tests() { $python -m pytest -q --durations=15 "$@"; }
-
-stage() { # NAME COMMAND...: run it, note its time, remember and return its failure
-  local name=$1 start=$SECONDS code=0; shift
-  echo "== $name"
-  "$@" || code=$?
-  times+=$(printf '%5d s  %s' $((SECONDS - start)) "$name")$'\n'
-  [ "$code" = 0 ] || failed+="; $name"
-  return "$code"
-}
-
-report() { # the time of each stage and what failed; ends the script
-  printf '%s' "$times" | tee ${STAGE_TIMES:+"$STAGE_TIMES"}
-  [ -z "$failed" ] || { echo "failed: ${failed#; }" >&2; exit 1; }
-  exit 0
-}
+. tools/stages.sh
 
 tools/prometheus.sh
+tools/chromium.sh
 if [ "${1:-}" = fast ]; then
   without=()
   tools/cluster/ensure.sh has-programs || {

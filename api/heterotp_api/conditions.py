@@ -7,6 +7,7 @@ from pydantic import Field
 from heterotp_api.base import Model
 
 # types of a job's conditions
+ADMITTED = "Admitted"  # by Kueue
 CREATED = "Created"
 PODS_READY = "PodsReady"
 RUNNING = "Running"  # also a phase
@@ -19,7 +20,7 @@ SUSPENDED = "Suspended"  # also a phase
 SUCCEEDED = "Succeeded"  # also a phase
 FAILED = "Failed"  # also a phase
 JOB_CONDITIONS = (
-    *(CREATED, PODS_READY, RUNNING, STALLED, STRAGGLING, REPLACEMENT_ADVISED),
+    *(ADMITTED, CREATED, PODS_READY, RUNNING, STALLED, STRAGGLING, REPLACEMENT_ADVISED),
     *(RESTARTING, SPEC_CHANGE_PENDING, SUSPENDED, SUCCEEDED, FAILED),
 )
 

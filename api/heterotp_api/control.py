@@ -6,7 +6,8 @@ from pydantic import AfterValidator, Field
 
 from heterotp_api.base import Model, Rule
 from heterotp_api.injection import Slowdown
-from heterotp_api.policy import BalancingSettings, Rank, unique
+from heterotp_api.policy import BalancingSettings
+from heterotp_api.strategy_blocks import Rank, unique
 
 SCHEMA_VERSION = 1
 LOSSLESS_AUTO = BalancingSettings(strategy="AUTO", max_pruned_share=0.0)

@@ -1,16 +1,34 @@
 """The three CustomResourceDefinitions, made from the models."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from heterotp_api.base import Model
+from heterotp_api.conditions import ACCEPTED, APPLIED, CONFLICT
 from heterotp_api.injection import StragglerInjection
 from heterotp_api.job import HeteroTPJob
 from heterotp_api.names import GROUP, VERSION
 from heterotp_api.policy import BalancingPolicy
 from heterotp_api.schema import Json, structural
 
-Column = tuple[str, str, str]  # name, type, JSON path
+
+@dataclass(frozen=True)
+class Column:
+    """A column of `kubectl get`; wide: only of `kubectl get -o wide`."""
+
+    name: str
+    type: str
+    path: str
+    wide: bool = False
+
+    def as_json(self) -> Json:
+        """Return the entry of additionalPrinterColumns; kubectl shows a priority above 0 only with -o wide."""
+        entry: Json = {"name": self.name, "type": self.type, "jsonPath": self.path}
+        return entry | {"priority": 1} if self.wide else entry
+
+
+def _reason(condition: str) -> str:
+    """Return the path of a condition's reason."""
+    return f'.status.conditions[?(@.type=="{condition}")].reason'
 
 
 @dataclass(frozen=True)
@@ -21,6 +39,7 @@ class Kind:
     plural: str
     short: str
     columns: tuple[Column, ...]
+    scaled: str = ""  # path of what `kubectl scale` asks to change
 
     @property
     def name(self) -> str:
@@ -28,32 +47,41 @@ class Kind:
         return self.model.__name__
 
 
-AGE: Column = ("Age", "date", ".metadata.creationTimestamp")
+AGE = Column("Age", "date", ".metadata.creationTimestamp")
 KINDS = (
     Kind(
         HeteroTPJob,
         "heterotpjobs",
         "htpj",
         (
-            ("State", "string", ".status.phase"),
-            ("Ranks", "integer", ".spec.tensorParallelDegree"),
-            ("Iter/s", "number", ".status.training.iterationsPerSecond"),
-            ("Slowest", "string", ".status.slowest"),
-            ("Policy", "string", ".status.balancing.policy"),
-            ("Restarts", "integer", ".status.restarts"),
+            Column("State", "string", ".status.phase"),
+            Column("Waiting", "string", ".status.waitingFor"),
+            Column("Ranks", "integer", ".spec.tensorParallelDegree"),
+            Column("Iter/s", "number", ".status.training.iterationsPerSecond"),
+            Column("Slowest", "string", ".status.slowest"),
+            Column("Restarts", "integer", ".status.restarts"),
             AGE,
+            Column("Iteration", "integer", ".status.training.iteration", wide=True),
+            Column("Loss", "number", ".status.training.loss", wide=True),
+            Column("Policy", "string", ".status.balancing.policy", wide=True),
+            Column("Strategy", "string", ".status.balancing.strategy", wide=True),
+            Column("Queue", "string", ".spec.runPolicy.gang.queue", wide=True),
         ),
+        ".spec.tensorParallelDegree",
     ),
     Kind(
         BalancingPolicy,
         "balancingpolicies",
         "bpol",
         (
-            ("Strategy", "string", ".spec.strategy"),
-            ("Selected", "integer", ".status.selectedJobs"),
-            ("Applied", "integer", ".status.appliedJobs"),
-            ("Saved s", "number", ".status.savedSeconds"),
+            Column("Strategy", "string", ".spec.strategy"),
+            Column("Selected", "integer", ".status.selectedJobs"),
+            Column("Applied", "integer", ".status.appliedJobs"),
+            Column("Reason", "string", _reason(APPLIED)),
+            Column("Saved-s", "number", ".status.savedSeconds"),
             AGE,
+            Column("Accepted", "string", _reason(ACCEPTED), wide=True),
+            Column("Conflict", "string", _reason(CONFLICT), wide=True),
         ),
     ),
     Kind(
@@ -61,11 +89,12 @@ KINDS = (
         "stragglerinjections",
         "sinj",
         (
-            ("Phase", "string", ".status.phase"),
-            ("Slowdown", "number", ".spec.slowdown"),
-            ("Measured", "number", ".status.measured"),
-            ("Job", "string", ".spec.jobRef.name"),
+            Column("State", "string", ".status.phase"),
+            Column("Job", "string", ".spec.jobRef.name"),
+            Column("Slowdown", "number", ".spec.slowdown"),
+            Column("Measured", "number", ".status.measured"),
             AGE,
+            Column("Message", "string", ".status.message", wide=True),
         ),
     ),
 )
@@ -94,15 +123,24 @@ def crd(kind: Kind) -> Json:
 
 
 def _version(kind: Kind) -> Json:
-    columns: list[dict[str, Any]] = [{"name": n, "type": t, "jsonPath": p} for n, t, p in kind.columns]
     return {
         "name": VERSION,
         "served": True,
         "storage": True,
         "schema": {"openAPIV3Schema": _object_schema(kind)},
-        "subresources": {"status": {}},
-        "additionalPrinterColumns": columns,
+        "subresources": _subresources(kind),
+        "additionalPrinterColumns": [column.as_json() for column in kind.columns],
     }
+
+
+def _subresources(kind: Kind) -> Json:
+    """Return the subresources of a kind.
+
+    `scale` is there to be refused: the degree alone cannot change, and the messages of the spec's rules say what to do.
+    Without it `kubectl scale` prints that a job which exists is not found. The status has no count for it, which is 0.
+    """
+    scale = {"specReplicasPath": kind.scaled, "statusReplicasPath": ".status.replicas"}
+    return {"status": {}} | ({"scale": scale} if kind.scaled else {})
 
 
 def _object_schema(kind: Kind) -> Json:

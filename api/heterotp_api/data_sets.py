@@ -6,10 +6,10 @@ from pydantic import Field
 
 from heterotp_api.base import DirectoryName, Model, Rule
 
-ImageDataset = Literal["digits", "cifar10", "synthetic"]
+ImageDataset = Literal["digits", "cifar10", "shapes-32", "synthetic"]
 TextDataset = Literal["text", "pydoc"]
 DatasetName = Literal[ImageDataset, TextDataset]
-IMAGE_SIZES: dict[ImageDataset, int] = {"digits": 8, "cifar10": 32, "synthetic": 8}  # pixels of a side
+IMAGE_SIZES: dict[ImageDataset, int] = {"digits": 8, "cifar10": 32, "shapes-32": 32, "synthetic": 8}  # pixels of a side
 
 
 class DataSpec(Model):
@@ -17,12 +17,14 @@ class DataSpec(Model):
 
     name: DatasetName = Field(
         "digits",
-        description="Images: digits, cifar10, synthetic. For language models: text, from files, and pydoc, the "
+        description="Images: digits, cifar10, synthetic, and shapes-32, 60,000 drawn images of ten shapes in the sizes "
+        "of cifar10. For language models: text, from files, and pydoc, the "
         "documentation topics of Python's standard library, which every machine has.",
     )
     path: DirectoryName | None = Field(
         None,
-        description="Where its files are, in the container. text: a file or directory of .txt, .jsonl (with a field "
+        description="Where its files are, in the container. shapes-32: a folder in which it is kept; absent: the "
+        "user's cache. text: a file or directory of .txt, .jsonl (with a field "
         'named "text") or .parquet files (with a column of that name), or a saved folder of Hugging Face datasets.',
     )
 

@@ -6,8 +6,9 @@ from pydantic import Field
 
 from heterotp_api.base import MOST_SECONDS, Metadata, Model, ObjectName, Rule
 from heterotp_api.conditions import CONDITIONS, Condition
-from heterotp_api.policy import LabelSelector, Ranks
+from heterotp_api.policy import LabelSelector
 from heterotp_api.slowdown import MOST_SLOWDOWN, SlowdownMode
+from heterotp_api.strategy_blocks import Ranks
 
 
 class JobRef(Model):
@@ -27,7 +28,7 @@ class Targets(Model):
         None, min_length=1, max_length=256, description="All ranks on these nodes, looked up anew for each attempt."
     )
     count: int | None = Field(None, ge=1, le=16384, description="So many ranks, drawn at random.")
-    seed: int | None = Field(None, description="Of the draw; absent: 0.")
+    seed: int | None = Field(None, description="Seed of the draw; absent: 0.")
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -68,7 +69,7 @@ class RoundRobin(Model):
 class RandomPattern(Model):
     """The slow-down moves to a target drawn at random."""
 
-    seed: int = Field(0, description="Of the draws, the same on all ranks.")
+    seed: int = Field(0, description="Seed of the draws, the same on all ranks.")
     every: Every
 
 

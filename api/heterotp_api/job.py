@@ -1,6 +1,7 @@
 """HeteroTPJob: worker groups of unlike nodes that become one gang of tensor-parallel ranks."""
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
@@ -60,6 +61,9 @@ class WorkerGroup(Model):
 
     name: Name = Field(description="Part of the pods' names, and what targets and the live table call the group.")
     pods: int = Field(1, ge=1, le=1024, description="Pods of the group.")
+    min_pods: int | None = Field(
+        None, ge=1, le=1024, description="With Kueue: it may admit the group with so few pods; of one group at most."
+    )
     processes_per_pod: int = Field(1, ge=1, le=16, description="Ranks in each pod; on GPUs as many as GPUs in it.")
     relative_speed: float | None = Field(
         None, ge=0.001, le=1000, description="Speed beside the other groups'; absent: probed at start."
@@ -69,6 +73,15 @@ class WorkerGroup(Model):
         default_factory=dict,
         description="PodTemplateSpec; the container named trainer is completed by the operator.",
         json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
+    )
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "minPods must be at most pods",
+            "!has(self.minPods) || self.minPods <= self.pods",
+            lambda g: g.min_pods is None or g.min_pods <= g.pods,
+            "minPods",
+        ),
     )
 
 
@@ -173,6 +186,36 @@ def _same_groups(value: str) -> str:
     return f"self.workerGroups.map(g, {value}) == oldSelf.workerGroups.map(g, {value})"
 
 
+def _elastic_rules() -> tuple[Rule, ...]:
+    """What runPolicy.elastic does not work with; the API server refuses it whole, see RunPolicy."""
+
+    def rule(message: str, holds: Callable[["HeteroTPJobSpec"], bool], field: str) -> Rule:
+        return Rule(message, holds=lambda spec: spec.run_policy.elastic is None or holds(spec), field=field)
+
+    return (
+        rule(
+            "runPolicy.elastic.minRanks must be at most tensorParallelDegree",
+            lambda s: s.run_policy.elastic is not None and s.run_policy.elastic.min_ranks <= s.tensor_parallel_degree,
+            "runPolicy.elastic.minRanks",
+        ),
+        rule(
+            "runPolicy.elastic needs training, the built-in trainer: own programs are not supported",
+            lambda s: s.training is not None,
+            "runPolicy.elastic",
+        ),
+        rule(
+            "training.model.huggingface is not supported with runPolicy.elastic: take a preset or sizes",
+            lambda s: s.training is None or s.training.model.huggingface is None,
+            "training.model.huggingface",
+        ),
+        rule(
+            "runPolicy.elastic needs device type cpu or emulated on every worker group: NCCL is not supported",
+            lambda s: all(group.device.type in ("cpu", "emulated") for group in s.worker_groups),
+            "workerGroups",
+        ),
+    )
+
+
 class HeteroTPJobSpec(Model):
     """What is trained, on which worker groups, under which policies."""
 
@@ -198,6 +241,20 @@ class HeteroTPJobSpec(Model):
             "workerGroups names must be unique",
             holds=lambda s: len({g.name for g in s.worker_groups}) == len(s.worker_groups),
             field="workerGroups",
+        ),
+        Rule(
+            "minPods may be given for one worker group of a job: Kueue varies the count of one",
+            "self.workerGroups.filter(g, has(g.minPods)).size() <= 1",
+            lambda s: sum(g.min_pods is not None for g in s.worker_groups) <= 1,
+            "workerGroups",
+        ),
+        Rule(
+            "minPods needs runPolicy.gang with provider kueue and admission Workload",
+            "self.workerGroups.all(g, !has(g.minPods))"
+            " || self.runPolicy.gang.provider == 'kueue'"
+            " && (!has(self.runPolicy.gang.admission) || self.runPolicy.gang.admission == 'Workload')",
+            lambda s: s.run_policy.gang.makes_workload or all(g.min_pods is None for g in s.worker_groups),
+            "workerGroups",
         ),
         Rule(
             "without training every group needs a template with the command to run",
@@ -236,6 +293,7 @@ class HeteroTPJobSpec(Model):
             ),
             "runPolicy.collectiveTimeoutSeconds",
         ),
+        *_elastic_rules(),
         Rule(
             "workerGroups (name, pods, processesPerPod) cannot change while the job runs; set runPolicy.suspend first",
             f"{_same_groups('g.name')} && {_same_groups('g.pods * 17 + g.processesPerPod')}"

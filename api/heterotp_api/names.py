@@ -12,6 +12,7 @@ LABEL_FIRST_RANK = f"{GROUP}/first-rank"
 LABEL_TEMPLATE_HASH = f"{GROUP}/template-hash"
 ANNOTATION_CONTROL = f"{GROUP}/control-generation"
 ANNOTATION_SECRET = f"{GROUP}/secret-id"  # which operator's key its secret is derived from; absent: it has none
+ANNOTATION_WORKLOAD = f"{GROUP}/workload-hash"  # of a Workload: what its spec was made from
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGED_BY = "heterotp-operator"
 
@@ -86,6 +87,11 @@ def service_name(job: str) -> str:
 def network_policy_name(job: str) -> str:
     """Return the name of the NetworkPolicy of the gang's pods."""
     return f"{job}-gang"
+
+
+def workload_name(job: str) -> str:
+    """Return the name of the gang's Workload, by which Kueue admits it."""
+    return job
 
 
 def control_name(job: str) -> str:

@@ -1,47 +1,31 @@
 """BalancingPolicy: how ranks of unlike speed are balanced; every strategy has a block of its own."""
 
-from collections import Counter
 from collections.abc import Iterable
 from fractions import Fraction
 from functools import cached_property
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, StringConstraints
-from pydantic.alias_generators import to_snake
-from pydantic.config import JsonDict
-from pydantic_core import PydanticCustomError
+from pydantic import Field, StringConstraints, model_validator
 
 from heterotp_api.base import MOST_SECONDS, Metadata, Model, Rule
 from heterotp_api.conditions import CONDITIONS, Condition
+from heterotp_api.presets import PRESETS, Preset, with_preset
 from heterotp_api.strategies import (
     LOSSLESS_BY_DEFAULT,
     PRUNING,
     SELECTIONS,
     STRATEGIES,
-    Primitive,
     Selection,
-    SelectionTraits,
     Strategy,
     strategies_with,
 )
+from heterotp_api.strategy_blocks import Mig, Reshard, Semi, Zero
 
-SET_LIST: JsonDict = {"x-kubernetes-list-type": "set"}  # the API server refuses duplicates, no rule is needed
 # balancing.policy of a job's status where no BalancingPolicy governs the job
 INLINE_POLICY, DEFAULT_POLICY = "inline", "default"
 FIXED_RATIOS = [name for name, traits in SELECTIONS.items() if traits.fixed_ratio is not None]
 
 
-def unique(ranks: list[int]) -> list[int]:
-    """Return the ranks; raises PydanticCustomError naming a duplicate."""
-    twice = next((rank for rank, times in Counter(ranks).items() if times > 1), None)
-    if twice is not None:
-        raise PydanticCustomError("rule", "{message}", {"message": "is named twice", "value": twice})
-    return ranks
-
-
-Rank = Annotated[int, Field(ge=0, le=16383)]
-Ranks = Annotated[list[Rank], Field(min_length=1, max_length=1024, json_schema_extra=SET_LIST), AfterValidator(unique)]
-Imputation = Literal["Zero", "Average", "Same"]  # of the gradients of pruned columns
 LabelValue = Annotated[str, StringConstraints(max_length=63)]
 
 
@@ -58,108 +42,6 @@ class LabelSelector(Model):
 
     match_labels: dict[str, LabelValue] | None = Field(None, max_length=64, description="Labels that a job must have.")
     match_expressions: list[LabelRequirement] | None = Field(None, max_length=32, description="All of them must hold.")
-
-
-class Zero(Model):
-    """ZERO-resizing: prune contraction columns of a straggler's linears."""
-
-    selection: Selection = Field("Pri", description="Which columns are pruned.")
-    criterion: Literal["minimum", "average"] = Field("minimum", description="What time a straggler is brought to.")
-    imputation: Imputation = Field("Zero", description="Gradients of pruned columns.")
-    gamma_max: float = Field(0.9, ge=0, le=1, description="Most of a linear's columns to leave out.")
-    alpha: float = Field(0.8, ge=0, le=1, description="PriDiff: a layer counts with at least this times gamma.")
-    theta_mode: Literal["quantile", "absolute"] = Field("quantile", description="PriDiff: how theta is found.")
-    theta_quantile: float = Field(0.5, ge=0, le=1, description="PriDiff: theta is this quantile of delta.")
-    theta_per_iteration: float = Field(0.001, ge=0, description="PriDiff: theta of one iteration, for absolute.")
-    statistics_every: int | None = Field(
-        None, ge=1, description="Iterations between measurements of importance; absent: once an epoch."
-    )
-    mask_pruned_update: bool = Field(False, description="The optimizer leaves pruned columns and their state alone.")
-    paired_units: bool = Field(False, description="In feed-forward networks leave out whole hidden units.")
-    grain: int | None = Field(None, ge=1, le=4096, description="Columns per block; absent: by device.")
-    fixed_ratio: float | None = Field(None, ge=0, le=1, description="Prune so much of `ranks`, whatever their speed.")
-    ranks: Ranks | None = Field(None, description="Ranks that fixedRatio is for.")
-
-    @property
-    def selection_traits(self) -> SelectionTraits:
-        """How the selection chooses columns."""
-        return SELECTIONS[self.selection]
-
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "maskPrunedUpdate goes with imputation Zero only: the mask throws an imputed gradient away",
-            "!self.maskPrunedUpdate || self.imputation == 'Zero'",
-            lambda z: not z.mask_pruned_update or z.imputation == "Zero",
-            "maskPrunedUpdate",
-        ),
-        Rule(
-            "pairedUnits goes with imputation Zero only: whole units that are left out have no gradient to guess",
-            "!self.pairedUnits || self.imputation == 'Zero'",
-            lambda z: not z.paired_units or z.imputation == "Zero",
-            "pairedUnits",
-        ),
-    )
-
-
-class Mig(Model):
-    """MIG: migrate contraction columns every iteration."""
-
-    primitive: Primitive = Field("broadcastReduce", description="How work travels.")
-    grain: int | None = Field(None, ge=1, le=4096, description="Columns per block; absent: by device.")
-    fixed_ratio: float | None = Field(None, ge=0, le=1, description="Migrate so much of `ranks`, whatever their speed.")
-    ranks: Ranks | None = Field(None, description="Ranks that fixedRatio is for.")
-
-
-def _decided_by_semi(block: str, field: str) -> Rule:
-    """A field that takes SEMI's decision from it is refused."""
-    return Rule(
-        f"{field} belongs to strategy {block.upper()}: SEMI decides ratios and ranks itself",
-        f"!has(self.{block}.{field})",
-        lambda s: getattr(getattr(s, block), to_snake(field)) is None,
-        f"{block}.{field}",
-    )
-
-
-class Semi(Model):
-    """SEMI: prune and migrate, by cost."""
-
-    zero: Zero = Zero()
-    mig: Mig = Mig()
-    beta_rule: Literal["leastDeletion", "costBalance"] = Field("leastDeletion", description="What migrates, what not.")
-    time_tolerance: float = Field(0.05, ge=0, le=10, description="Share of time that may be spent to delete less.")
-    migrating_stragglers: int | None = Field(
-        None, ge=0, le=16383, description="So many of the slowest migrate, the others prune; absent: by cost."
-    )
-
-    rules: ClassVar[tuple[Rule, ...]] = (
-        *(_decided_by_semi(block, field) for block in ("zero", "mig") for field in ("fixedRatio", "ranks")),
-        Rule(
-            "pairedUnits belongs to strategy ZERO: pruned units and migrated columns would cut one matrix two ways",
-            "!self.zero.pairedUnits",
-            lambda s: not s.zero.paired_units,
-            "zero.pairedUnits",
-        ),
-        Rule(
-            "criterion average belongs to strategy ZERO: SEMI reduces work down to the minimum",
-            "self.zero.criterion == 'minimum'",
-            lambda s: s.zero.criterion == "minimum",
-            "zero.criterion",
-        ),
-    )
-
-
-class Reshard(Model):
-    """RESHARD: move ownership of units once."""
-
-    grain: int | None = Field(
-        None, ge=1, le=4096, description="Hidden units or vocabulary rows per block; absent: by device."
-    )
-    min_units: int | None = Field(None, ge=0, description="Hidden units that a rank keeps; absent: one block.")
-    memory_limit_bytes: int | None = Field(
-        None, ge=1, description="Most that a rank's weights and optimizer state may take; absent: no bound."
-    )
-    evict: Ranks | None = Field(None, description="Ranks that give up all units; absent: none.")
-    return_to_even: bool = Field(True, description="Even shares again when a straggler recovers.")
 
 
 def _block_rule(block: str) -> Rule:
@@ -197,6 +79,27 @@ def _has_ratio(zero: Zero | None) -> bool:
     return zero is not None and zero.fixed_ratio is not None
 
 
+def _unbounded(zero: Zero | None) -> bool:
+    return zero is not None and zero.selection_traits.per_layer and zero.layer_ratios == "maximum"
+
+
+def _unbounded_rule(path: str) -> Rule:
+    """PriDiff as printed may prune more than was decided: a bound of the pruned share could not be kept."""
+    outer, _, inner = path.rpartition(".")
+    has = f"has(self.{outer}) && has(self.{path})" if outer else f"has(self.{path})"
+    per_layer = [name for name, traits in SELECTIONS.items() if traits.per_layer]
+    return Rule(
+        "layerRatios maximum prunes as much as the layers' importance asks for: leave out maxPrunedShare, or take "
+        "layerRatios scaled",
+        f"!has(self.maxPrunedShare) || !({has} && has(self.{path}.layerRatios)) || "
+        f"self.{path}.layerRatios != 'maximum' || !(self.{path}.selection in {per_layer})",
+        lambda p: (
+            p.max_pruned_share is None or not _unbounded(getattr(getattr(p, outer), inner, None) if outer else p.zero)
+        ),
+        "maxPrunedShare",
+    )
+
+
 def _selection_rule(selection: Selection) -> Rule:
     """A fixed ratio is refused beside a selection that has one of its own."""
     ratio = Fraction(SELECTIONS[selection].fixed_ratio or 0.0)
@@ -212,6 +115,9 @@ class BalancingSettings(Model):
     """A balancing policy without its selector, as written inline in a job."""
 
     strategy: Strategy = Field("AUTO", description="What is done about stragglers.")
+    preset: Preset | None = Field(
+        None, description="paper: the equations as printed; fields that are given win. Absent: ours."
+    )
     window: int = Field(5, ge=1, le=1000, description="Iterations of one median.")
     enter: float = Field(0.10, gt=0, le=100, description="Slower by more than this in two windows: a straggler.")
     exit: float = Field(0.05, ge=0, le=100, description="A straggler stays one until it is less than this slower.")
@@ -233,6 +139,14 @@ class BalancingSettings(Model):
 
     rules: ClassVar[tuple[Rule, ...]] = (
         *(_block_rule(block) for block in ("zero", "mig", "semi", "reshard")),
+        Rule(
+            f"preset paper belongs to strategies {', '.join(PRESETS['paper'])}: the paper has no other",
+            f"!has(self.preset) || self.strategy in {list(PRESETS['paper'])}",
+            lambda p: p.preset is None or p.strategy in PRESETS[p.preset],
+            "preset",
+        ),
+        _unbounded_rule("zero"),
+        _unbounded_rule("semi.zero"),
         Rule("exit must be below enter", "self.exit < self.enter", lambda p: p.exit < p.enter, "exit"),
         Rule(
             f"maxPrunedShare belongs to strategies {', '.join(PRUNING)}: the others delete nothing",
@@ -263,6 +177,11 @@ class BalancingSettings(Model):
         ),
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in(cls, given: Any) -> Any:
+        return with_preset(given)
+
     @property
     def pruned_share_limit(self) -> float:
         """Upper bound of the deleted share of work over all ranks, 0..1."""
@@ -282,6 +201,21 @@ class BalancingSettings(Model):
         return next(blocks, None)
 
     @property
+    def named_ranks(self) -> dict[str, list[int] | None]:
+        """The fields that name ranks, and the ranks that they name; None: the field is absent."""
+        zero, mig, reshard = self.zero, self.mig, self.reshard
+        return {
+            "zero.ranks": zero.ranks if zero else None,
+            "mig.ranks": mig.ranks if mig else None,
+            "reshard.evict": reshard.evict if reshard else None,
+        }
+
+    @property
+    def prunes(self) -> bool:
+        """Whether columns may be left out of an iteration."""
+        return STRATEGIES[self.strategy].prunes and self.pruned_share_limit > 0
+
+    @property
     def pruning(self) -> Zero:
         """How columns are pruned, whatever the strategy."""
         return self.semi.zero if self.semi is not None else self.zero or Zero()
@@ -289,8 +223,7 @@ class BalancingSettings(Model):
     @property
     def needs_importance(self) -> bool:
         """Whether columns may be pruned, and are selected by their importance."""
-        prunes = STRATEGIES[self.strategy].prunes and self.pruned_share_limit > 0
-        return prunes and self.pruning.selection_traits.uses_importance
+        return self.prunes and self.pruning.selection_traits.uses_importance
 
 
 class BalancingPolicySpec(BalancingSettings):
@@ -311,13 +244,7 @@ def beyond(ranks: Iterable[int], count: int) -> str | None:
 
 def policy_problem(settings: BalancingSettings, count: int) -> str | None:
     """Return what a job of `count` ranks cannot do, as `field: value: what would be right` below the settings."""
-    zero, mig, reshard = settings.zero, settings.mig, settings.reshard
-    named = {
-        "zero.ranks": zero.ranks if zero else None,
-        "mig.ranks": mig.ranks if mig else None,
-        "reshard.evict": reshard.evict if reshard else None,
-    }
-    for field, ranks in named.items():
+    for field, ranks in settings.named_ranks.items():
         if (wrong := beyond(ranks or (), count)) is not None:
             return f"{field}: {wrong}"
         if ranks and count == 1:

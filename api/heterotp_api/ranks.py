@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from heterotp_api.job import Device, HeteroTPJobSpec
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PodPlace:
     """One pod of the gang and the ranks that start in it."""
 

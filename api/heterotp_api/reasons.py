@@ -8,6 +8,15 @@ REFUSED_FORBIDDEN = "Forbidden"
 GANG_SCHEDULER_MISSING = "GangSchedulerMissing"
 NAME_TAKEN = "NameTaken"
 
+# Admitted: whether Kueue has admitted the job; other reasons are Kueue's own
+ADMITTED = "Admitted"
+NOT_EVALUATED = "NotEvaluated"  # Kueue has written nothing yet
+EVICTED = "Evicted"  # of Restarting, too
+KUEUE_OFF = "KueueOff"  # the operator was installed without the right to use Kueue
+KUEUE_UNAVAILABLE = "KueueUnavailable"  # a write was not taken: Kueue's webhooks are away, or its CRDs are missing
+PRIORITY_CLASS_MISSING = "PriorityClassMissing"
+FLAVOR_MISSING = "FlavorMissing"
+
 # PodsReady and Running
 ALL_PODS_READY = "AllPodsReady"
 POD_NOT_READY = "PodNotReady"

@@ -36,6 +36,16 @@ class RankReport(Model):
     slowdown: float | None = Field(None, description="chi: times slower than the reference rank.")
 
 
+class BlameReport(Model):
+    """A rank and a stage that the others waited for in the last window."""
+
+    rank: int
+    stage: str = Field(description="Stage of an iteration, see docs/algorithms.md.")
+    seconds: float = Field(description="Lost seconds of an iteration, mean.")
+    steady_seconds: float = Field(0.0, description="The same, median.")
+    share: float = Field(0.0, description="Share of all lost seconds, 0..1.")
+
+
 class RunReport(Model):
     """The result of a run; seconds are of the last attempt, the lists of all attempts."""
 
@@ -60,6 +70,8 @@ class RunReport(Model):
     emulated: bool = Field(False, description="Whether times come from emulated devices.")
     saved_seconds: float = Field(0.0, description="What balancing saved over the run.")
     deleted_share: float = Field(0.0, description="Share of all work of the run that was deleted, 0..1.")
+    lost_seconds: float | None = Field(None, description="What late ranks cost an iteration of the last window.")
+    blame: tuple[BlameReport, ...] = Field((), description="By whom and in which stage, the most first.")
     skipped_updates: int = Field(0, description="Updates of the attempt left out for values that were not finite.")
     ranks: tuple[RankReport, ...] = Field((), description="All ranks, in order.")
     decisions: tuple[DecisionRecord, ...] = Field((), description="What was decided, on which numbers.")
@@ -112,6 +124,10 @@ def run_report(
         emulated=status.emulated,
         saved_seconds=status.saved_seconds,
         deleted_share=status.deleted_share,
+        lost_seconds=status.lost_seconds,
+        blame=tuple(
+            BlameReport(**{name: getattr(each, name) for name in BlameReport.model_fields}) for each in status.blame
+        ),
         skipped_updates=status.skipped_updates,
         ranks=tuple(
             RankReport(group=groups[rank.rank], **{name: getattr(rank, name) for name in measured})

@@ -5,7 +5,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, StringConstraints
 
 from heterotp_api.base import MOST_SECONDS, Model, ObjectName, Rule
+from heterotp_api.schema import UNDECLARED_DEFAULT
 
+SILENT_SECONDS = 5
 ConditionType = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 
 
@@ -39,6 +41,14 @@ class Gang(Model):
 
     provider: Literal["none", "kueue", "volcano", "coscheduling"] = Field("none", description="The gang scheduler.")
     queue: ObjectName | None = Field(None, description="A LocalQueue (kueue) or a Queue (volcano).")
+    admission: Literal["Workload", "PodGroup"] = Field(
+        "Workload",
+        description="With kueue: Workload (default), pods after its admission, or PodGroup, gated pods (older Kueue).",
+        json_schema_extra={UNDECLARED_DEFAULT: True},  # stored jobs would get it with an upgrade
+    )
+    workload_priority_class_name: ObjectName | None = Field(
+        None, description="Kueue's WorkloadPriorityClass: the order in the queue and of preemption."
+    )
     schedule_timeout_seconds: int | None = Field(None, ge=1, le=MOST_SECONDS, description="Of the PodGroup.")
     priority_class_name: ObjectName | None = Field(None, description="PriorityClass of pods whose template names none.")
 
@@ -56,12 +66,44 @@ class Gang(Model):
             "scheduleTimeoutSeconds",
         ),
         Rule(
+            "admission PodGroup is for provider kueue",
+            "!has(self.admission) || self.admission == 'Workload' || self.provider == 'kueue'",
+            lambda g: g.admission == "Workload" or g.provider == "kueue",
+            "admission",
+        ),
+        Rule(
+            "workloadPriorityClassName is for provider kueue with admission Workload",
+            "!has(self.workloadPriorityClassName)"
+            " || self.provider == 'kueue' && (!has(self.admission) || self.admission == 'Workload')",
+            lambda g: g.workload_priority_class_name is None or g.makes_workload,
+            "workloadPriorityClassName",
+        ),
+        Rule(
             "provider kueue needs queue, the name of a LocalQueue",
             "self.provider != 'kueue' || has(self.queue)",
             lambda g: g.provider != "kueue" or g.queue is not None,
             "queue",
         ),
     )
+
+    @property
+    def makes_workload(self) -> bool:
+        """Whether the job's pods wait for the admission of a Workload."""
+        return self.provider == "kueue" and self.admission == "Workload"
+
+
+class Elastic(Model):
+    """Training goes on when ranks are lost; `heterotp run` only."""
+
+    min_ranks: int = Field(ge=1, le=16384, description="With fewer ranks left the gang ends, as without elastic.")
+    silent_after_seconds: int | None = Field(
+        None, ge=1, le=MOST_SECONDS, description="A rank without heartbeats for so long is lost; absent: 5."
+    )
+
+    @property
+    def silent_seconds(self) -> int:
+        """Seconds without heartbeats after which a rank counts as lost."""
+        return self.silent_after_seconds or SILENT_SECONDS
 
 
 class RunPolicy(Model):
@@ -97,6 +139,7 @@ class RunPolicy(Model):
         [DISRUPTION], max_length=16, description="First match wins; without one the gang restarts, which counts."
     )
     gang: Gang = Gang()
+    elastic: Elastic | None = None
     managed_by: str | None = Field(
         None, min_length=1, max_length=63, description="Controller of the job; absent: heterotp.io/operator."
     )
@@ -112,5 +155,10 @@ class RunPolicy(Model):
             "runPolicy.gang cannot change while the job runs; set runPolicy.suspend first",
             "self.gang == oldSelf.gang || oldSelf.suspend",
             field="gang",
+        ),
+        Rule(
+            "runPolicy.elastic works with `heterotp run` only, the operator does not act on it yet: leave it out",
+            "!has(self.elastic)",
+            field="elastic",
         ),
     )

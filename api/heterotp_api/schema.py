@@ -8,10 +8,14 @@ item type, constants are enums, and titles and `additionalProperties: false` hav
 import math
 from typing import Any
 
+from pydantic import BaseModel
+
 from heterotp_api.base import Model
 
 Json = dict[str, Any]
 _DROPPED = ("title", "$defs", "additionalProperties", "discriminator", "const", "prefixItems")
+# on a field whose default the API server must not write down, because what is absent has a meaning of its own
+UNDECLARED_DEFAULT = "undeclaredDefault"
 _PRESERVE = "x-kubernetes-preserve-unknown-fields"
 
 
@@ -38,6 +42,8 @@ def _convert(node: Json, defs: Json, models: dict[str, type[Model]], name: str =
     if "$ref" in node:
         target = node["$ref"].rsplit("/", 1)[-1]
         rest = {key: value for key, value in node.items() if key != "$ref"}
+        if isinstance(rest.get("default"), dict):
+            rest["default"] = _without_undeclared(rest["default"], defs[target], defs)
         return {**_convert(defs[target], defs, models, target), **_scalars(rest)}
     if "anyOf" in node:
         return {**_convert(_only_variant(node["anyOf"], name), defs, models, name), **_scalars(node)}
@@ -80,6 +86,8 @@ def _scalars(node: Json) -> Json:
             out[exclusive] = True
     if out.get("minimum", 0) % 1:  # the API server compares whole numbers with the whole part of a bound
         out["allOf"] = [{"minimum": math.floor(out["minimum"]), "exclusiveMinimum": True}]
+    if out.pop(UNDECLARED_DEFAULT, False):
+        out.pop("default", None)
     if "default" in out:
         out["default"] = _without_none(out["default"])
         if out["default"] is None:
@@ -88,6 +96,32 @@ def _scalars(node: Json) -> Json:
         out.setdefault("format", "int64")
     if "description" in out:
         out["description"] = " ".join(out["description"].split())
+    return out
+
+
+def _without_undeclared(default: Json, node: Json, defs: Json) -> Json:
+    """Return an object's default without the fields, also of inner objects, whose own default is not declared."""
+    fields = {key: node.get("properties", {}).get(key, {}) for key in default}
+    inner = {key: defs[each["$ref"].rsplit("/", 1)[-1]] for key, each in fields.items() if "$ref" in each}
+    return {
+        key: _without_undeclared(value, inner[key], defs) if key in inner and isinstance(value, dict) else value
+        for key, value in default.items()
+        if not fields[key].get(UNDECLARED_DEFAULT)
+    }
+
+
+def unset_undeclared(model: BaseModel) -> dict[str, Any]:
+    """Return, as pydantic's `exclude`, fields of a model that nobody gave and the API server does not write down.
+
+    A program that is older than such a field would refuse it.
+    """
+    out: dict[str, Any] = {}
+    for name, field in type(model).model_fields.items():
+        value, extra = getattr(model, name), field.json_schema_extra
+        if isinstance(extra, dict) and extra.get(UNDECLARED_DEFAULT) and name not in model.model_fields_set:
+            out[name] = True
+        elif isinstance(value, BaseModel) and (inner := unset_undeclared(value)):
+            out[name] = inner
     return out
 
 

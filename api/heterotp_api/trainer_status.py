@@ -15,6 +15,7 @@ from heterotp_api.status import MAX_RANKS
 
 MOST_BYTES = 256 << 10
 MOST_INJECTIONS = 128  # of one job that the operator publishes, so that each has its state in the document
+MOST_BLAMED = 16  # entries of the list of ranks and stages to blame
 MAX_WORD, MAX_TEXT = 128, 1024  # characters
 MOST = 2**53  # of a number that counts something: what JSON carries without loss
 
@@ -27,13 +28,16 @@ def _cut_list(length: int) -> BeforeValidator:
     return BeforeValidator(lambda items: tuple(items[:length]) if isinstance(items, list | tuple) else items)
 
 
-def _interest(rank: Any) -> tuple[bool, bool, float]:
+def _interest(rank: Any) -> tuple[bool, bool, float, float]:
     """Order ranks, as model or as JSON: stragglers first, then those that injections slow, then the slowest."""
     fields = rank if isinstance(rank, dict) else rank.model_dump(by_alias=True) if isinstance(rank, TrainerRank) else {}
-    speed, asked = fields.get("relativeSpeed"), fields.get("injectedSlowdown")
-    slowed = isinstance(asked, int | float) and asked > 1
-    order = speed if isinstance(speed, int | float) and speed == speed else 1.0  # not NaN
-    return fields.get("straggler") is not True, not slowed, order
+    speed, chi, asked = (_number(fields.get(name)) for name in ("relativeSpeed", "slowdown", "injectedSlowdown"))
+    return fields.get("straggler") is not True, asked <= 1, -round(chi, 1), speed
+
+
+def _number(value: Any) -> float:
+    """Return a ratio, 1.0 for what is none."""
+    return float(value) if isinstance(value, int | float) and abs(value) <= MOST else 1.0  # not so NaN
 
 
 def _shown_ranks(ranks: Any) -> Any:
@@ -49,6 +53,7 @@ def _bounded(number: Any) -> Any:
 Word = Annotated[str, _cut_text(MAX_WORD)]
 Text = Annotated[str, _cut_text(MAX_TEXT)]
 Count = Annotated[int, Field(ge=0, le=MOST)]
+Seconds = Annotated[float, Field(ge=0, le=MOST)]
 RankNumbers = Annotated[tuple[Count, ...], _cut_list(MAX_RANKS)]
 TrainerState = Literal["starting", "running", "stopping", "succeeded", "failed"]
 InjectionState = Literal["waiting", "active", "paused", "finished", "lapsed"]
@@ -68,6 +73,7 @@ class TrainerRank(_Report):
     `pruned_ratio`, `migrated_ratio`: shares of the rank's columns that are deleted, and that other ranks
     compute, 0..1. `columns_out`, `columns_in`: columns that are migrated to other ranks, and from them,
     summed over all linears; `migrated_bytes`: sent and received for them in an iteration.
+    `blamed_seconds`: what the other ranks wait for this one in an iteration (docs/algorithms.md, Who is to blame).
     `injected_slowdown`: requested by injections; `measured_slowdown`: reached; `injection_problem`: why the
     device cannot follow.
     """
@@ -98,6 +104,20 @@ class TrainerRank(_Report):
     measured_slowdown: float | None = None
     injection_problem: Annotated[str, _cut_text(256)] = ""
     straggler: bool = False
+    blamed_seconds: Seconds | None = None
+
+
+class TrainerBlame(_Report):
+    """A rank and a stage that the others waited for: lost seconds of an iteration, mean (`seconds`) and median.
+
+    `stage` is one of stages.py, or of a newer trainer. `share`: of all lost seconds of the window, 0..1.
+    """
+
+    rank: Count
+    stage: Word
+    seconds: Seconds
+    steady_seconds: Seconds = 0.0
+    share: Annotated[float, Field(ge=0, le=1.000001)] = 0.0
 
 
 class TrainerInjection(_Report):
@@ -146,9 +166,11 @@ class TrainerStatus(_Report):
     `decision_iteration` on and was made at `decision_at` (unix seconds).
     `untouched_iteration_seconds`: time of an iteration without reduced work (absent where no rank's work is reduced and
     all units are at their first ranks); `saved_seconds`: the sum of what was saved over the run. `deleted_share`: the
-    part of all work of the run that was deleted, 0..1. `skipped_updates`: updates of this attempt that were left out,
-    because loss or gradients were not finite. `moves`: times that units changed rank in this attempt, which took
-    `moved_seconds`. `lease_expired`: injections are dropped until an operator renews the lease.
+    part of all work of the run that was deleted, 0..1. `lost_seconds`: what ranks that are late cost an iteration of
+    the last window; `blame`: by whom, and in which stage, the most first, 16 at most. `skipped_updates`:
+    updates of this attempt that were left out, because loss or gradients were not finite. `moves`: times that units
+    changed rank in this attempt, which took `moved_seconds`. `lease_expired`: injections are dropped until an operator
+    renews the lease.
     """
 
     schema_version: Literal[1] = 1
@@ -189,6 +211,8 @@ class TrainerStatus(_Report):
     untouched_iteration_seconds: float | None = None
     saved_seconds: float = 0.0
     deleted_share: float = 0.0
+    lost_seconds: Seconds | None = None
+    blame: Annotated[tuple[TrainerBlame, ...], _cut_list(MOST_BLAMED)] = ()
     skipped_updates: Count = 0
     moves: Count = 0
     moved_seconds: float = 0.0

@@ -53,7 +53,7 @@ class Training(Model):
     sequence_length: int | None = Field(
         None, ge=2, le=1048576, description="Tokens of a sample, of a language model; absent: 128."
     )
-    learning_rate: float = Field(0.003, gt=0, description="Of AdamW, after the warm-up.")
+    learning_rate: float = Field(0.003, gt=0, description="Learning rate of AdamW after the warm-up.")
     schedule: Schedule = Field(
         "constant",
         description="After the warm-up: constant, or down to learningRateFloor at the end: in a line, as half a "
@@ -69,12 +69,10 @@ class Training(Model):
         None,
         min_length=2,
         max_length=2,
-        description="Of AdamW: decay of the running means of gradients and of their squares; absent: 0.9 and 0.999.",
+        description="AdamW: decay of the running means of gradients and of their squares; absent: 0.9 and 0.999.",
     )
-    eps: float | None = Field(
-        None, gt=0, description="Of AdamW: added to the root of the mean of squares; absent: 1e-8."
-    )
-    weight_decay: float = Field(0, ge=0, description="Of AdamW; biases and norms do not decay.")
+    eps: float | None = Field(None, gt=0, description="AdamW: added to the root of the mean of squares; absent: 1e-8.")
+    weight_decay: float = Field(0, ge=0, description="Weight decay of AdamW; biases and norms do not decay.")
     decay_embeddings: bool | None = Field(
         None,
         description="Whether weightDecay holds for the position and class embeddings, too; absent: true. As in the "
@@ -120,8 +118,8 @@ class Training(Model):
         description="Where loss or gradients are not finite: stop the job, or skip up to 10 updates in a row; "
         "absent: Stop.",
     )
-    precision: Literal["fp32", "bf16"] = Field("fp32", description="Of products and activations.")
-    seed: int = Field(0, ge=0, le=2**53, description="Of weights and of the order of samples.")
+    precision: Literal["fp32", "bf16"] = Field("fp32", description="Number format of products and activations.")
+    seed: int = Field(0, ge=0, le=2**53, description="Seed of the first weights and of the order of samples.")
     recompute: bool = Field(False, description="Compute activations again in the backward pass, to save memory.")
     accumulate: int = Field(1, ge=1, le=4096, description="Micro-batches that a batch is cut into.")
     initial_shares: Literal["even", "declared", "probe"] | None = Field(

@@ -108,8 +108,13 @@ class Order:
 
 @dataclass
 class Watch:
-    """Decisions by exit codes, interrupts, the loss of the run directory and a clock (seconds). Pure."""
+    """Decisions by exit codes, interrupts, the loss of the run directory and a clock (seconds). Pure.
 
+    elastic: the other pods go on without one that failed, or end by themselves; where one has reached the end, those
+    that are left hang.
+    """
+
+    elastic: bool = False
     interrupts: int = 0
     workdir_lost: bool = False
     failed_at: float | None = None
@@ -128,7 +133,8 @@ class Watch:
             return Order(kill=True, done=True)
         if self.ended_at is None and any(code is not None for code in codes):
             self.ended_at = now
-        if self.failed_at is None and (has_failed(codes) or self.workdir_lost):
+        over = any(code in (0, EXIT_STOPPED) for code in codes) if self.elastic else has_failed(codes)
+        if self.failed_at is None and (over or self.workdir_lost):
             self.failed_at = now
         if self.terminated_at is None and (self.interrupts or self.workdir_lost or self._grace_is_over(now)):
             self.terminated_at = now

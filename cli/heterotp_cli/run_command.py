@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from heterotp_api.elastic import elastic_problem
 from heterotp_api.job import HeteroTPJob
 from heterotp_api.last_words import RankFailure
 from heterotp_api.load import ManifestError, load_manifest
@@ -107,6 +108,8 @@ def read_manifest(manifest: Path, *, to_run: bool = True) -> Chosen:
     except ValueError as error:
         raise BadInput(f"{manifest}: {error}") from None
     problem = local_problem(chosen.job) if to_run else template_error(chosen.job.spec)
+    if problem is None and chosen.job.spec.run_policy.elastic is not None:
+        problem = elastic_problem(chosen.control.balancing)
     if problem is not None:
         raise BadInput(f"{manifest}: {problem}")
     return chosen
@@ -151,7 +154,7 @@ def require_trainer() -> None:
 def run_attempt(
     manifest: Path, chosen: Chosen, attempt: int, place: Path, gpus: Sequence[str | None], lock: int
 ) -> None:
-    """Run one attempt and write report.json and report.png; raise BadInput or Failed where it failed.
+    """Run one attempt and write report.json, report.html and report.png; raise BadInput or Failed where it failed.
 
     lock: file descriptor of the run directory's lock.
     """
@@ -169,7 +172,7 @@ def run_attempt(
         view.note(f"{job.metadata.name}: {len(places)} ranks, run directory {place}")
         for note in chosen.notes:
             view.note(f"note: {note}")
-        outcome = train(commands, place, attempt, view, lock)
+        outcome = train(commands, place, attempt, view, lock, elastic=job.spec.run_policy.elastic is not None)
     finally:
         with suppress(OSError):  # a closed terminal must not prevent the report
             view.close()
@@ -184,6 +187,7 @@ def run_attempt(
     for line in without_session(job, attempt, outcome, place):
         click.echo(line)
     click.echo(f"  report         {place / directory.REPORT}")
+    draw_page(report, place)
     draw_picture(report, place)
     if refused is not None:
         raise refused_input(manifest, refused, place)
@@ -217,6 +221,17 @@ def finish(
     if report != written:
         directory.write_json(place / directory.REPORT, report)
     return report
+
+
+def draw_page(report: dict[str, object], place: Path) -> None:
+    """Write report.html, where the history has two iterations."""
+    history = read_history(place)
+    if len(history) < 2:
+        return
+    from heterotp_cli.page.write import write_page
+
+    write_page(history, report, place / directory.PAGE)
+    click.echo(f"  page           {place / directory.PAGE}")
 
 
 def draw_picture(report: dict[str, object], place: Path) -> None:

@@ -43,12 +43,14 @@ class Outcome:
     workdir_lost: bool = False
 
 
-def train(commands: Sequence[PodCommand], workdir: Path, attempt: int, view: View, lock: int) -> Outcome:
+def train(
+    commands: Sequence[PodCommand], workdir: Path, attempt: int, view: View, lock: int, *, elastic: bool = False
+) -> Outcome:
     """Start the gang and follow it to its end; no process of it is left.
 
-    lock: file descriptor of the run directory's lock.
+    lock: file descriptor of the run directory's lock. elastic: see Watch.
     """
-    watch, wake = Watch(), threading.Event()
+    watch, wake = Watch(elastic=elastic), threading.Event()
     started = time.monotonic()
     status: TrainerStatus | None = None
     with _interrupts(watch, wake, view):
@@ -74,12 +76,17 @@ def train(commands: Sequence[PodCommand], workdir: Path, attempt: int, view: Vie
     blamed = root_cause(codes, failures)
     failure = None if blamed is None else failures[blamed]
     lost = watch.workdir_lost or not is_in(workdir, lock)
-    state: RunState = "failed" if lost else state_of(codes, watch.interrupts)
+    state: RunState = "failed" if lost else state_of(codes, watch.interrupts, elastic=elastic)
     return Outcome(state, tuple(codes), blamed, failure, status, time.monotonic() - started, lost)
 
 
-def state_of(codes: Sequence[int | None], interrupts: int) -> RunState:
-    """Return how the attempt ended, from the launchers' exit codes (None: killed as overdue) and the interrupts."""
+def state_of(codes: Sequence[int | None], interrupts: int, *, elastic: bool = False) -> RunState:
+    """Return how the attempt ended, from the launchers' exit codes (None: killed as overdue) and the interrupts.
+
+    elastic: where some pods have reached the end, the gang has, without those that were lost.
+    """
+    if elastic:
+        codes = [code for code in codes if code in (0, EXIT_STOPPED)] or codes
     if all(code == 0 for code in codes):
         return "succeeded"
     well: set[int | None] = {0, EXIT_STOPPED}

@@ -3,6 +3,7 @@
 run.json       job, uid, attempt, worker groups, program   control.json   policy and injections
 status.json    the live status, written by rank 0         history.jsonl  one line per iteration
 report.json    the result                                 report.png     its picture
+report.html    its page
 logs/          one file per pod and rank                  checkpoints/   unless the manifest sets another path
 last_words/    of the last attempt, one file per pod: the documents of heterotp_api.last_words
 journal.json   decisions, moves, injections and shares of this attempt (by rank 0), earlier_journal.json of those before
@@ -25,7 +26,8 @@ from heterotp_cli.goal import Goal
 from heterotp_cli.journal import keep_journal
 from heterotp_cli.run_lock import LOCK, lock
 
-RUN, STATUS, REPORT, HISTORY, PICTURE = "run.json", "status.json", "report.json", "history.jsonl", "report.png"
+RUN, STATUS, REPORT, HISTORY = "run.json", "status.json", "report.json", "history.jsonl"
+PICTURE, PAGE = "report.png", "report.html"
 CALIBRATION = "cost_calibration.json"
 LOGS, LAST_WORDS, CHECKPOINTS = "logs", "last_words", "checkpoints"
 UNFINISHED = "unfinished"  # state of a run that ended without a report
@@ -131,7 +133,7 @@ def prepare(
     """
     keep_journal(workdir, attempt)
     uid = (uid_of(workdir) if attempt > 1 else "") or str(uuid.uuid4())
-    for stale in (STATUS, REPORT, PICTURE):
+    for stale in (STATUS, REPORT, PICTURE, PAGE):
         (workdir / stale).unlink(missing_ok=True)
     if attempt == 1:
         for stale in (HISTORY, CALIBRATION):

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import ssl
@@ -19,7 +20,7 @@ from heterotp_operator.cluster import INJECTIONS, JOBS, POLICIES, Cluster, Resou
 from heterotp_operator.events import Recorder
 from heterotp_operator.handlers import build_registry, kopf_settings
 from heterotp_operator.informers import Informers
-from heterotp_operator.job_reconciler import JobReconciler
+from heterotp_operator.job_reconciler import SMALL_GANG, JobReconciler
 from heterotp_operator.lease import LeaseGate, LeaseTimes
 from heterotp_operator.metrics import Metrics, QueueMetrics
 from heterotp_operator.own_key import OwnKey, UnusableKeyError
@@ -38,7 +39,8 @@ KINDS = (JOBS, POLICIES, INJECTIONS)
 # The API server lets objects through that are 10,000 levels deep. json must read them, else one job breaks the watch
 # and the lists of all; a stack of 8 MiB is enough for twice as many. Behind the stores nothing is that deep.
 RECURSION_LIMIT = 15_000
-SMALL_GANG = 256  # pods
+COLLECT_AFTER = 20_000, 10, 10  # objects made; younger collections: what is read as JSON has no cycles to find
+SWITCH_SECONDS = 0.0005  # for which a thread with a large gang or a long answer may hold up the event loop
 STATUS_WORKERS = 4  # of policies, and of injections
 SETTLE_SECONDS = 1.0  # their status sums up many jobs: changes of one moment are written together
 logger = logging.getLogger("heterotp_operator")
@@ -103,7 +105,7 @@ class Operator:
             self.queues[kind].add_after(key, SETTLE_SECONDS)
             return
         self.queues[JOBS].add_after(key, gang_settle_seconds(self.stores.pods.count_of_job(key)))
-        self.poller.queue.add(key)
+        self.poller.look(key)
 
     def _depths(self) -> list[tuple[str, int]]:
         return [(kind.kind, len(queue)) for kind, queue in self.queues.items()]
@@ -142,6 +144,7 @@ class Operator:
                 *(self.informers, self.metrics, self.log_in, self.resync.relisted),
                 injections=self.settings.injections,
                 network_policies=self.settings.network_peers is not None,
+                kueue=self.settings.kueue,
             ),
             settings=kopf_settings(self.settings),
             clusterwide=not namespaces,
@@ -221,6 +224,9 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
 def main() -> int:
     """Read the settings and serve; return the exit code."""
     sys.setrecursionlimit(RECURSION_LIMIT)
+    sys.setswitchinterval(SWITCH_SECONDS)
+    gc.freeze()  # what the imports made lives as long as the process: no collection walks it again
+    gc.set_threshold(*COLLECT_AFTER)
     try:
         settings = from_environment()
         tls = tls_context(settings)

@@ -1,10 +1,12 @@
 """Executes the actions of a decision in their order, and the one status write after them.
 
 Pods are made and deleted in parallel, by batches that grow while all goes well, as Kubernetes' own controllers do it: a
-quota that is exhausted is asked once, and a large gang does not wait for one call after the other.
+quota that is exhausted is asked once, and a large gang does not wait for one call after the other. While jobs of other
+namespaces need the operator, the batches of a large gang are small and its pauses long: the rest of the time is theirs.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -17,6 +19,7 @@ from heterotp_operator.cluster import (
     MANAGER,
     NETWORK_POLICIES,
     PODS,
+    WORKLOADS,
     ApiError,
     Conflict,
     NameTaken,
@@ -36,17 +39,25 @@ from heterotp_operator.reconcile.actions import (
     BumpAttempt,
     CreatePod,
     CreateService,
+    CreateWorkload,
     DeleteJob,
     DeleteNetworkPolicy,
     DeletePod,
+    DeleteWorkload,
     DryRunPod,
+    PatchWorkload,
+    ReportWorkload,
     TouchPod,
 )
 from heterotp_operator.reconcile.observed import Refusal
 from heterotp_operator.status_writer import write_counters, write_status
 from heterotp_operator.store import Json, Store, Stores, key_of
 
+KUEUE_MANAGER = "heterotp-kueue"
 MOST_AT_ONCE = 16  # calls for one job: more would delay those for others by the limit of calls per second
+SMALL_BULK = 64  # pods to make or to delete; more of them give way to jobs of other namespaces
+MOST_BESIDE_OTHERS = 2  # calls for one job that gives way: each takes some 5 ms of the event loop
+PAUSE_RATIO = 6.0  # the pause after a batch beside others, over the time of the batch: a seventh of the time is used
 Refusals = dict[str, Refusal]
 """Children that the API server does not accept: worker group (of pods) or kind (of others) -> its answer."""
 
@@ -69,7 +80,7 @@ class Client(Protocol):
     async def replace(self, body: Json) -> Json:
         """Replace what has this resourceVersion."""
 
-    async def merge(self, resource: Resource, namespace: str, name: str, patch: Json) -> Json:
+    async def merge(self, resource: Resource, namespace: str, name: str, patch: Json, subresource: str = "") -> Json:
         """Merge-patch."""
 
     async def delete(
@@ -94,6 +105,7 @@ class Applier:
     refusals: Refusals = field(default_factory=dict)
     changed: bool = False  # an answer brought something new, which no watch event will bring again
     progress: Callable[[], None] = lambda: None  # called after every action
+    beside_others: Callable[[], bool] = lambda: False  # whether jobs of other namespaces need the operator now
 
     @property
     def key(self) -> Key:
@@ -105,19 +117,28 @@ class Applier:
 
         Raises ApiError for everything else that fails; what was done before stays done.
         """
-        for batch in batches(actions):
+        large = sum(map(_in_bulk, actions)) > SMALL_BULK
+        gives_way = self.beside_others if large else lambda: False
+        for batch in batches(actions, lambda: MOST_BESIDE_OTHERS if gives_way() else MOST_AT_ONCE):
+            started = time.monotonic()
             answers = await asyncio.gather(*map(self._act, batch), return_exceptions=True)
             failures = [(action, error) for action, error in zip(batch, answers, strict=True) if error is not None]
             for action, error in failures:
                 self._keep_refusal(action, error)
             if failures:
                 return False
+            if _in_bulk(batch[0]) and gives_way():
+                await asyncio.sleep(PAUSE_RATIO * (time.monotonic() - started))
         self.refusals.clear()
         return True
 
     def _keep_refusal(self, action: Action, error: BaseException) -> None:
         """Keep that the API server refused a child; raise every other error."""
         subject = _subject(action)
+        if subject == "Workload" and isinstance(error, ApiError) and type(error) is not Conflict:
+            # Kueue's webhooks or CRDs are away, or refuse it: everything else of the job goes on
+            self.refusals[subject] = Refusal(error.code, error.reason, error.message)
+            return
         # only a gang scheduler's kind may be unknown here; any other 404 is a namespace on its way out
         known = isinstance(error, Refused | NameTaken) or (isinstance(error, NotFound) and subject == "PodGroup")
         if subject is None or not known:
@@ -134,6 +155,10 @@ class Applier:
             CreateService: self._create_service,
             ApplyConfigMap: self._apply_configmap,
             ApplyPodGroup: self._apply_podgroup,
+            CreateWorkload: self._create_workload,
+            PatchWorkload: self._patch_workload,
+            ReportWorkload: self._report_workload,
+            DeleteWorkload: self._delete_workload,
             ApplyNetworkPolicy: self._apply_network_policy,
             DeleteNetworkPolicy: self._delete_network_policy,
             BumpAttempt: self._bump,
@@ -156,6 +181,23 @@ class Applier:
 
     async def _apply_podgroup(self, action: ApplyPodGroup) -> None:
         await self._ensure(self.stores.podgroups, action.body, self._patch)
+
+    async def _create_workload(self, action: CreateWorkload) -> None:
+        self._take(self.stores.workloads, await self.client.create_owned(action.body))
+
+    async def _patch_workload(self, action: PatchWorkload) -> None:
+        name = names.workload_name(self.key[1])
+        answer = await self.client.merge(WORKLOADS, self.key[0], name, action.patch, action.subresource)
+        self._take(self.stores.workloads, answer)
+
+    async def _report_workload(self, action: ReportWorkload) -> None:
+        self._take(self.stores.workloads, await self.client.apply(action.body, KUEUE_MANAGER, "status"))
+
+    async def _delete_workload(self, action: DeleteWorkload) -> None:
+        name = names.workload_name(self.key[1])
+        await self.client.delete(WORKLOADS, self.key[0], name, action.uid)
+        gone = {"metadata": {"namespace": self.key[0], "name": name, "uid": action.uid}}
+        self.changed |= self.stores.workloads.drop(gone)
 
     async def _apply_network_policy(self, action: ApplyNetworkPolicy) -> None:
         await self._ensure(self.stores.networkpolicies, action.body, self._replace)
@@ -246,19 +288,26 @@ def _is_left_behind(known: Json, body: Json) -> bool:
     return not deleting and not same_controller(known, body) and of_namesake(known, body)
 
 
-def batches(actions: tuple[Action, ...]) -> Iterator[list[Action]]:
-    """Yield the actions in their order: pods to make, and pods to delete, 1, 2, 4 up to 16 at once, others alone."""
-    for kind, group in groupby(actions, type):
-        most, size, alike = MOST_AT_ONCE if kind in (CreatePod, DeletePod) else 1, 1, list(group)
+def batches(actions: tuple[Action, ...], most: Callable[[], int]) -> Iterator[list[Action]]:
+    """Yield the actions in their order: pods to make, and to delete, 1, 2, 4 up to `most` at once, others alone."""
+    for _, group in groupby(actions, type):
+        size, alike = 1, list(group)
         while alike:
+            size = min(size, most()) if _in_bulk(alike[0]) else 1
             yield alike[:size]
-            alike, size = alike[size:], min(2 * size, most)
+            alike, size = alike[size:], 2 * size
+
+
+def _in_bulk(action: Action) -> bool:
+    return isinstance(action, CreatePod | DeletePod)
 
 
 def _subject(action: Action) -> str | None:
     """Return the worker group whose pod the action makes or the kind of the child it makes, None for other actions."""
     if isinstance(action, DryRunPod | CreatePod):
         return action.group
+    if isinstance(action, CreateWorkload | PatchWorkload | ReportWorkload | DeleteWorkload):
+        return "Workload"
     if isinstance(action, CreateService | ApplyConfigMap | ApplyPodGroup | ApplyNetworkPolicy):
         return str(action.body["kind"])
     return None

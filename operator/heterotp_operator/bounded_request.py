@@ -45,7 +45,7 @@ async def fetch(host: str, port: int, path: str, headers: Mapping[str, str], sec
             reader, writer = await asyncio.open_connection(host, port, limit=READ_BYTES)
             connected = True
             try:
-                writer.write(_request(host, port, path, headers))
+                writer.write(request_of(host, port, path, {"Connection": "close", **headers}))
                 received = await _all_of(reader, most_bytes)
             finally:
                 writer.transport.abort()  # closing in good order would wait for the peer
@@ -82,8 +82,9 @@ def answer_of(received: bytes) -> tuple[bytes, Message]:
         raise UnusableAnswerError(f"no HTTP answer: {type(error).__name__}") from None
 
 
-def _request(host: str, port: int, path: str, headers: Mapping[str, str]) -> bytes:
+def request_of(host: str, port: int, path: str, headers: Mapping[str, str]) -> bytes:
+    """Return the bytes of a GET request."""
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    fixed = {"Host": where, "Accept": "application/json", "Accept-Encoding": "identity", "Connection": "close"}
+    fixed = {"Host": where, "Accept": "application/json", "Accept-Encoding": "identity"}
     lines = [f"GET {path} HTTP/1.1", *(f"{name}: {value}" for name, value in {**fixed, **headers}.items()), "", ""]
     return "\r\n".join(lines).encode("ascii")

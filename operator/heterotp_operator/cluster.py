@@ -60,6 +60,10 @@ CONFIGMAPS = Resource("v1", "configmaps", "ConfigMap")
 EVENTS = Resource("v1", "events", "Event")
 SECRETS = Resource("v1", "secrets", "Secret")  # the operator's own key alone
 NETWORK_POLICIES = Resource("networking.k8s.io/v1", "networkpolicies", "NetworkPolicy")
+WORKLOADS = Resource("kueue.x-k8s.io/v1beta2", "workloads", "Workload")
+FLAVORS = Resource(WORKLOADS.api_version, "resourceflavors", "ResourceFlavor")
+WORKLOAD_PRIORITIES = Resource(WORKLOADS.api_version, "workloadpriorityclasses", "WorkloadPriorityClass")
+PRIORITIES = Resource("scheduling.k8s.io/v1", "priorityclasses", "PriorityClass")
 LEASES = Resource("coordination.k8s.io/v1", "leases", "Lease")
 PODGROUPS = {  # by gang scheduler
     name: Resource(scheduler.pod_group_api, "podgroups", "PodGroup")
@@ -71,7 +75,19 @@ OWNED = f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}"
 
 def resource_of(body: Json) -> Resource:
     """Return the resource of a body by its apiVersion and kind."""
-    known = (JOBS, POLICIES, INJECTIONS, PODS, SERVICES, CONFIGMAPS, NETWORK_POLICIES, EVENTS, LEASES, SECRETS)
+    known = (
+        JOBS,
+        POLICIES,
+        INJECTIONS,
+        PODS,
+        SERVICES,
+        CONFIGMAPS,
+        NETWORK_POLICIES,
+        EVENTS,
+        LEASES,
+        SECRETS,
+        WORKLOADS,
+    )
     return next(
         r for r in (*known, *PODGROUPS.values()) if (r.api_version, r.kind) == (body["apiVersion"], body["kind"])
     )
@@ -180,16 +196,16 @@ class Cluster:
         return code, data
 
     async def _send(self, method: str, path: str, body: Json | None, content_type: str) -> Any:
-        prepared = await self._api.param_serialize(
+        method, url, headers, _, form = await self._api.param_serialize(
             method,
             path,
             header_params={"Accept": "application/json", "Content-Type": content_type},
-            body=body,
             auth_settings=["BearerToken"],
         )
-        return await self._api.call_api(*prepared, _request_timeout=self._timeout)
+        # the body is JSON already: given above, the client would copy all of it in search of its own models
+        return await self._api.call_api(method, url, headers, body, form, _request_timeout=self._timeout)
 
-    async def get(self, resource: Resource, namespace: str, name: str) -> Json:
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> Json:
         """Return one object. Raises NotFound."""
         return await self.request("get", resource, resource.path(namespace, name), namespace=namespace)
 
@@ -253,15 +269,15 @@ class Cluster:
         query = urlencode({"fieldManager": manager, "force": "true"})
         return await self.request("patch", resource, f"{path}?{query}", body, APPLY, metadata["namespace"])
 
-    async def merge(self, resource: Resource, namespace: str, name: str, patch: Json) -> Json:
-        """Merge-patch one object."""
-        path = f"{resource.path(namespace, name)}?{urlencode({'fieldManager': MANAGER})}"
+    async def merge(self, resource: Resource, namespace: str, name: str, patch: Json, subresource: str = "") -> Json:
+        """Merge-patch one object, or a part of it."""
+        path = f"{resource.path(namespace, name, subresource)}?{urlencode({'fieldManager': MANAGER})}"
         return await self.request("patch", resource, path, patch, MERGE, namespace)
 
     async def replace(self, body: Json) -> Json:
         """Replace an object; its resourceVersion must be the current one. Raises Conflict."""
         resource, metadata = resource_of(body), body["metadata"]
-        path = resource.path(metadata["namespace"], metadata["name"])
+        path = f"{resource.path(metadata['namespace'], metadata['name'])}?{urlencode({'fieldManager': MANAGER})}"
         return await self.request("update", resource, path, body, namespace=metadata["namespace"])
 
     async def delete(

@@ -21,11 +21,12 @@ def build_registry(
     relisted: Callable[[], None],
     injections: str = "on",
     network_policies: bool = False,
+    kueue: str = "off",
 ) -> kopf.OperatorRegistry:
     """Return kopf's registry with on.event handlers for our kinds and the children of jobs, and the login.
 
     `relisted` is called for each object that comes from a list instead of a watch; injections: `Settings.injections`;
-    network_policies: whether `Settings.network_peers` are given.
+    network_policies: whether `Settings.network_peers` are given; kueue: `Settings.kueue`.
     """
     registry = kopf.OperatorRegistry()
 
@@ -33,7 +34,7 @@ def build_registry(
     async def log_in(**_: Any) -> kopf.AiohttpSession:
         return await login()
 
-    for resource in (*own_kinds(injections), *child_kinds(network_policies)):
+    for resource in (*own_kinds(injections), *child_kinds(network_policies, kueue)):
         _watch(registry, resource, informers, metrics, relisted)
     return registry
 
@@ -114,7 +115,7 @@ def kopf_settings(settings: Settings) -> kopf.OperatorSettings:
     result.watching.server_timeout = 300
     result.watching.client_timeout = 310
     result.watching.connect_timeout = 10
-    for resource in child_kinds(network_policies=True):
+    for resource in child_kinds(network_policies=True, kueue="on"):
         group, _, version = resource.api_version.rpartition("/")
         result.watching.label_selectors[group, version, resource.plural] = OWNED
     result.networking.request_timeout = settings.api_timeout_seconds

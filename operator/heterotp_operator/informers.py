@@ -14,6 +14,7 @@ from heterotp_operator.cluster import (
     PODS,
     POLICIES,
     SERVICES,
+    WORKLOADS,
     Resource,
 )
 from heterotp_operator.queue import Key
@@ -28,9 +29,10 @@ def own_kinds(injections: str) -> tuple[Resource, ...]:
     return (POLICIES, INJECTIONS, JOBS) if injections == "on" else (POLICIES, JOBS)
 
 
-def child_kinds(network_policies: bool) -> tuple[Resource, ...]:
-    """Return the kinds of jobs' children that are listed and watched; NetworkPolicies need a right of their own."""
-    return (PODS, SERVICES, CONFIGMAPS, *([NETWORK_POLICIES] if network_policies else ()))
+def child_kinds(network_policies: bool, kueue: str = "off") -> tuple[Resource, ...]:
+    """Return the kinds of jobs' children that are listed and watched; two of them need rights of their own."""
+    policies = [NETWORK_POLICIES] if network_policies else []
+    return (PODS, SERVICES, CONFIGMAPS, *policies, *([WORKLOADS] if kueue == "on" else []))
 
 
 class Informers:
@@ -49,6 +51,7 @@ class Informers:
             SERVICES: self._stores.services,
             CONFIGMAPS: self._stores.configmaps,
             NETWORK_POLICIES: self._stores.networkpolicies,
+            WORKLOADS: self._stores.workloads,
         }[resource]
 
     def upsert(self, resource: Resource, body: Json) -> None:

@@ -1,31 +1,34 @@
 """One reconcile of a job: observe the stores, plan, execute. All decisions are made in reconcile/."""
 
+import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
+from heterotp_operator.accepted_templates import AcceptedTemplates
 from heterotp_operator.apply import Applier, Refusals
 from heterotp_operator.cluster import Cluster
 from heterotp_operator.events import Recorder
 from heterotp_operator.informers import Informers
+from heterotp_operator.kueue_records import kueue_records
 from heterotp_operator.metrics import Metrics
 from heterotp_operator.observe import PodWatch, observe
 from heterotp_operator.podgroup_records import podgroup_of
 from heterotp_operator.published import PublishedControls
 from heterotp_operator.queue import Key, WorkQueue
-from heterotp_operator.reconcile.actions import ApplyConfigMap, Decision, TouchPod
+from heterotp_operator.reconcile.actions import ApplyConfigMap, CreatePod, Decision, TouchPod
 from heterotp_operator.reconcile.job_control import decide_control
 from heterotp_operator.reconcile.observed import Observed
 from heterotp_operator.reconcile.plan import plan
 from heterotp_operator.renewals import KeyReader
 from heterotp_operator.settings import Settings
-from heterotp_operator.status_throttle import awaits_ranks, due, due_later
+from heterotp_operator.status_throttle import alike_but_numbers, due, due_later, patience
 from heterotp_operator.store import Json, Stores
 from heterotp_operator.trainer_poller import TrainerPoller
 
+SMALL_GANG = 256  # pods; a look at more is not for the event loop
 REFRESH_SECONDS = 1.0  # in which a kubelet that was woken mounts the new control document
-ANSWER_SECONDS = 3.0  # in which running ranks apply a control document
 
 
 @dataclass
@@ -37,7 +40,15 @@ class _Memory:
     refusals: Refusals = field(default_factory=dict)
     written_at: float = float("-inf")
     pods: PodWatch = field(default_factory=PodWatch)
-    waiting_since: float | None = None  # for the ranks to apply a control document, before the status is written
+    waiting_since: float | None = None  # since when a status that is due waits for what comes next
+
+
+def _look(seen: Observed, watch: PodWatch, now: float) -> tuple[Observed, Decision]:
+    """Return what was observed, complete, and the decision; records of the stores are replaced, never changed."""
+    ages = watch.look(seen.pods, now)
+    aged = replace(seen, terminating_for=ages.terminating, ended_for=ages.ended)
+    observed = aged.with_control(decide_control(aged))
+    return observed, plan(observed)
 
 
 class JobReconciler:
@@ -65,6 +76,7 @@ class JobReconciler:
         self._recorder, self._metrics, self._settings, self._now = recorder, metrics, settings, now
         self._memories: dict[Key, _Memory] = {}
         self._published, self._key = published, key
+        self._accepted = AcceptedTemplates()
 
     async def reconcile(self, key: Key) -> float | None:
         """Observe, plan and apply one job; return the seconds after which to look again. Raises ApiError."""
@@ -74,16 +86,17 @@ class JobReconciler:
                 self._forget(key)
                 return None
             memory = self._memory(key, job)
-            seen = await self._observe(key, job, memory)
-            observed = seen.with_control(decide_control(seen))
-            decision = plan(observed)
+            observed, decision = await self._decide(key, job, memory)
             applier = Applier(self._cluster, self._stores, job, memory.refusals)
             applier.progress = partial(self._queue.progressed, key)
+            applier.beside_others = partial(self._queue.beside_others, key)
             try:
                 accepted = await applier.run(decision.actions)
             finally:
                 if applier.changed:
                     self._queue.add(key)
+            if any(isinstance(action, CreatePod) for action in decision.actions):
+                self._accepted.note(*observed.template_key, accepted)
             if accepted:
                 break
         self._publish(key, observed, decision)
@@ -92,16 +105,20 @@ class JobReconciler:
         self._informers.enqueue_dependents(job, self._stores.jobs.get(key))
         return decision.requeue_after
 
-    async def _observe(self, key: Key, job: Json, memory: _Memory) -> Observed:
+    async def _decide(self, key: Key, job: Json, memory: _Memory) -> tuple[Observed, Decision]:
+        """Observe and decide; the look at a large gang takes its time in a thread, where no other job waits for it."""
         podgroup = await podgroup_of(self._cluster, self._stores.podgroups, key, job)
-        return observe(
+        seen = observe(
             *(self._stores, self._poller, self._settings, key, job, self._now()),
             control=None,
             podgroup=podgroup,
+            kueue=await kueue_records(self._cluster, self._stores, key, job, self._settings.kueue),
             refusals=memory.refusals,
-            ages=memory.pods.look(self._stores.pods.of_job(key), self._monotonic()),
             operator_key=self._key(),
+            accepted=self._accepted,
         )
+        look = partial(_look, seen, memory.pods, self._monotonic())
+        return look() if len(seen.pods) <= SMALL_GANG else await asyncio.to_thread(look)
 
     def _publish(self, key: Key, observed: Observed, decision: Decision) -> None:
         """Record and count the control document, and poll rank 0 as soon as it can have received it."""
@@ -120,25 +137,24 @@ class JobReconciler:
             await applier.write_status(decision.status)
             self._metrics.observe_transition(applier.job, {**job["status"], **decision.status}, self._now())
             memory.written_at, memory.waiting_since = self._monotonic(), None
-            if applier.changed:
+            if applier.changed and not alike_but_numbers(job, self._stores.jobs.get(key) or job):
                 self._queue.add(key)
         self._metrics.observe_job(key, job["spec"], decision.status or job["status"])
         for event in decision.events:
             await self._recorder.record(applier.job, event)
 
     def _is_due(self, key: Key, written: Json, wanted: Json, memory: _Memory) -> bool:
-        """Return whether to write the status now; a new control document waits seconds until the ranks apply it."""
+        """Return whether to write the status now; one that waits is looked at again in time."""
         now = self._monotonic()
         age = now - memory.written_at
         if not due(written, wanted, age):
+            memory.waiting_since = None
             if (later := due_later(written, wanted, age)) is not None:
                 self._queue.add_after(key, later)
             return False
-        if not awaits_ranks(written, wanted):
-            return True
         if memory.waiting_since is None:
             memory.waiting_since = now
-        left = memory.waiting_since + ANSWER_SECONDS - now
+        left = memory.waiting_since + patience(written, wanted) - now
         if left > 0:
             self._queue.add_after(key, left)
         return left <= 0

@@ -1,6 +1,6 @@
 """Collects what a decision about one job may read, from the stores and the last poll."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from heterotp_api import names
@@ -9,6 +9,7 @@ from heterotp_operator.queue import Key
 from heterotp_operator.reconcile.control import Effective
 from heterotp_operator.reconcile.failure import ended_badly
 from heterotp_operator.reconcile.gang_secret import OperatorKey
+from heterotp_operator.reconcile.kueue.admission import KueueRecords
 from heterotp_operator.reconcile.observed import Observed, Refusal, terminating
 from heterotp_operator.settings import Settings
 from heterotp_operator.store import Json, Stores
@@ -52,9 +53,10 @@ def observe(
     *,
     control: Effective | None,
     podgroup: Json | None = None,
+    kueue: KueueRecords | None = None,
     refusals: Mapping[str, Refusal] | None = None,
-    ages: PodAges | None = None,
     operator_key: OperatorKey | None = None,
+    accepted: Container[tuple[str, str]] = (),
 ) -> Observed:
     """Return one job with its children, and the policies and injections of its namespace; `now` is unix seconds.
 
@@ -66,6 +68,7 @@ def observe(
         service=stores.services.get((key[0], names.service_name(key[1]))),
         configmap=stores.configmaps.get((key[0], names.control_name(key[1]))),
         podgroup=podgroup,
+        kueue=kueue if kueue is not None else KueueRecords(),
         networkpolicy=stores.networkpolicies.get((key[0], names.network_policy_name(key[1]))),
         control=control,
         trainer=poller.report(key),
@@ -74,8 +77,7 @@ def observe(
         policies=stores.policies.in_namespace(key[0]),
         injections=stores.injections.in_namespace(key[0]),
         refusals=dict(refusals or {}),
-        terminating_for=ages.terminating if ages is not None else {},
-        ended_for=ages.ended if ages is not None else {},
         progress=poller.progress(key),
         key=operator_key,
+        accepted=accepted,
     )

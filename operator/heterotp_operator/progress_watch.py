@@ -21,7 +21,6 @@ class _Seen:
     place: tuple[int, int, int]  # attempt, epoch and iteration
     moved_at: float
     answered_at: float
-    connected_at: float
     unanswered: int = 0  # connections since the last answer
 
 
@@ -31,6 +30,7 @@ class ProgressWatch:
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._seen: dict[Key, _Seen] = {}
+        self._connected: dict[Key, float] = {}  # when each was in reach last, the latest at the end
 
     def answered(self, key: Key, pod_uid: str, status: TrainerStatus | None) -> None:
         """Note an answer of a job's rank 0; status: None where it could not be used."""
@@ -38,9 +38,9 @@ class ProgressWatch:
         if seen is None or seen.pod_uid != pod_uid:
             if status is None:
                 return
-            seen = self._seen[key] = _Seen(pod_uid, (-1, -1, -1), now, now, now)
-        seen.answered_at = seen.connected_at = now
-        seen.unanswered = 0
+            seen = self._seen[key] = _Seen(pod_uid, (-1, -1, -1), now, now)
+        self._reach(key, now)
+        seen.answered_at, seen.unanswered = now, 0
         if status is not None and (place := (status.attempt, status.epoch, status.iteration)) != seen.place:
             seen.place, seen.moved_at = place, now
 
@@ -48,11 +48,17 @@ class ProgressWatch:
         """Note a connection to a job's rank 0 that it did not answer."""
         seen = self._seen.get(key)
         if seen is not None and seen.pod_uid == pod_uid:
-            seen.connected_at, seen.unanswered = self._now(), seen.unanswered + 1
+            seen.unanswered += 1
+            self._reach(key, self._now())
+
+    def _reach(self, key: Key, now: float) -> None:
+        self._connected.pop(key, None)
+        self._connected[key] = now
 
     def forget(self, key: Key) -> None:
         """Drop what is known of a job without a running rank 0."""
         self._seen.pop(key, None)
+        self._connected.pop(key, None)
 
     def of(self, key: Key, pod_uid: str) -> Progress | None:
         """Return a pod's progress; None before its first answer."""
@@ -65,5 +71,5 @@ class ProgressWatch:
         """Return whether it may be the network that a silence is of: neither this job nor another one is in reach."""
         if seen.unanswered >= HANGING_CONNECTIONS:
             return False
-        others = [each.connected_at for other, each in self._seen.items() if other != key]
-        return bool(others) and self._now() - max(others) > CUT_OFF_SECONDS
+        latest = next((at for other, at in reversed(self._connected.items()) if other != key), None)
+        return latest is not None and self._now() - latest > CUT_OFF_SECONDS

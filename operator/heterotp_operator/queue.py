@@ -5,7 +5,9 @@ Ready keys are taken in rotation by namespace (fair_turns.py).
 
 import asyncio
 import heapq
+import math
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -15,6 +17,7 @@ __all__ = ["Key", "QueueObserver", "WorkQueue"]
 
 BASE_DELAY_SECONDS = 0.005
 MAX_DELAY_SECONDS = 1000.0
+NEIGHBOUR_SECONDS = 1.0  # so long a namespace counts as one that needs the workers, after a key of it was taken
 
 
 class QueueObserver(Protocol):
@@ -54,9 +57,12 @@ class WorkQueue:
         self._dirty: dict[Key, float] = {}  # key -> when it became ready
         self._working: dict[Key, float] = {}  # key -> when it was taken, or the work on it last went on
         self._failures: dict[Key, int] = {}
+        self._last: tuple[str, float] = "", -math.inf  # the namespace of the last key that was taken, and when
+        self._last_other = -math.inf  # when a key of another namespace than that was taken
         self._due: dict[Key, float] = {}
         self._timers: list[tuple[float, Key]] = []
-        self._wake = asyncio.Event()
+        self._idle: deque[asyncio.Future[None]] = deque()  # workers that wait for a key; each key wakes one
+        self._alarm: asyncio.TimerHandle | None = None  # for the next timer; one for all of them
 
     def __len__(self) -> int:
         """Return how many keys are ready and not in work."""
@@ -76,6 +82,11 @@ class WorkQueue:
         if key in self._working:
             self._working[key] = self._now()
 
+    def beside_others(self, key: Key) -> bool:
+        """Return whether keys of other namespaces were taken just now: work on this one must leave them time."""
+        namespace, at = self._last
+        return self._now() - (at if namespace != key[0] else self._last_other) <= NEIGHBOUR_SECONDS
+
     def add(self, key: Key) -> None:
         """Make the key ready; while it is in work, make it ready again after that."""
         if key in self._dirty:
@@ -84,7 +95,7 @@ class WorkQueue:
         self._observer.added()
         if key not in self._working:
             self._turns.add(key)
-            self._wake.set()
+            self._wake_one()
 
     def add_after(self, key: Key, delay: float) -> None:
         """Make the key ready in `delay` seconds; of several delays the earliest counts."""
@@ -96,7 +107,8 @@ class WorkQueue:
             return
         self._due[key] = due
         heapq.heappush(self._timers, (due, key))
-        self._wake.set()
+        if self._idle and self._timers[0] == (due, key):
+            self._set_alarm()
 
     def retry(self, key: Key) -> float:
         """Make the key ready after its exponential back-off and return that delay in seconds."""
@@ -137,8 +149,11 @@ class WorkQueue:
         key = self._turns.take()
         if key is None:
             return None
-        self._observer.waited(self._now() - self._dirty.pop(key))
-        self._working[key] = self._now()
+        now = self._working[key] = self._now()
+        self._observer.waited(now - self._dirty.pop(key))
+        if self._last[0] != key[0]:
+            self._last_other = self._last[1]
+        self._last = key[0], now
         return key
 
     async def get(self) -> Key:
@@ -146,13 +161,17 @@ class WorkQueue:
         while True:
             key = self.take()
             if key is not None:
+                self._wake_one()  # for the next key: what this one ended may have freed the turn of several
                 return key
-            self._wake.clear()
+            turn = asyncio.get_running_loop().create_future()
+            self._idle.append(turn)
+            self._set_alarm()
             try:
-                async with asyncio.timeout(self.promote()):
-                    await self._wake.wait()
-            except TimeoutError:
-                continue
+                await turn
+            except asyncio.CancelledError:
+                if not turn.cancelled():
+                    self._wake_one()  # the key that it was woken for
+                raise
 
     def done(self, key: Key) -> None:
         """End the work on a key; if it was added meanwhile it is ready again."""
@@ -160,5 +179,20 @@ class WorkQueue:
         self._turns.done(key)
         if key in self._dirty:
             self._turns.add(key)
-        if len(self._turns):
-            self._wake.set()
+        self._wake_one()
+
+    def _wake_one(self) -> None:
+        """Let an idle worker look for a key, if there is one; it wakes the next."""
+        while len(self._turns) and self._idle:
+            turn = self._idle.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+
+    def _set_alarm(self) -> None:
+        """Be called when the next timer is over."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if (delay := self.promote()) is not None and self._idle:
+            self._alarm = asyncio.get_running_loop().call_later(delay, self._set_alarm)

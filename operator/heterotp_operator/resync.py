@@ -5,7 +5,7 @@ import logging
 import random
 from collections.abc import Callable
 
-from heterotp_operator.cluster import OWNED, ApiError, Cluster, Resource
+from heterotp_operator.cluster import OWNED, WORKLOADS, ApiError, Cluster, Resource
 from heterotp_operator.informers import Informers, child_kinds, own_kinds
 from heterotp_operator.settings import Settings
 from heterotp_operator.store import Json, Stores, key_of
@@ -13,7 +13,8 @@ from heterotp_operator.store import Json, Stores, key_of
 logger = logging.getLogger(__name__)
 RETRY_SECONDS = 2.0
 JITTER = 0.1
-GONE = 410
+GONE, NOT_FOUND = 410, 404
+UNWATCHED_SECONDS = 10.0
 
 
 class Resync:
@@ -31,6 +32,8 @@ class Resync:
         self._jitter = jitter
         self._relisted = asyncio.Event()
         self.synced = asyncio.Event()
+        self._unwatched = False  # whether Workloads were not served at the start
+        self._unlisted: set[str | None] = set()  # namespaces whose Workloads could not be listed yet
 
     def relisted(self) -> None:
         """Note that kopf has listed again: deletions may have been missed."""
@@ -53,6 +56,10 @@ class Resync:
     async def _pause(self) -> None:
         try:
             async with asyncio.timeout(self._settings.resync_seconds * self._jitter()):
+                while (self._unwatched or self._unlisted) and not self._relisted.is_set():
+                    await asyncio.sleep(UNWATCHED_SECONDS)
+                    for namespace in self._settings.namespaces or (None,):
+                        await self._list_workloads(namespace)
                 await self._relisted.wait()
                 await asyncio.sleep(self._settings.relist_resync_seconds)
         except TimeoutError:
@@ -65,9 +72,23 @@ class Resync:
             # jobs last: when a job is seen for the first time, what it depends on is known already
             for resource in child_kinds(self._settings.network_peers is not None):
                 await self._list(resource, namespace, OWNED)
+            if self._settings.kueue == "on":
+                await self._list_workloads(namespace)
             for resource in own_kinds(self._settings.injections):
                 await self._list(resource, namespace, "")
         self._stores.podgroups.clear()  # not watched: read again by the next reconcile that needs one
+
+    async def _list_workloads(self, namespace: str | None) -> None:
+        """List the Workloads; where Kueue is away, what is known of them stays."""
+        try:
+            await self._list(WORKLOADS, namespace, OWNED)
+        except ApiError as error:
+            logger.warning("list of Workloads failed: %s", error)
+            # kopf watches no kind that is not served when it starts
+            self._unwatched |= error.code == NOT_FOUND and not self.synced.is_set()
+            self._unlisted.add(namespace)
+        else:
+            self._unlisted.discard(namespace)
 
     async def _list(self, resource: Resource, namespace: str | None, selector: str) -> None:
         try:

@@ -26,6 +26,7 @@ class Settings:
     api_requests_per_second: bound of the operator's own calls, a burst of twice as many is let through.
     key_secret_name: the Secret in lease_namespace that holds the operator's own key; it is made where there is none.
     network_peers: who may connect to ranks, as JSON; none: the operator neither makes nor reads NetworkPolicies.
+    kueue: "on": jobs may wait for the admission of a Workload of Kueue; "off": Workloads are neither made nor read.
     injections: "off": StragglerInjections are neither listed nor watched, and act nowhere.
     injection_lease_seconds: injections are dropped when no poll has reached rank 0 for so long.
     identity: the name of this process in the Lease; unique per process unless given. A pod that is restarted under the
@@ -52,6 +53,7 @@ class Settings:
     poll_timeout_seconds: float = 3.0
     poll_workers: int = 32
     network_peers: NetworkPeers | None = None
+    kueue: str = "off"
     injections: str = "on"
     injection_lease_seconds: float = 60.0
     api_requests_per_second: float = 200.0
@@ -65,8 +67,9 @@ class Settings:
                 raise ValueError(f"{_variable(name)}: {getattr(self, name)} is not greater than 0")
         if self.log_level not in LEVELS:
             raise ValueError(f"HETEROTP_LOG_LEVEL: {self.log_level!r} is none of {', '.join(LEVELS)}")
-        if self.injections not in SWITCH:
-            raise ValueError(f"HETEROTP_INJECTIONS: {self.injections!r} is none of {', '.join(SWITCH)}")
+        for name in ("injections", "kueue"):
+            if getattr(self, name) not in SWITCH:
+                raise ValueError(f"{_variable(name)}: {getattr(self, name)!r} is none of {', '.join(SWITCH)}")
         if self.injection_lease_seconds < 3 * self.poll_seconds:
             raise ValueError(
                 f"HETEROTP_INJECTION_LEASE_SECONDS: {self.injection_lease_seconds} is less than three polls "

@@ -1,5 +1,8 @@
 """When a status is written: facts at once, measured numbers when one jumps, all that is left after 30 s.
 
+What is about to change again waits for a moment, so that one write shows it all: counts of pods, while no condition
+changes with them, and a control document that the ranks have not taken yet.
+
 Facts are fields that programs read: phases, reasons, counts, generations. A text for people is no fact: that there is
 one is a fact, its wording is not. A number jumps when it moves by half: noise of 5 % on every number of every poll must
 cost no write, and what matters of a smaller change is a fact (a straggler is flagged).
@@ -8,6 +11,7 @@ cost no write, and what matters of a smaller change is a fact (a straggler is fl
 from typing import Any, TypeGuard
 
 from heterotp_api.conditions import RUNNING
+from heterotp_api.trainer_news import WHOLE_SECONDS, jumped
 
 from heterotp_operator.reconcile.actions import COUNTERS
 from heterotp_operator.store import Json
@@ -19,9 +23,10 @@ MEASURED = (
     *("iterationSeconds", "predictedIterationSeconds", "limitIterationSeconds", "untouchedIterationSeconds"),
     *("slowdown", "share", "injectedSlowdown", "measuredSlowdown", "measured"),
 )  # numbers that a jump of is worth a write; not those near 0 (waiting), and not those that only grow (iterations)
-JUMP_RATIO = 0.5
-TINY = 1e-9
-EVERY_SECONDS = 30.0
+EVERY_SECONDS = WHOLE_SECONDS  # numbers that are newer than the last write are there then, and not before
+COUNTS = ("ready", "active", "succeeded")  # of a worker group's pods; one that failed shows at once
+GATHER_SECONDS = 1.0  # in which pods that come up together are counted
+ANSWER_SECONDS = 3.0  # in which running ranks apply a control document
 
 
 def due(written: Json, wanted: Json, seconds_since_write: float) -> bool:
@@ -41,12 +46,43 @@ def _differ(written: Json, wanted: Json) -> bool:
     return bool(_filled(old) != _filled(new))
 
 
-def awaits_ranks(written: Json, wanted: Json) -> bool:
-    """Return whether only a control document is new that the ranks have not taken yet: one write can show both."""
+def alike_but_numbers(job: Json, other: Json) -> bool:
+    """Return whether two versions of a job differ at most in the numbers and texts of their statuses."""
+    spec = ("uid", "generation", "labels", "annotations", "deletionTimestamp")
+    same = all(job["metadata"].get(field) == other["metadata"].get(field) for field in spec)
+    counters = all(job["status"].get(each) == other["status"].get(each) for each in COUNTERS)
+    return same and counters and _facts(job["status"]) == _facts(other["status"])
+
+
+def patience(written: Json, wanted: Json) -> float:
+    """Return for how many seconds a status that is due may wait for what comes next; 0: somebody waits for it."""
+    if _begins(written, wanted):
+        return GATHER_SECONDS
+    if _same_but(written, wanted, "workerGroups"):  # a number that jumped waits for nothing
+        return GATHER_SECONDS if _facts(written) != _facts(wanted) else 0.0
+    return ANSWER_SECONDS if _awaits_ranks(wanted) and _same_but(written, wanted, "workerGroups", "balancing") else 0.0
+
+
+def _begins(written: Json, wanted: Json) -> bool:
+    """Return whether the first status of a job says only that its pods are being made."""
+    return not written.get("phase") and not wanted.get("conditions") and not wanted.get("waitingFor")
+
+
+def _awaits_ranks(wanted: Json) -> bool:
+    """Return whether running ranks have not taken the control document yet."""
     balancing = wanted.get("balancing") or {}
     behind = balancing.get("appliedGeneration") is not None and balancing["generation"] > balancing["appliedGeneration"]
-    others = [_facts({**status, "balancing": None}) for status in (written, wanted)]
-    return wanted.get("phase") == RUNNING and behind and others[0] == others[1]
+    return wanted.get("phase") == RUNNING and behind
+
+
+def _same_but(written: Json, wanted: Json, *fields: str) -> bool:
+    """Return whether facts differ only in these fields, and of the worker groups only in counts."""
+    left = [_facts(status | dict.fromkeys(fields) | {"groups": _uncounted(status)}) for status in (written, wanted)]
+    return left[0] == left[1]
+
+
+def _uncounted(status: Json) -> list[Json]:
+    return [{k: v for k, v in group.items() if k not in COUNTS} for group in status.get("workerGroups") or ()]
 
 
 def _facts(status: Json) -> Json:
@@ -93,16 +129,6 @@ def _measured(status: Json) -> dict[tuple[str, ...], float]:
     blocks |= {("ranks", *map(str, _place(row).values())): row for row in status.get("ranks") or ()}
     found = {(*where, name): block.get(name) for where, block in {**blocks, (): status}.items() for name in MEASURED}
     return {where: value for where, value in found.items() if _is_number(value)}
-
-
-def jumped(old: dict[tuple[str, ...], float], new: dict[tuple[str, ...], float]) -> bool:
-    """Return whether a number moved by half or more, or is new outside of the table of ranks."""
-    return any(
-        abs(value - old[where]) >= JUMP_RATIO * max(abs(old[where]), abs(value), TINY)
-        if where in old
-        else where[0] != "ranks"
-        for where, value in new.items()
-    )
 
 
 def _is_number(value: Any) -> TypeGuard[float]:

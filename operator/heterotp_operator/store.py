@@ -12,6 +12,7 @@ from heterotp_api.excess import excess_of
 from heterotp_operator.excess import MOST_OF_CHILD, job_excess, object_excess
 from heterotp_operator.queue import Key
 from heterotp_operator.reconcile.control_text import kept_text
+from heterotp_operator.reconcile.kueue.own_names import POD_GROUP
 from heterotp_operator.reconcile.objects import REFUSED
 from heterotp_operator.reconcile.packed import packed, with_packed_templates
 
@@ -31,7 +32,7 @@ METADATA = (
 )
 CHILD_LABELS = (
     *(names.LABEL_MANAGED_BY, names.LABEL_JOB, names.LABEL_GROUP, names.LABEL_INDEX, names.LABEL_FIRST_RANK),
-    *(names.LABEL_ATTEMPT, names.LABEL_TEMPLATE_HASH),
+    *(names.LABEL_ATTEMPT, names.LABEL_TEMPLATE_HASH, POD_GROUP),
 )
 ANNOTATIONS = (names.ANNOTATION_CONTROL, names.ANNOTATION_SECRET)  # of a pod
 MOST_ANNOTATION = 64  # characters of one that the operator wrote
@@ -41,6 +42,8 @@ PACKED_CHARACTERS = 4096  # a longer spec of a policy or an injection is kept as
 POD_STATUS = ("phase", "reason", "message", "podIP", "startTime")
 POD_CONDITION = ("type", "status", "reason", "message", "lastTransitionTime")
 CONTAINER_STATUS = ("name", "ready", "restartCount", "state", "lastState")
+MOST_CONDITIONS = 32  # of a Workload
+MOST_MESSAGE = 4096
 TOMBSTONES = 10_000
 
 
@@ -116,7 +119,7 @@ def trim_custom(body: Json) -> Json:
 def _custom(body: Json, spec: Any) -> Json:
     head = {"apiVersion": body.get("apiVersion", names.API_VERSION), "kind": body.get("kind", JOB_KIND)}
     metadata = _pick(body["metadata"], (*METADATA, "labels"))
-    return {**head, "metadata": metadata, "spec": spec, "status": body.get("status") or {}}
+    return {**head, "metadata": metadata, "spec": spec, "status": _compact(body.get("status") or {})}
 
 
 def _refused(body: Json, excess: str) -> Json:
@@ -159,6 +162,35 @@ def trim_child(body: Json) -> Json:
 
 def _is_control(body: Json, owner: Json) -> bool:
     return bool(body["metadata"]["name"] == names.control_name(str(owner.get("name"))))
+
+
+def trim_workload(body: Json) -> Json:
+    """Return what is read of a Workload: whether it is active, conditions, what was admitted, of which spec it is."""
+    metadata, status = _child_metadata(body), body.get("status") or {}
+    given = (body["metadata"].get("annotations") or {}).get(names.ANNOTATION_WORKLOAD)
+    if given:
+        metadata["annotations"] = {names.ANNOTATION_WORKLOAD: given[:MOST_ANNOTATION]}
+    kept: Json = {"conditions": [_condition(each) for each in (status.get("conditions") or ())[:MOST_CONDITIONS]]}
+    found = {field: status[field] for field in ("admissionChecks", "reclaimablePods") if status.get(field)}
+    if status.get("admission"):
+        found["admission"] = _without_places(status["admission"])
+    kept |= {field: _compact(value) for field, value in found.items() if excess_of(value, MOST_OF_CHILD) is None}
+    head: Json = {field: body[field] for field in ("apiVersion", "kind") if field in body}
+    return {**head, "metadata": metadata, "spec": _pick(body.get("spec") or {}, ("active",)), "status": kept}
+
+
+def _condition(condition: Json) -> Json:
+    kept = _pick(condition, (*POD_CONDITION, "observedGeneration"))
+    return {**kept, "message": str(kept.get("message") or "")[:MOST_MESSAGE]}
+
+
+def _without_places(admission: Json) -> Json:
+    """Return an admission without the list of its nodes, only whether there is one: Kueue itself places the pods."""
+    sets = [
+        {**each, "topologyAssignment": True} if each.get("topologyAssignment") else each
+        for each in admission.get("podSetAssignments") or ()
+    ]
+    return {**admission, "podSetAssignments": sets}
 
 
 class Store:
@@ -268,6 +300,39 @@ def _content(record: Json) -> Json:
     return {**record, "metadata": metadata}
 
 
+class PodStore(Store):
+    """The pods of jobs; those that say that they are of rank 0 are found without a look at all."""
+
+    def __init__(self) -> None:
+        super().__init__(trim_pod)
+        self._leaders: dict[Key, dict[Key, Json]] = {}
+
+    def leaders(self, job: Key) -> list[Json]:
+        """Return the job's pods with the label of rank 0: at most one of each attempt, but anybody can write labels."""
+        return list(self._leaders.get(job, {}).values())
+
+    def clear(self) -> None:
+        """Forget all records, not that some are gone for good."""
+        super().clear()
+        self._leaders.clear()
+
+    def _index(self, key: Key, old: Json | None, new: Json | None) -> None:
+        super()._index(key, old, new)
+        if (before := _leads(old)) is not None and (pods := self._leaders.get(before)) is not None:
+            pods.pop(key, None)
+            if not pods:
+                del self._leaders[before]
+        if new is not None and (after := _leads(new)) is not None:
+            self._leaders.setdefault(after, {})[key] = new
+
+
+def _leads(body: Json | None) -> Key | None:
+    """Return the job whose rank 0 starts in a pod, by the pod's labels."""
+    if body is None or body["metadata"].get("labels", {}).get(names.LABEL_FIRST_RANK) != "0":
+        return None
+    return job_key(body)
+
+
 class Stores:
     """One Store per kind."""
 
@@ -275,8 +340,9 @@ class Stores:
         self.jobs = Store(trim_job)
         self.policies = Store(trim_custom)
         self.injections = Store(trim_custom)
-        self.pods = Store(trim_pod)
+        self.pods = PodStore()
         self.services = Store(trim_child)
         self.configmaps = Store(trim_child)
         self.podgroups = Store(trim_child)
         self.networkpolicies = Store(trim_child)
+        self.workloads = Store(trim_workload)

@@ -1,26 +1,12 @@
 """The chart, installed on the kind cluster once for the whole test run; each test has its own namespace."""
 
 import os
-import uuid
-from contextlib import closing
-from pathlib import Path
 
 import pytest
-from support.cluster_job import Space
-from support.guardian import Guardian
-from support.kube import Kube
-from support.release import Release, remove_at_end
+from support.cluster_fixtures import installed, kube, pytest_runtest_makereport, space
 
+__all__ = ["kube", "pytest_runtest_makereport", "space"]
 MEASURED = pytest.StashKey[dict]()
-FAILED = pytest.StashKey[bool]()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item, call):
-    report = yield
-    if report.when == "call":
-        item.stash[FAILED] = report.failed
-    return report
 
 
 def pytest_configure(config):
@@ -41,38 +27,10 @@ def measured(request):
 
 @pytest.fixture(scope="session")
 def kubeconfig():
-    path = os.environ.get("HETEROTP_KIND_KUBECONFIG")
-    if not path or not Path(path).is_file():
-        pytest.fail(
-            "HETEROTP_KIND_KUBECONFIG names no kubeconfig: run `make test`, or `make cluster-up`", pytrace=False
-        )
-    return path
-
-
-@pytest.fixture(scope="session")
-def kube(kubeconfig):
-    with closing(Kube(kubeconfig)) as kube:
-        yield kube
+    return os.environ["HETEROTP_KIND_KUBECONFIG"]  # support/programs.py has seen that it is there
 
 
 @pytest.fixture(scope="session")
 def release(kube, kubeconfig):
-    """The release; removed with its CRDs at the end, also when this test run is killed."""
-    guardian = Guardian()
-    remove_at_end(guardian, kubeconfig)
-    try:
-        release = Release(kube, kubeconfig)
-        release.install()
+    with installed(kube, kubeconfig) as release:
         yield release
-    finally:
-        guardian.finish()
-
-
-@pytest.fixture
-def space(request, kube, release):
-    space = Space(kube, f"e2e-{uuid.uuid4().hex[:8]}")
-    yield space
-    if request.node.stash.get(FAILED, False):
-        print(space.report())
-        print(release.log())
-    space.remove()

@@ -23,15 +23,16 @@ def remove_leftovers():
 
 
 @contextmanager
-def api_server(guardian, suffix="", more=(), ours=True):
+def api_server(guardian, suffix="", more=(), ours=True, without="kwok scheduler", **variables):
     """Yield the kubeconfig path of a new API server with our CRDs and more, removed also when this process is killed.
 
+    without, variables: the programs that cp-up.sh leaves out, and more of its variables.
     Raises AssertionError when it does not start.
     """
     name = f"it-{os.getpid()}{suffix}"
     down = [str(TOOLS / "cp-down.sh"), name]
     guardian.at_end(down)
-    path = _start(name)
+    path = _start(name, {"CP_WITHOUT": without, **variables})
     try:
         install_crds(path, [*(crds() if ours else ()), *more])
         yield path
@@ -39,10 +40,10 @@ def api_server(guardian, suffix="", more=(), ours=True):
         subprocess.run(down, check=True)
 
 
-def _start(name):
+def _start(name, variables):
     done = subprocess.run(
         [TOOLS / "cp-up.sh", name],
-        env={**os.environ, "CP_WITHOUT": "kwok scheduler"},
+        env={**os.environ, **variables},
         capture_output=True,
         text=True,
     )

@@ -1,7 +1,8 @@
 """One rank's balancer in a gang of three that is not there, for tests that go from boundary to boundary."""
 
 import torch
-from heterotp_api.policy import BalancingSettings, Mig, Zero
+from heterotp_api.policy import BalancingSettings
+from heterotp_api.strategy_blocks import Mig, Zero
 from heterotp_trainer.boundary.exchange import Report
 from heterotp_trainer.devices.device import Device
 from heterotp_trainer.devices.phase_clock import PHASES, NullClock

@@ -98,14 +98,24 @@ SHARE = st.floats(0, 1)
 ZERO = {
     "selection": st.sampled_from(["Rd", "Pri", "PriDiffE", "PriDiffR"]),
     "criterion": st.sampled_from(["minimum", "average"]),
+    "times": st.sampled_from(["fullWork", "measured"]),
+    "gamma_by": st.sampled_from(["curve", "time"]),
     "gamma_max": SHARE,
     "grain": GRAIN,
 }
-MIG = {"primitive": st.sampled_from(["broadcastReduce", "scatterGather"]), "grain": GRAIN}
+MIG = {
+    "primitive": st.sampled_from(["broadcastReduce", "scatterGather"]),
+    "target": st.sampled_from(["commonTime", "minimum"]),
+    "parts": st.sampled_from(["bySpeed", "equal"]),
+    "grain": GRAIN,
+}
 SEMI = {
-    "zero": st.fixed_dictionaries({}, optional={key: ZERO[key] for key in ("selection", "gamma_max", "grain")}),
+    "zero": st.fixed_dictionaries(
+        {}, optional={key: ZERO[key] for key in ("selection", "times", "gamma_by", "gamma_max", "grain")}
+    ),
     "mig": st.fixed_dictionaries({}, optional=MIG),
-    "beta_rule": st.sampled_from(["leastDeletion", "costBalance"]),
+    "beta_rule": st.sampled_from(["leastDeletion", "costBalance", "equation2"]),
+    "split_rule": st.sampled_from(["leastDeletion", "equation3"]),
     "time_tolerance": st.floats(0, 2),
     "migrating_stragglers": st.integers(0, 7),
 }

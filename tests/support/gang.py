@@ -26,10 +26,11 @@ def job(name, pods=(("a", 2),), training=True, metadata=None, spec=None, **run_p
 class Gang(SimulatedKubelet):
     """One job on the API server and its pods."""
 
-    def __init__(self, kube, namespace, body):
+    def __init__(self, kube, namespace, body, created=False):
+        """Create the job, unless it was created otherwise."""
         super().__init__(kube, namespace)
         self.name = body["metadata"]["name"]
-        self.body = kube.create("heterotpjobs", namespace, body)
+        self.body = body if created else kube.create("heterotpjobs", namespace, body)
         self.degree = body["spec"]["tensorParallelDegree"]
 
     def live(self):

@@ -13,6 +13,7 @@ import yaml
 from support.patience import PATIENCE_SECONDS
 
 GROUP = "/apis/heterotp.io/v1alpha1"
+KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 
@@ -107,6 +108,12 @@ class Kube:
             "balancingpolicies": GROUP,
             "stragglerinjections": GROUP,
             "customresourcedefinitions": "/apis/apiextensions.k8s.io/v1",
+            "workloads": KUEUE,
+            "resourceflavors": KUEUE,
+            "topologies": KUEUE,
+            "clusterqueues": KUEUE,
+            "localqueues": KUEUE,
+            "workloadpriorityclasses": KUEUE,
             "leases": "/apis/coordination.k8s.io/v1",
             "networkpolicies": "/apis/networking.k8s.io/v1",
             "roles": "/apis/rbac.authorization.k8s.io/v1",

@@ -39,3 +39,21 @@ def paper_times(noise=0.002, **changed):
     return {
         f"time/vit-1b/{name}": step(each[name], pruned.get(name, NO), migrated.get(name, NO), noise) for name in each
     }
+
+
+def cpu_times(**changed):
+    """Results of real CPU ranks with products of 0.7 of an iteration of one second; changed: seconds of other steps."""
+    seconds = {"baseline": 1.0, "Baseline chi 8": 5.9, "ZERO-Pri chi 8": 1.05}
+    seconds |= {f"homogeneous {name} {gamma}": 1 - 0.6 * gamma for name in ("Rd", "Pri") for gamma in FULL.gammas}
+    even = {"matmul": [0.7, 0.7], "unit": [0.1, 0.1], "fixed": [0.1, 0.1], "wait": [0.1, 0.1]}
+
+    def found(value):
+        return {"steady": value, "samples": [value * (1 + 0.002 * off) for off in (1, -1, 0, 0.5, -0.5)], **even}
+
+    results = {f"time/cpu-2/{name}": found(value) for name, value in (seconds | changed).items()}
+    results["time/cpu-2-AUTO-8/AUTO chi 8"] = found(1.55)
+    for count in (1, 4):
+        for gamma in FULL.shares:
+            results[f"time/gloo-8/broadcastReduce {count} {gamma}"] = found(1.2)
+            results[f"time/gloo-8/scatterGather {count} {gamma}"] = found(1.5)
+    return results

@@ -1,6 +1,6 @@
 """What tests need besides Python: markers name it, and a missing program ends the test run before its first test.
 
-A test has the marker of its folder (unit, distributed, integration, e2e) and those of the helpers that it imports.
+A test has the marker of its folder (unit, distributed, integration, e2e, kueue, gangs) and those of its helpers.
 """
 
 import os
@@ -16,14 +16,23 @@ HELPERS = {
     "support.rendered_chart": "helm",
     "support.promtool": "prometheus",
     "support.prometheus_server": "prometheus",
+    "support.chromium": "browser",
 }
 BUILT = {
     "helm": ["helm"],
     "integration": ["etcd", "kube-apiserver", "kube-controller-manager", "kubectl"],
     "e2e": ["helm", "kubectl"],
+    "kueue": ["helm", "kubectl"],
+    "gangs": ["etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "kwok"],
 }
-INSTALLED = {"prometheus": ["prometheus", "promtool"]}
-KUBECONFIG = "HETEROTP_KIND_KUBECONFIG"
+OWN = {  # built by a command of their own
+    "gangs": ["coscheduling-scheduler", "coscheduling-controller", "volcano-scheduler", "volcano-controller"]
+}
+INSTALLED = {"prometheus": ["prometheus", "promtool"], "browser": ["chromium"]}
+KUBECONFIGS = {  # of the cluster that tests with a marker run on: the variable that names it, how to get one
+    "e2e": ("HETEROTP_KIND_KUBECONFIG", "run `make test`, or `make cluster-up` and export it"),
+    "kueue": ("HETEROTP_KUEUE_KUBECONFIG", "run `make test-kueue`"),
+}
 
 
 @cache
@@ -38,14 +47,20 @@ def missing(needed: Iterable[str]) -> str:
     """Return one line that names what is missing for tests with these markers and how to get it; "" for nothing."""
     needed = set(needed)
     built = _absent(BUILT, needed, lambda name: os.access(BIN / name, os.X_OK))
+    own = _absent(OWN, needed, lambda name: os.access(BIN / name, os.X_OK))
     installed = _absent(INSTALLED, needed, lambda name: shutil.which(name) is not None)
     found = []
     if built:
         found.append(f"missing in {BIN}: {', '.join(built)}; `tools/cluster/ensure.sh programs` builds them with Go")
+    if own:
+        found.append(f"missing in {BIN}: {', '.join(own)}; `make test-gangs` builds them with Go")
     if installed:
-        found.append(f"missing in PATH: {', '.join(installed)}; `tools/prometheus.sh` installs them")
-    if "e2e" in needed and not Path(os.environ.get(KUBECONFIG) or "/nowhere").is_file():
-        found.append(f"{KUBECONFIG} names no file; run `make test`, or `make cluster-up` and export it")
+        found.append(
+            f"missing in PATH: {', '.join(installed)}; `tools/prometheus.sh` and `tools/chromium.sh` install them"
+        )
+    for marker, (variable, remedy) in KUBECONFIGS.items():
+        if marker in needed and not Path(os.environ.get(variable) or "/nowhere").is_file():
+            found.append(f"{variable} names no file; {remedy}")
     return "; ".join(found)
 
 

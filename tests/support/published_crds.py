@@ -10,6 +10,7 @@ from pathlib import Path
 import yaml
 
 TABLES = Path(__file__).parents[1] / "data"  # gang_kinds.yaml, monitor_kinds.yaml
+ANY = {"x-kubernetes-preserve-unknown-fields": True}
 QUANTITY = {"x-kubernetes-int-or-string": True}
 
 
@@ -56,6 +57,12 @@ def _crd(row):
     group, _, version = row["of"].partition("/")
     schema = {"type": "object", "properties": {"spec": _schema(row["spec"])}}
     served = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    if row.get("status"):  # of any content, but for conditions, of which each has its own field manager
+        item = {"type": "object", "properties": {"type": {"type": "string"}}, "required": ["type"], **ANY}
+        by_type = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+        conditions = {"type": "array", "items": item, **by_type}
+        schema["properties"]["status"] = {"type": "object", "properties": {"conditions": conditions}, **ANY}
+        served["subresources"] = {"status": {}}
     plural, kind = row["plural"], row["kind"]
     names = {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"}
     # a group under k8s.io asks for the review that approved it; this is no such thing

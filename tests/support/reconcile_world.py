@@ -13,14 +13,19 @@ from heterotp_operator.reconcile.actions import (
     BumpAttempt,
     CreatePod,
     CreateService,
+    CreateWorkload,
     DeleteJob,
     DeleteNetworkPolicy,
     DeletePod,
+    DeleteWorkload,
     DryRunPod,
+    PatchWorkload,
+    ReportWorkload,
     TouchPod,
 )
 from heterotp_operator.reconcile.gang_secret import OperatorKey
 from heterotp_operator.reconcile.job_control import decide_control
+from heterotp_operator.reconcile.kueue.admission import KueueRecords
 from heterotp_operator.reconcile.network_peers import NetworkPeers
 from heterotp_operator.reconcile.observed import Observed, Progress, stamp
 from heterotp_operator.reconcile.plan import plan
@@ -41,6 +46,7 @@ class Settings:
     trainer_image: str = "heterotp/trainer:test"
     injection_lease_seconds: float = 60.0
     network_peers: NetworkPeers | None = None
+    kueue: str = "on"
 
 
 def manifest(name="job", groups=(("a", 1, 1), ("b", 2, 1)), training=True, template=None, **spec):
@@ -83,6 +89,8 @@ class World:
     watch: PodWatch = field(default_factory=PodWatch)  # what the operator saw of pods by its own clock
     progress: Progress | None = None
     key: OperatorKey | None = None  # the operator's own
+    flavors: dict[str, dict] = field(default_factory=dict)  # name -> spec of a ResourceFlavor of Kueue
+    records: KueueRecords | None = None  # what is read of Kueue, where it is not what there is
     clock_ahead: float = 0.0  # the operator's wall clock before its own monotonic one, seconds
 
     # -- the operator ----------------------------------------------------------------------------------------
@@ -105,6 +113,7 @@ class World:
             ended_for=ages.ended,
             progress=self.progress,
             key=self.key,
+            kueue=self.records or KueueRecords(copy.deepcopy(self.objects.get("Workload")), self.flavors),
             control=None,
         )
         return seen.with_control(decide_control(seen))
@@ -165,7 +174,7 @@ class World:
                 return self._create(body)
             case BumpAttempt():
                 self._bump(action)
-            case DeletePod():
+            case DeletePod() | DeleteNetworkPolicy():
                 self._delete(action)
             case (
                 CreateService(body=body)
@@ -178,22 +187,54 @@ class World:
                 self.objects[body["kind"]] = copy.deepcopy(body)
                 self.objects[body["kind"]]["metadata"]["uid"] = f"uid-of-{body['kind']}"
                 self._write(f"apply {body['kind']}")
-            case DeleteNetworkPolicy(uid=uid):
-                assert self.objects["NetworkPolicy"]["metadata"]["uid"] == uid
-                del self.objects["NetworkPolicy"]
-                self._write("delete NetworkPolicy")
+            case CreateWorkload() | PatchWorkload() | ReportWorkload() | DeleteWorkload():
+                return self._admit("Workload") and self._write_workload(action)
             case DeleteJob(uid=uid, resource_version=version):
                 self._remove_job(uid, version)
-            case TouchPod(name=name, generation=generation):
-                annotations = self.pods[name]["metadata"].setdefault("annotations", {})
-                annotations[names.ANNOTATION_CONTROL] = str(generation)
-                self._write(f"touch {name}")
+            case TouchPod():
+                self._touch(action)
         return True
+
+    def _touch(self, action):
+        annotations = self.pods[action.name]["metadata"].setdefault("annotations", {})
+        annotations[names.ANNOTATION_CONTROL] = str(action.generation)
+        self._write(f"touch {action.name}")
+
+    def _delete_network_policy(self, action):
+        assert self.objects["NetworkPolicy"]["metadata"]["uid"] == action.uid
+        del self.objects["NetworkPolicy"]
+        self._write("delete NetworkPolicy")
 
     def _admit(self, subject):
         if subject in self.refuse:
             self.refusals[subject] = self.refuse[subject]
             return False
+        return True
+
+    def _write_workload(self, action):
+        """Write a Workload as the API server does."""
+        self._write(type(action).__name__)
+        workload = self.objects.get("Workload")
+        if isinstance(action, CreateWorkload):
+            assert workload is None
+            workload = copy.deepcopy(action.body) | {"status": {}}
+            workload["metadata"] |= {"uid": f"workload-{self.writes}"}
+            self.objects["Workload"] = workload
+        elif isinstance(action, DeleteWorkload):
+            assert workload["metadata"]["uid"] == action.uid
+            del self.objects["Workload"]
+            return True
+        elif isinstance(action, PatchWorkload):
+            assert workload["metadata"]["resourceVersion"] == action.patch["metadata"]["resourceVersion"]
+            workload["spec"] |= copy.deepcopy(action.patch.get("spec", {}))
+            workload["metadata"] |= copy.deepcopy(action.patch["metadata"])
+            workload["status"] |= copy.deepcopy(action.patch.get("status", {}))
+        else:
+            told = {
+                c["type"]: c for c in (*workload["status"].get("conditions", ()), *action.body["status"]["conditions"])
+            }
+            workload["status"] |= {**copy.deepcopy(action.body["status"]), "conditions": list(told.values())}
+        workload["metadata"]["resourceVersion"] = str(self.writes)
         return True
 
     def _create(self, body):
@@ -217,6 +258,9 @@ class World:
         self._write(f"attempt {action.attempt}")
 
     def _delete(self, action):
+        if isinstance(action, DeleteNetworkPolicy):
+            self._delete_network_policy(action)
+            return
         pod = self.pods.get(action.name)
         if pod is None or pod["metadata"]["uid"] != action.uid:
             return

@@ -26,8 +26,9 @@ def remove_at_end(guardian, kubeconfig):
 class Release:
     """The installed chart."""
 
-    def __init__(self, kube, kubeconfig):
+    def __init__(self, kube, kubeconfig, *values):
         self.kube, self.kubeconfig = kube, kubeconfig
+        self.values = ",".join(["image.tag=dev,trainerImage.tag=dev", *values])
 
     def helm(self, *arguments):
         """Run helm in the namespace of the release; return its output."""
@@ -43,7 +44,7 @@ class Release:
         extra = [{"name": name, "value": value} for name, value in often.items()]
         self.helm(
             *("upgrade", "--install", RELEASE, str(ROOT / "charts" / "heterotp"), "--create-namespace"),
-            *("--set", "image.tag=dev,trainerImage.tag=dev", "--set-json", f"extraEnv={json.dumps(extra)}"),
+            *("--set", self.values, "--set-json", f"extraEnv={json.dumps(extra)}"),
             *("--wait", "--timeout", f"{PATIENCE_SECONDS:.0f}s"),
         )
         until("an operator leads", self.leader, every=0.2)

@@ -1,14 +1,14 @@
 """`PYTHONPATH=tools python -m reference [--check] DIRECTORY`: write the generated documentation.
 
 The pages are written into DIRECTORY, the tables of the chart's values into its README, the programs of
-examples/own-model into docs/convert-your-model.md.
+examples/own-model into docs/convert-your-model.md, the table of the paper's system into docs/algorithms.md.
 """
 
 from pathlib import Path
 
 import click
 
-from reference import chart, cli, kinds, library, metrics, side_by_side
+from reference import chart, cli, kinds, library, metrics, paper, side_by_side
 
 PAGES = {"kinds.md": kinds.page, "metrics.md": metrics.page, "cli.md": cli.page, "library.md": library.page}
 
@@ -18,11 +18,15 @@ PAGES = {"kinds.md": kinds.page, "metrics.md": metrics.page, "cli.md": cli.page,
 @click.option("--check", is_flag=True, help="Write nothing; exit with 1 if a file is out of date.")
 def main(directory: Path, check: bool) -> None:
     """Write the pages of the reference into DIRECTORY, and the generated parts of other pages."""
-    partly = {chart.CHART / "README.md": chart.page, side_by_side.PAGE: side_by_side.page}  # the rest is by hand
+    partly = {  # the rest is by hand
+        chart.CHART / "README.md": chart.page,
+        side_by_side.PAGE: side_by_side.page,
+        paper.PAGE: paper.page,
+    }
     pages = {**partly, **{directory / name: page for name, page in PAGES.items()}}
     try:
         made = {path: page() for path, page in pages.items()}
-    except (chart.Undocumented, library.Undocumented, side_by_side.Misplaced) as error:
+    except (chart.Undocumented, library.Undocumented, paper.Misplaced, side_by_side.Misplaced) as error:
         raise click.ClickException(str(error)) from None
     if check:
         _compare(directory, made)

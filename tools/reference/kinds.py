@@ -58,8 +58,8 @@ def _content(node: Json) -> str:
 
 def _kind(kind: Kind, objects: Objects, owners: dict[str, str]) -> str:
     schema = objects[kind.name]
-    columns = ", ".join(name for name, _, _ in kind.columns)
-    shown = f"`kubectl get {kind.short}` shows: {columns}."
+    usual, wide = (", ".join(c.name for c in kind.columns if c.wide == more) for more in (False, True))
+    shown = f"`kubectl get {kind.short}` shows: {usual}; with `-o wide` also: {wide}."
     mine = {path: node for path, node in objects.items() if path != kind.name and owners[_content(node)] == path}
     sections = [_section(path, node, owners) for path, node in mine.items()]
     return "\n\n".join([f"## {kind.name}", plain(schema["description"]), shown, *_rules(schema), *sections])

@@ -27,6 +27,7 @@ from heterotp_trainer.boundary.finite_guard import NonFiniteError
 from heterotp_trainer.checkpoint.errors import CheckpointError, NotFiniteError, OwnerError, WriteError
 from heterotp_trainer.errors import InputError, place_of, with_place
 from heterotp_trainer.launch.rendezvous import NameUnresolvedError, lost_peer
+from heterotp_trainer.membership.groups import left_any
 from heterotp_trainer.session import Precision, Session
 from heterotp_trainer.session_parts.ending import UNFINISHED
 
@@ -50,7 +51,10 @@ def run_rank(
             sys.excepthook(type(error), error, error.__traceback__)
             _end(1)
         _leave(session, *found)
-    sys.exit(EXIT_STOPPED if session.ended == "stopped" else 0)
+    code = EXIT_STOPPED if session.ended == "stopped" else 0
+    if left_any():  # threads may still wait for ranks that are gone
+        _end(code)
+    sys.exit(code)
 
 
 def _call(main: Callable[[Session], None], session: Session) -> None:

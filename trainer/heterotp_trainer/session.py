@@ -21,12 +21,16 @@ run_rank(main)                                                        # see run_
 
 import os
 import signal
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
+from heterotp_api.elastic import elastic_problem
+from heterotp_api.formatting import ranks_listed
 from heterotp_api.names import Env
+from heterotp_api.policy import BalancingSettings
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -39,13 +43,14 @@ from heterotp_trainer.devices.device import clock_of, open_device
 from heterotp_trainer.devices.whereabouts import Whereabouts
 from heterotp_trainer.errors import InputError
 from heterotp_trainer.launch.environment import RankEnvironment, read_environment
-from heterotp_trainer.launch.rendezvous import Gang, agree, leave, meet
+from heterotp_trainer.launch.rendezvous import Gang, PeerLostError, agree, leave, meet
 from heterotp_trainer.model.checks import SEED
 from heterotp_trainer.rebalancing.balancer import Balancer
 from heterotp_trainer.reporting.log_line import log
 from heterotp_trainer.reporting.null_reporter import NullReporter
 from heterotp_trainer.session_parts.ending import check_trained
 from heterotp_trainer.session_parts.parts import Member, make_context, make_parts
+from heterotp_trainer.session_parts.succession import Regrouped, succeed
 from heterotp_trainer.tensor_parallel.context import TPContext, refuse_other_contexts
 from heterotp_trainer.watched import Watched
 
@@ -100,6 +105,8 @@ class Session:
         self.control, self._injector = self._parts.control, self._parts.injector
         signal.signal(signal.SIGTERM, self._request_stop)
         self._parts.ending.begin()
+        self._telemetry_shown = telemetry
+        self._agreed_stop = False  # all ranks know that they stop
 
     @classmethod
     def from_environment(cls, *, telemetry: bool = True, precision: Precision | None = None) -> "Session":
@@ -174,10 +181,21 @@ class Session:
         )
         model.register_forward_pre_hook(self._evaluates)
         watched.refuse_unlike_replicas()
+        self._show()
+
+    def _show(self) -> None:
+        """Begin to report, and to read control documents."""
+        watched = self.watched
         self.reporter = self._parts.telemetry.reporter(watched)
         self._parts.telemetry.serve(self.reporter)
         self.reporter.start()
-        self.control.start(self.watched.balancer.assigner.problem)
+        self.control.start(self._policy_problem)
+
+    def _policy_problem(self, settings: BalancingSettings) -> str | None:
+        """Return what this job cannot do of a policy, as `field: value: what would be right`; None: nothing."""
+        if self.gang.membership is not None and (wrong := elastic_problem(settings)) is not None:
+            return wrong
+        return self.watched.balancer.assigner.problem(settings)
 
     def _evaluates(self, module: nn.Module, arguments: object) -> None:
         if not module.training:
@@ -274,6 +292,8 @@ class Session:
         watched.saved_time.take(previous or ())
         self.reporter.iteration(report, previous, loss, samples, epoch, self.control.error)
         action = parts.in_force.boundary(watched, previous, iteration, epoch)
+        self._agreed_stop = action.stop
+        watched.reprotect()
         if iteration % COMPARE_EVERY == 0:
             watched.compare_replicas(iteration)
         if action.checkpoint or action.stop or parts.checkpoints.keeper.falls_on(iteration):
@@ -322,7 +342,53 @@ class Session:
         is not kept, or lacks one that is.
         """
         self._iteration = self._parts.checkpoints.restore(self.watched, self.control.newest_policy())
+        membership = self.gang.membership
+        if membership is not None:
+            self.watched.protect(self._iteration, membership.guard, membership.nodes)
         return self._iteration
+
+    def regroup(self, *, evaluated: int = 0) -> Regrouped:
+        """Go on without ranks that were lost, after a call raised GoneError (all survivors; runPolicy.elastic).
+
+        Model, optimizer, buffers and random generators are then those after `Regrouped.iteration`, from which the loop
+        continues: an iteration that was interrupted is repeated. evaluated: the last iteration that this rank has
+        evaluated. Raises GoneError where further ranks are lost meanwhile: then call it again; PeerLostError where
+        only a restart helps.
+        """
+        if self._watched is None or self._watched.protection is None or self.gang.membership is None:
+            raise PeerLostError("a rank was lost before training had begun")
+        started, watched = time.perf_counter(), self._watched
+        self._parts.ending.give_up()
+        with self.where.busy("ranks were lost, the others regroup"):
+            self.gang, self.environment, found = succeed(
+                watched, self.gang, self.environment, evaluated=evaluated, stop=self._agreed_stop
+            )
+            self._renew(found)
+        seconds = time.perf_counter() - started
+        self.reporter.regrouped(found.lost, watched.losses)
+        if self.environment.rank == 0:
+            lost, left = ranks_listed(found.lost), len(self.environment.members)
+            log(
+                found.iteration,
+                f"{lost} lost: {left} ranks go on after {seconds:.2f} s, from iteration {found.iteration}",
+            )
+        return found
+
+    def _renew(self, found: Regrouped) -> None:
+        """Make the parts of the session anew, for the ranks of now (all of them)."""
+        watched, earlier = self.watched, self._parts
+        self._iteration = self.where.iteration = found.iteration
+        self._member = Member(self.environment, self.gang, self.device, self.clock, self.where)
+        self._parts = make_parts(self._member, lambda: self.reporter, self._refused, shown=self._telemetry_shown)
+        self.control, self._injector = self._parts.control, self._parts.injector
+        self._injector.resume(earlier.injector.state())
+        self._parts.statistics.started = found.iteration
+        self._parts.checkpoints.keeper.continues()
+        self._show()
+        self._parts.ending.begin()
+        self.clock.switch("fixed")
+        self.clock.take()
+        watched.stepped = False
 
     def _request_stop(self, number: int, frame: object) -> None:
         self._stop_requested = True

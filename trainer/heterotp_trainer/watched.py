@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from heterotp_api.formatting import listed, ranks_listed
 from torch import Tensor, nn
 
@@ -26,8 +27,11 @@ from heterotp_trainer.checkpoint.optimizer_check import (
 )
 from heterotp_trainer.devices.phase_clock import UPDATE, phase
 from heterotp_trainer.errors import InputError
+from heterotp_trainer.membership.buddies import buddies
 from heterotp_trainer.model.checks import DrawCheck
 from heterotp_trainer.parallelize.export import model_facts
+from heterotp_trainer.protection.guard import Guard
+from heterotp_trainer.protection.mirrors import Mirrors
 from heterotp_trainer.rebalancing.balancer import Balancer
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.gradients import (
@@ -71,6 +75,7 @@ class Watched:
         refuse_whole_tensor(optimizer)
         refuse_strangers(optimizer, model)
         self.model, self.optimizer, self.iterations, self.stepped = model, optimizer, iterations, False
+        self.protection: Guard | None = None
         self.tp, self.unlike, self._updating = tp, unlike, False
         self._compared = -1  # the iteration whose replicas were compared last
         tp.unit_plan = replace(tp.unit_plan, weights=work_weights(model.parameters()))
@@ -142,19 +147,77 @@ class Watched:
         sum_partial(parameters, tp)
         if self.unlike and tp.ranks > 1:
             self._average(iteration)
+        if self.protection is not None:
+            self.protection.prepare(iteration, gradient_clip, loss)
+        # all ranks hold what this update needs, their wards' part too, once this sum is complete on any of them
         norm = gradient_norm(parameters, tp, loss)
-        if not self.guard.allows(norm, iteration):
+        return self._apply(iteration, norm, gradient_clip)
+
+    def _apply(self, iteration: int, norm: float, gradient_clip: float | None) -> bool:
+        """Make the update of gradients of this norm; return whether it was made. No rank waits for another one here."""
+        parameters, factor = self.parameters.values(), 1.0
+        updated = self.guard.allows(norm, iteration)
+        if not updated:
             self._forget_iteration()
-            return False
-        if gradient_clip is not None and norm > gradient_clip:
-            scale_gradients(parameters, gradient_clip / norm)
-        with phase(tp.clock, UPDATE):
-            self._updating = True
-            try:
-                self.balancer.optimizer_step(self.optimizer)
-            finally:
-                self._updating = False
-        return True
+        else:
+            if gradient_clip is not None and norm > gradient_clip:
+                factor = gradient_clip / norm
+                scale_gradients(parameters, factor)
+            with phase(self.tp.clock, UPDATE):
+                self._updating = True
+                try:
+                    self.balancer.optimizer_step(self.optimizer)
+                finally:
+                    self._updating = False
+        if self.protection is not None:
+            self.protection.settle(iteration, norm, factor if updated else None)
+        return updated
+
+    def protect(self, iteration: int, group: dist.ProcessGroup, nodes: Sequence[str]) -> None:
+        """Mirror all units from now on, of the state after `iteration` (all ranks); nodes: where each rank runs."""
+        mirrors = Mirrors(self.tp, self.parameters, self.optimizer, group, buddies(nodes))
+        if self.protection is None:
+            self.protection = Guard(self.model, self.tp.device.torch_device, mirrors)
+        self.protection.begin(iteration, mirrors)
+
+    def reprotect(self) -> None:
+        """Make mirrors of the units as they are owned now, where units have moved (all ranks)."""
+        if self.protection is not None and self.protection.mirrors.plan != self.tp.unit_plan.hash:
+            self.protection.mirrors.refresh()
+
+    def catch_up(self, iteration: int, norm: float) -> None:
+        """Bring this rank to the state after the update of `iteration`, which is its own last one or the one after it.
+
+        norm: of that update's gradients, which other ranks know. Where this rank has begun another iteration, that is
+        undone.
+        """
+        guard = self.protection
+        assert guard is not None
+        if guard.applied == iteration:
+            guard.put_back()
+        else:
+            self._apply(iteration, norm, guard.clip)
+        self.batch_hash.forget()
+        self.stepped = False
+
+    def regrouped(self, workdir: Path | None) -> None:
+        """Balance anew, for the ranks that are left and the units that they own now; workdir: see Balancer."""
+        for linear in self.balancer.assigner.linears:
+            linear.partition, linear.calls = None, 0
+        self.balancer = Balancer(self.model, self.tp, workdir, self.optimizer)
+        self.saved_time = SavedTime(self.tp.unit_plan, self.tp.slowness)
+        self.contents = replace(self.contents, slots=self.balancer.assigner.slots)
+
+    @property
+    def losses(self) -> dict[int, float]:
+        """The losses of the last iterations, where units are mirrored."""
+        return self.protection.losses if self.protection is not None else {}
+
+    @property
+    def speeds(self) -> tuple[float, ...]:
+        """Relative speed of each rank, as the plan in force knows it; empty: all alike."""
+        slowness = self.balancer.plan.ownership.slowness
+        return tuple(1 / each for each in slowness) if all(each > 0 for each in slowness) else self.tp.speeds
 
     def _forget_iteration(self) -> None:
         """Undo what forward and backward pass of a skipped iteration left in buffers and in kept gradients."""

@@ -186,6 +186,17 @@ true
 - apiGroups: [""]
   resources: [events]
   verbs: [create, patch]
+{{- if .Values.kueue.enabled }}
+# the Workload of a gang, by which Kueue admits it; get: whose it is when a name is taken; patch: of a job that was
+# changed while it waits; delete: of a job that is suspended, so that its quota is free
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads]
+  verbs: [get, list, watch, create, patch, delete]
+# quota of an evicted gang is given back; ranks that are ready, have succeeded or ended
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads/status]
+  verbs: [patch]
+{{- end }}
 {{- $groups := dict "volcano" "scheduling.volcano.sh" "coscheduling" "scheduling.x-k8s.io" }}
 {{- range .Values.gangProviders }}
 # the PodGroup of a gang, for runPolicy.gang.provider {{ . }}

@@ -1,7 +1,7 @@
 """The paper's machine as emulated devices: eight V100 on PCIe 3, at the paper's own pace.
 
-Every size of the paper's models is cut to 1/32 and 24 layers to 1; speed and link are scaled so that each product and
-each transfer takes as long as the 24 that it stands for. What is real: the processes, the exchange, the decisions.
+Every size of the paper's models is cut to 1/32 and 24 layers to 4; speed and link are scaled so that each product and
+each transfer takes as long as the 6 that it stands for. What is real: the processes, the exchange, the decisions.
 
 Where the numbers come from: 373 s per epoch of 782 iterations (Table I, no migration) is 0.477 s an iteration;
 18.5 % (1B) and 23.5 % (3B) saved at gamma = 1/2 make matmul 0.37 and 0.47 of it. With fp16 activations a link of
@@ -10,7 +10,7 @@ Where the numbers come from: 373 s per epoch of 782 iterations (Table I, no migr
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from heterotp_api.job import HeteroTPJob
 from heterotp_api.names import API_VERSION, CONTAINER
@@ -18,11 +18,29 @@ from heterotp_api.names import API_VERSION, CONTAINER
 SIZES = "HETEROTP_BENCH_SIZES"  # environment of the ranks: sizes of the stand-in, JSON
 RANKS = 8
 EPOCH_ITERATIONS = 782  # 50,000 images in batches of 64
-DEPTH, PAPER_DEPTH, SCALE = 1, 24, 32
+DEPTH, PAPER_DEPTH, SCALE = 4, 24, 32  # PriDiff needs layers to tell apart
 FFN_RATIO = 4
 LINK_BYTES_PER_SECOND = 10.5e9  # PCIe 3 x16, measured rates are 10 to 12 GB/s
 LATENCY_SECONDS = 20e-6  # of one step of a collective
 PAPER_ITEM_BYTES, ITEM_BYTES = 2, 4  # fp16 there, fp32 here
+
+
+class Machine(Protocol):
+    """A model on a machine, as a gang of ranks; mode: how ranks are slowed, None: as their device does by itself."""
+
+    @property
+    def name(self) -> str:
+        """Of its results."""
+
+    @property
+    def mode(self) -> str | None:
+        """See above."""
+
+    def sizes(self, pace: float) -> list[Any]:
+        """Return all that decides what an iteration takes, JSON-ready."""
+
+    def job(self, name: str, speeds: tuple[float, ...], module: str, pace: float) -> HeteroTPJob:
+        """Return the job of the gang that runs `module`."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +53,15 @@ class PaperModel:
     rows: int
     iteration_seconds: float
     matmul_share: float
+
+    @property
+    def mode(self) -> None:
+        """An emulated device takes chi times its time in every mode."""
+        return None
+
+    def sizes(self, pace: float) -> list[Any]:
+        """Return all that decides what an iteration takes."""
+        return [self.device(pace), self.tiny_width, self.tiny_rows, DEPTH]
 
     @property
     def tiny_width(self) -> int:
@@ -82,7 +109,7 @@ class PaperModel:
         ]
         spec = {"tensorParallelDegree": RANKS, "workerGroups": groups}
         return HeteroTPJob.model_validate(
-            {"apiVersion": API_VERSION, "kind": "HeteroTPJob", "metadata": {"name": name}, "spec": spec}
+            {"apiVersion": API_VERSION, "kind": "HeteroTPJob", "metadata": {"name": name.lower()}, "spec": spec}
         )
 
 
@@ -90,6 +117,8 @@ _SECONDS_1B = 373 / EPOCH_ITERATIONS
 VIT_1B = PaperModel("vit-1b", 2048, 32, 64 * 65, _SECONDS_1B, 0.37)
 # the same GPU: operations scale with rows x width^2, 1.125 times those of the 1B model
 VIT_3B = PaperModel("vit-3b", 3072, 48, 32 * 65, _SECONDS_1B * 0.37 * 1.125 / 0.47, 0.47)
+# width, layers and heads of the small models that are trained in their place, over as many ranks
+SHAPES = {VIT_1B.name: (64, 2, 16), VIT_3B.name: (96, 2, 24)}
 MODELS = {model.name: model for model in (VIT_1B, VIT_3B)}
 
 

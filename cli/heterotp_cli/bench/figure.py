@@ -7,19 +7,31 @@ from typing import Literal
 
 from heterotp_cli.bench.statistics import Interval, Span
 
-Verdict = Literal["holds", "does not hold", "undecided", "not measured"]
+Verdict = Literal["holds", "does not hold", "undecided", "not measured", "by construction"]
+Level = Literal["emulated", "cpu", "gpu", "training"]  # kinds of evidence, which no verdict mixes
 Cell = str | float | None
+MISSING: dict[Level, str] = {  # why a claim has no result
+    "emulated": "not part of this size, or not run: for lack of time",
+    "cpu": "not run at this level: for lack of time",
+    "gpu": "needs real GPUs: not run for lack of them",
+    "training": "not part of this size, or not trained: for lack of time",
+}
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim of the paper (or a target of this project) beside the measured value."""
+    """One claim of the paper (or a target of this project) beside the measured value.
+
+    A claim "by construction" follows from what was put in, so that no measurement could refute it: that is no verdict.
+    Another claim beside it can fail.
+    """
 
     text: str
     paper: str
     measured: str
     verdict: Verdict
     why: str
+    level: Level = "emulated"
 
 
 @dataclass(frozen=True)
@@ -56,6 +68,7 @@ class Figure:
     charts: Sequence[Chart]
     claims: Sequence[Claim]
     notes: Sequence[str] = field(default=())
+    command: str = ""  # that measures it again; "": `bench paper` with its name
 
 
 def verdict(holds: bool, fails: bool) -> Verdict:
@@ -77,6 +90,11 @@ def together(parts: Mapping[str, Verdict]) -> tuple[Verdict, str]:
     return result, "; ".join(f"{word}: {text}" for text, word in others.items())
 
 
-def missing(text: str, paper: str) -> Claim:
-    """Return a claim for which nothing was measured at this size."""
-    return Claim(text, paper, "-", "not measured", "not part of this size: run without --quick")
+def missing(text: str, paper: str, level: Level = "emulated") -> Claim:
+    """Return a claim for which nothing was measured at this size or level."""
+    return Claim(text, paper, "-", "not measured", MISSING[level], level)
+
+
+def constructed(text: str, paper: str, measured: str, why: str) -> Claim:
+    """Return a claim that follows from what was put in; why: what was."""
+    return Claim(text, paper, measured, "by construction", f"{why}; the claim below it can fail")

@@ -1,12 +1,13 @@
 """Writes the results: a CSV and a PNG per figure, and one page with each result beside the paper's claim."""
 
+import base64
 import csv
 import importlib.resources
 from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
-from heterotp_cli.bench.figure import Cell, Chart, Figure, Verdict
+from heterotp_cli.bench.figure import Cell, Chart, Claim, Figure, Verdict
 
 PAGE = "index.html"
 TEMPLATE = "page.html.j2"
@@ -21,7 +22,7 @@ def write(folder: Path, figures: Sequence[Figure], about: str) -> Path:
         for number, chart in enumerate(figure.charts):
             draw(chart, folder / picture(figure, number))
     path = folder / PAGE
-    path.write_text(render(figures, about), encoding="utf-8")
+    path.write_text(render(figures, about, folder), encoding="utf-8")
     return path
 
 
@@ -39,14 +40,33 @@ def shown(cell: Cell) -> str:
     return f"{cell:.0f}" if abs(cell) >= 100 else f"{cell:.3g}"
 
 
-def render(figures: Sequence[Figure], about: str) -> str:
-    """Return the page."""
+def command_of(figure: Figure, claim: Claim, quick: bool) -> str:
+    """Return the command that measures a claim again; trainings belong to the emulated level."""
+    if figure.command:
+        return figure.command
+    level = "emulated" if claim.level == "training" else claim.level
+    return f"heterotp bench paper --level {level} --figure {figure.name}{' --quick' if quick else ''} --fresh"
+
+
+def embedded(path: Path) -> str:
+    """Return a picture as an address that holds it, so that the page needs no other file."""
+    return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode("ascii")
+
+
+def render(figures: Sequence[Figure], about: str, folder: Path) -> str:
+    """Return the page; folder: holds the charts."""
     from jinja2 import Environment, StrictUndefined
 
     source = importlib.resources.files("heterotp_cli.bench").joinpath(TEMPLATE).read_text(encoding="utf-8")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     return environment.from_string(source).render(
-        figures=figures, about=about, verdicts=get_args(Verdict), counts=counts, picture=picture, shown=shown
+        figures=figures,
+        about=about,
+        verdicts=get_args(Verdict),
+        counts=counts,
+        picture=lambda figure, number: embedded(folder / picture(figure, number)),
+        shown=shown,
+        command=lambda figure, claim: command_of(figure, claim, folder.name == "quick"),
     )
 
 

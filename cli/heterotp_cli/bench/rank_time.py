@@ -11,7 +11,7 @@ import torch.distributed as dist
 from heterotp import Session, run_rank
 from heterotp_api.training import ModelShape
 from heterotp_trainer.balancing.effect import effects
-from heterotp_trainer.devices.device import Device, EmulatedDevice
+from heterotp_trainer.devices.device import EmulatedDevice
 from heterotp_trainer.model.vit import Block
 from heterotp_trainer.plans.unit_plan import Family
 from heterotp_trainer.rebalancing.balancer import Balancer
@@ -19,11 +19,12 @@ from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.training.optimizer import EagerAdamW
 from torch import nn
 
-from heterotp_cli.bench.emulation import DEPTH, FFN_RATIO, SIZES
+from heterotp_cli.bench.emulation import FFN_RATIO, SIZES
 from heterotp_cli.bench.scenarios import CALIBRATION, KINDS, PLANS
 from heterotp_cli.workdir import write_json
 
 EPOCH = 25  # iterations after which importance is measured anew
+LEARNING_RATE = 0.003  # the paper's: PriDiff's theta is absolute as printed
 
 
 class Calibration:
@@ -33,9 +34,8 @@ class Calibration:
     would take longer than the iteration that it emulates, and matmul would have too small a share of it.
     """
 
-    def __init__(self, device: Device, wanted_seconds: float) -> None:
-        assert isinstance(device, EmulatedDevice)
-        self._device, self._wanted = device, wanted_seconds
+    def __init__(self, device: EmulatedDevice, wanted_seconds: float, collectives: int) -> None:
+        self._device, self._wanted, self._collectives = device, wanted_seconds, collectives
         self._seconds: list[float] = []
         self._ends = list(itertools.accumulate(CALIBRATION))
 
@@ -47,7 +47,7 @@ class Calibration:
         if iteration in self._ends:
             over = torch.tensor([statistics.median(self._seconds[1:]) - self._wanted])
             dist.all_reduce(over)
-            self._device.real_transfer_seconds += float(over) / dist.get_world_size() / (4 * DEPTH)
+            self._device.real_transfer_seconds += float(over) / dist.get_world_size() / self._collectives
             self._seconds = []
 
 
@@ -59,15 +59,23 @@ def longer(tp: TPContext, matmul_seconds: float) -> float:
     return matmul_seconds * sum(share * (most[family] - 1) for family, share in shares.items())
 
 
+def pin(rank: int, cores: int) -> None:
+    """Keep this process on one core: ranks of a real gang must not take each other's; cores: 0: leave it alone."""
+    if cores:
+        usable = sorted(os.sched_getaffinity(0))[:cores]
+        os.sched_setaffinity(0, {usable[rank % len(usable)]})
+
+
 def main(session: Session) -> None:
     """Train until stopped; measurements are written to the run directory as for any job."""
     sizes = json.loads(os.environ[SIZES])
     torch.set_num_threads(1)
+    pin(session.environment.rank, sizes.get("cores", 0))
     width, heads, rows = sizes["width"], sizes["heads"], sizes["rows"]
     shape = ModelShape(width, sizes["depth"], heads, 1, sizes["ffnRatio"])
     tp = session.shard(probe=(rows, width, max(1, shape.ffn_units // session.environment.ranks)))
     stack = nn.Sequential(*(Block(tp, shape, name=f"blocks.{i}", seed=0) for i in range(shape.depth)))
-    optimizer = EagerAdamW(stack.parameters(), lr=1e-4)
+    optimizer = EagerAdamW(stack.parameters(), lr=LEARNING_RATE)
     batch = torch.randn(1, rows, width, generator=torch.Generator().manual_seed(0))
 
     def forward_and_backward() -> None:
@@ -76,7 +84,10 @@ def main(session: Session) -> None:
         loss.backward()  # type: ignore[no-untyped-call]
 
     session.watch(stack, optimizer)
-    calibrate_costs = Calibration(session.device, sizes["iterationSeconds"] + longer(tp, sizes["matmulSeconds"]))
+    link = None
+    if isinstance(session.device, EmulatedDevice):
+        wanted = sizes["iterationSeconds"] + longer(tp, sizes["matmulSeconds"])
+        link = Calibration(session.device, wanted, 4 * sizes["depth"])
     iteration, plans, workdir = 0, {}, session.environment.workdir
     while True:
         started = time.perf_counter()
@@ -85,7 +96,8 @@ def main(session: Session) -> None:
         iteration += 1
         if session.boundary(iteration, epoch=iteration // EPOCH).stop:
             return session.finish(state="stopped")
-        calibrate_costs.take(iteration, time.perf_counter() - started)
+        if link is not None:
+            link.take(iteration, time.perf_counter() - started)
         number = str(session.balancer.plan.decision_id)
         if session.environment.rank == 0 and workdir is not None and number not in plans:
             plans[number] = decided(session.balancer)

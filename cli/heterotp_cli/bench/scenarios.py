@@ -8,14 +8,15 @@ from typing import Any, get_args
 
 from heterotp_api.strategies import STRATEGIES, Strategy
 
-from heterotp_cli.bench.emulation import RANKS, VIT_1B, VIT_3B, PaperModel
+from heterotp_cli.bench.emulation import RANKS, VIT_1B, VIT_3B, Machine, PaperModel
 
-FIGURES = ("imputation", "homogeneous", "fixed-skew", "dynamic", "table1", "one-straggler", "several", "periods")
+PAPER = ("imputation", "homogeneous", "fixed-skew", "dynamic", "table1", "one-straggler", "several")
+FIGURES = (*PAPER, "periods", "real-cpu", "real-gpu")
 EVEN = (1.0,) * RANKS
 SEVERAL = (8.0, 6.0, 4.0, 2.0)  # chi of ranks 0..3 of the paper's last figure
 PLACES = (2, 5)  # ranks that are the straggler in turn
-EVICTED = 1e-4  # a declared speed so low that only one hidden unit is left
-REVISION = 2  # of the steps and trials; results of another revision are measured again
+EVICTED = 1e-3  # the least speed that can be declared: one hidden unit is left
+REVISION = 3  # of the steps and trials; results of another revision are measured again
 KINDS = ("qkv", "proj", "fc1", "fc2")  # the classes of linears; a rank prunes a share of each
 CALIBRATION = (7, 9, 15)  # iterations of each round in which a gang finds its pace, before its first step
 Shares = tuple[float, ...]
@@ -36,6 +37,8 @@ class Step:
     policy: dict[str, Any]
     chis: tuple[float, ...] = EVEN
     figures: tuple[str, ...] = ()
+    turn: int = 0  # iterations after which the slow-down goes to the next rank; 0: it stays where it is
+    places: int = 1  # ranks that it visits, from rank 0 on
 
     @property
     def decides(self) -> bool:
@@ -49,14 +52,14 @@ class GangRun:
     """A gang of one model with given shares, and its steps in order."""
 
     name: str
-    model: PaperModel
+    model: Machine
     speeds: tuple[float, ...]
     steps: tuple[Step, ...]
 
     def content(self, step: Step, size: "Size") -> str:
         """Return a hash that is equal for two steps if and only if they measure the same, whatever their names."""
-        sizes = [self.model.device(size.pace), self.model.tiny_width, self.model.tiny_rows, size.samples]
-        return digest([sizes, self.speeds, step.policy, step.chis])
+        sizes = [*self.model.sizes(size.pace), size.samples]
+        return digest([sizes, self.speeds, step.policy, step.chis, step.turn, step.places])
 
     def without(self, names: Collection[str]) -> "GangRun":
         """Return the run without steps that are measured already."""
@@ -72,11 +75,12 @@ class Trial:
     zero: dict[str, Any]
     shares: tuple[tuple[Shares, ...], ...]  # [epoch][rank]
     figures: tuple[str, ...] = field(default=(), compare=False)
+    model: str = VIT_1B.name  # whose proportions the trained stand-in has
 
     @property
     def content(self) -> str:
         """A hash that is equal for two trials if and only if they train the same, whatever their names."""
-        return digest([self.seed, self.zero, self.shares])
+        return digest([self.seed, self.zero, self.shares, self.model])
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,10 @@ class Size:
     splits: tuple[int, ...]  # lambda of several stragglers
     pace: float  # emulated seconds per second of the paper's machine
     everything: bool
+    repeats: int = 1  # gang runs of a step
+    policies: tuple[tuple[str, dict[str, Any]], ...] = ()  # by name, given by the user: further rows
+    turn: int = 12  # iterations after which a straggler that wanders moves on
+    places: int = 2  # ranks that it visits
 
 
 QUICK = Size((2.0, 8.0), (0.5, 0.9), (0.5,), 5, 5, (VIT_1B,), 5, (0, 3), 0.6, False)
@@ -107,11 +115,50 @@ FULL = Size(
     splits=(0, 1, 2, 3, 4),
     pace=1.0,
     everything=True,
+    repeats=3,
+    turn=40,
+    places=3,
 )
 BASELINE: dict[str, Any] = {"strategy": "None"}
 OURS = tuple(
     name for name in get_args(Strategy) if STRATEGIES[name].moves_units
 )  # move ownership: a gang that they have acted on has other shares
+
+
+# the paper's equations: eq. 1 with T_min, without which 3.5x is out of reach, and everything else of the preset
+PRINTED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "ZERO-Pri": (
+        {"strategy": "ZERO", "preset": "paper", "zero": {"criterion": "minimum", "selection": "Pri"}},
+        ("dynamic",),
+    ),
+    "ZERO-PriDiffR": (
+        {"strategy": "ZERO", "preset": "paper", "zero": {"criterion": "minimum", "selection": "PriDiffR"}},
+        ("dynamic",),
+    ),
+    "ZERO-Pri, average": ({"strategy": "ZERO", "preset": "paper", "zero": {"selection": "Pri"}}, ("dynamic",)),
+    "MIG": ({"strategy": "MIG", "preset": "paper"}, ("one-straggler",)),
+    "SEMI": ({"strategy": "SEMI", "preset": "paper", "semi": {"zero": {"selection": "PriDiffR"}}}, ("one-straggler",)),
+}
+PRINTED_NAMES = [f"{name} as printed" for name in PRINTED]
+# in --quick
+AT_EVERY_CHI = ("Baseline", "ZERO-Pri", "ZERO-Pri as printed", "ZERO-PriDiffR as printed")
+WANDERING = ("Baseline", "ZERO-Pri")
+WANDERING_ALL = (*WANDERING, "ZERO-PriDiffR")  # in the full size
+
+
+def _wandering(size: Size) -> list[Step]:
+    """Return runs in which another rank is slow every few iterations, and one rank in turn prunes."""
+    policies = {"Baseline": BASELINE, "ZERO-Pri": zero("Pri"), "ZERO-PriDiffR": zero("PriDiffR")}
+    chi = max(size.chis)
+    return [
+        Step(f"{name} in turn", policies[name], one(chi, 0), ("dynamic",), size.turn, size.places)
+        for name in (policies if size.everything else WANDERING)
+    ]
+
+
+def trial_name(model: str, name: str) -> str:
+    """Return the name of a training; those of the first model are plain."""
+    return name if model == VIT_1B.name else f"{model} {name}"
 
 
 def one(chi: float, place: int) -> tuple[float, ...]:
@@ -128,15 +175,20 @@ def gang_runs(size: Size, figures: Sequence[str]) -> list[GangRun]:
     """Return the gangs to run for these figures."""
     runs = [GangRun(model.name, model, EVEN, tuple(_steps(size, model))) for model in size.models]
     runs += _static(size)
+    return needed(runs, figures)
+
+
+def needed(runs: Sequence[GangRun], figures: Sequence[str]) -> list[GangRun]:
+    """Return the gangs with those steps that the figures need."""
     kept = [r.without({s.name for s in r.steps if not {*s.figures} & {*figures}}) for r in runs]
     return [run for run in kept if run.steps]
 
 
 def _steps(size: Size, model: PaperModel) -> list[Step]:
-    every = FIGURES
+    every = (*PAPER, "periods")
     steps = [Step("baseline", BASELINE, EVEN, every), *_homogeneous(size)]
     if model is VIT_1B:
-        steps += [*_dynamic(size), *_table(size), *_several(size)]
+        steps += [*_dynamic(size), *table_steps(size), *_wandering(size), *_several(size)]
     return steps
 
 
@@ -161,11 +213,14 @@ def _dynamic(size: Size) -> list[Step]:
         "MIG": ({"strategy": "MIG"}, ("one-straggler", "periods")),
         "SEMI": ({"strategy": "SEMI", "semi": {"zero": {"selection": "PriDiffR"}}}, ("one-straggler", "periods")),
     }
+    strategies |= {f"{name} as printed": (policy, figures) for name, (policy, figures) in PRINTED.items()}
+    own = dict(size.policies)
+    strategies |= {name: (policy, ("dynamic", "one-straggler")) for name, policy in own.items()}
     wanted = [
         (name, chi)
         for name in strategies
         for chi in size.chis
-        if size.everything or chi == max(size.chis) or name in ("Baseline", "ZERO-Pri")
+        if size.everything or (chi == max(size.chis) and name not in PRINTED_NAMES) or name in (*AT_EVERY_CHI, *own)
     ]
     return [
         Step(f"{name} chi {chi:g}", strategies[name][0], one(chi, PLACES[number % 2]), strategies[name][1])
@@ -173,12 +228,13 @@ def _dynamic(size: Size) -> list[Step]:
     ]
 
 
-def _table(size: Size) -> list[Step]:
+def table_steps(size: Size, ranks: int = RANKS) -> list[Step]:
+    """Return the steps of Table I."""
     return [
         Step(
             f"{primitive} {count} {gamma}",
             {"strategy": "MIG", "mig": {"primitive": primitive, "fixedRatio": gamma, "ranks": list(range(count))}},
-            EVEN,
+            (1.0,) * ranks,
             ("table1",),
         )
         for count in (1, 4)

@@ -105,6 +105,33 @@ def median_interval(samples: Sequence[float]) -> tuple[float, float]:
     return ordered[left_out], ordered[count - 1 - left_out]
 
 
+def runs_of(results: Results, key: str) -> list[Mapping[str, Any]]:
+    """Return what each gang run measured of a step, as far as they were run; keys: `KEY`, `KEY#1`, ..."""
+    found: list[Mapping[str, Any]] = []
+    while (each := results.get(repeat_key(key, len(found)))) is not None:
+        found.append(each)
+    return found
+
+
+def repeat_key(key: str, repeat: int) -> str:
+    """Return the key of one of several runs of a step."""
+    return f"{key}#{repeat}" if repeat else key
+
+
+def across(runs: Sequence[Span]) -> Span:
+    """Return the mean of several gang runs and its interval by Student's t; of a single run that of its iterations."""
+    if len(runs) == 1:
+        return runs[0]
+    found = interval([each.value for each in runs])
+    return Span(found.mean, found.low, found.high)
+
+
+def steady_of(results: Results, key: str) -> Span | None:
+    """Return seconds of an iteration of a step in its steady state, over its runs; None where there are none."""
+    runs = runs_of(results, key)
+    return across([steady(each) for each in runs]) if runs else None
+
+
 def steady(result: Mapping[str, Any]) -> Span:
     """Return seconds of an iteration in a step's steady state."""
     median = float(result["steady"])
@@ -117,10 +144,16 @@ def composed_epoch(result: Mapping[str, Any]) -> Span:
     return steady(result).mapped(lambda seconds: sum(moving) + (EPOCH_ITERATIONS - len(moving)) * seconds)
 
 
+def composed_turn(result: Mapping[str, Any], iterations: int) -> float:
+    """Return the mean seconds of so many iterations: the transition as measured, the rest in the steady state."""
+    moving = [float(each) for each in result["transition"]][:iterations]
+    return (sum(moving) + (iterations - len(moving)) * float(result["steady"])) / iterations
+
+
 def epoch(results: Results, step: str, model: str = VIT_1B.name) -> Span | None:
     """Return seconds of a composed epoch of a step of a model's gang, None where it was not measured."""
-    found = results.get(f"time/{model}/{step}")
-    return None if found is None else composed_epoch(found)
+    runs = runs_of(results, f"time/{model}/{step}")
+    return across([composed_epoch(each) for each in runs]) if runs else None
 
 
 def ratio(mine: Span, other: Span) -> Span:
@@ -137,3 +170,9 @@ def epoch_ratio(results: Results, step: str, other: str, model: str = VIT_1B.nam
 def largest(spans: Sequence[Span]) -> Span:
     """Return the largest of several and its interval."""
     return Span(max(s.value for s in spans), max(s.low for s in spans), max(s.high for s in spans))
+
+
+def steady_ratio(results: Results, step: str, other: str, model: str) -> Span | None:
+    """Return the ratio of two steps' steady iterations, None where one was not measured."""
+    mine, its = (steady_of(results, f"time/{model}/{each}") for each in (step, other))
+    return None if mine is None or its is None else ratio(mine, its)

@@ -21,6 +21,7 @@ from heterotp_cli.bench.statistics import Results, Span, epoch_ratio, paired, ra
 from heterotp_cli.bench.time_figures import BASELINES, LIMIT, SECONDS, baselines, limit_seconds, over_chi, seconds
 
 ONE = ("Baseline", "MIG", "ZERO-PriDiffR", "SEMI")
+PRINTED_ONE = ("MIG as printed", "SEMI as printed")
 TOLERANCE = 0.05  # SEMI's timeTolerance
 KEPT = 0.8  # share of the time that pruning alone saves which counts as nearly all
 SAME = 0.01  # of all work: a smaller difference counts as equal
@@ -30,7 +31,8 @@ SWEET = 3  # the paper's lambda
 def one_straggler(results: Results, size: Size) -> Figure:
     """One straggler: SEMI between ZERO and MIG."""
     worst = max(size.chis)
-    rows = [_one_row(results, name, chi) for name in ONE for chi in size.chis]
+    every = (*ONE, *PRINTED_ONE, *(name for name, _ in size.policies))
+    rows = [_one_row(results, name, chi) for name in every for chi in size.chis]
     rows += [[name, worst, least, 0.0, *LOSSLESS] for name, least in baselines(results, "one", one(worst, 0))]
     claims = [_mig_between(results, worst), _semi_as_fast(results, worst), _semi_deletes_less(results, worst)]
     columns = ("strategy", "chi", SECONDS, "pruned by the straggler (emulated)", *AGAINST)
@@ -45,7 +47,8 @@ def _one_row(results: Results, name: str, chi: float) -> list[Cell]:
     found = results.get(f"time/vit-1b/{step}")
     pruned = max(found["prunedRatio"], default=0.0) if found else None
     trial = {"SEMI": f"one straggler SEMI {chi:g}", "ZERO-PriDiffR": f"dynamic PriDiffR {chi:g}"}.get(name)
-    changes = LOSSLESS if trial is None else against_baseline(results, trial)
+    lossless = not pruned and found is not None
+    changes = against_baseline(results, trial) if trial else LOSSLESS if lossless else ("-", "-")
     return [name, chi, seconds(results, step), pruned, *changes]
 
 

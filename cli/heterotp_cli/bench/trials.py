@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any
 
-from heterotp_cli.bench.emulation import RANKS
-from heterotp_cli.bench.scenarios import KINDS, SEVERAL, Shares, Size, Trial
+from heterotp_cli.bench.emulation import RANKS, SHAPES, VIT_1B
+from heterotp_cli.bench.scenarios import KINDS, SEVERAL, Shares, Size, Trial, trial_name
 
 GAMMA_MAX = 0.9
+WITH_3B = ("homogeneous", "fixed-skew")  # figures on accuracy that the paper has of ViT-3B, too
 IMPUTATION_GAMMA = 0.5
 NOTHING: Shares = (0.0,) * len(KINDS)
 Ranks = tuple[tuple[Shares, ...], ...]  # [epoch][rank]
@@ -26,10 +27,10 @@ def alike(ratio: float) -> Shares:
     return (ratio,) * len(KINDS)
 
 
-def in_turn(shares: Shares, epochs: int) -> Ranks:
+def in_turn(shares: Shares, epochs: int, ranks: int = RANKS) -> Ranks:
     """Return the shares for one rank, another one every epoch (the paper's round-robin)."""
     return tuple(
-        tuple(shares if rank == epoch % RANKS else NOTHING for rank in range(RANKS)) for epoch in range(epochs)
+        tuple(shares if rank == epoch % ranks else NOTHING for rank in range(ranks)) for epoch in range(epochs)
     )
 
 
@@ -47,11 +48,19 @@ def decided(found: Mapping[str, Any] | None, otherwise: float) -> Shares:
 
 def trials(size: Size, figures: Sequence[str], times: Results) -> list[Trial]:
     """Return the trials of these figures; `times`: the decisions of the timing gangs, by step."""
-    every = [*_pruning(size), *_dynamic(size, times), *_semi(size, times), *_several(size, times)]
-    kinds = [t for t in every if {*t[3]} & {*figures}]
-    baseline = ("baseline", {"selection": "Rd"}, always([NOTHING] * RANKS, size.epochs), ())
-    kinds = [baseline, *kinds] if kinds else []
-    return [Trial(name, seed, zero, shares, fig) for seed in range(size.seeds) for name, zero, shares, fig in kinds]
+    further = [*_dynamic(size, times), *_semi(size, times), *_several(size, times)]
+    found: list[Trial] = []
+    for model in [each.name for each in size.models if each.name in SHAPES]:
+        every = [*_pruning(size), *(further if model == VIT_1B.name else [])]
+        kinds = [t for t in every if {*t[3]} & {*figures} and (model == VIT_1B.name or {*t[3]} & {*WITH_3B})]
+        baseline = ("baseline", {"selection": "Rd"}, always([NOTHING] * RANKS, size.epochs), ())
+        kinds = [baseline, *kinds] if kinds else []
+        found += [
+            Trial(trial_name(model, name), seed, zero, shares, fig, model)
+            for seed in range(size.seeds)
+            for name, zero, shares, fig in kinds
+        ]
+    return found
 
 
 Kind = tuple[str, dict[str, Any], Ranks, tuple[str, ...]]
@@ -113,7 +122,10 @@ def run_trials(wanted: Sequence[Trial], keep: Callable[[Trial, dict[str, float]]
     if not workers:
         return
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        pending = {pool.submit(run_trial, {"seed": t.seed, "zero": t.zero, "shares": t.shares}): t for t in wanted}
+        pending = {
+            pool.submit(run_trial, {"seed": t.seed, "zero": t.zero, "shares": t.shares, "model": t.model}): t
+            for t in wanted
+        }
         try:
             for done in as_completed(pending):
                 keep(pending[done], done.result())

@@ -8,6 +8,7 @@ from typing import get_args
 
 from heterotp_api.conditions import REPLACEMENT_ADVISED
 from heterotp_api.formatting import listed, ranks_listed
+from heterotp_api.stages import stages_text
 from heterotp_api.strategies import Strategy
 
 from heterotp_cli.rows import percent, seconds
@@ -19,6 +20,7 @@ WAITS = {
     "ImagePull": "for an image that cannot be pulled",
     "DNS": "for the name of its gang to appear in the DNS",
     "Quota": "for quota, or for a queue that admits it",
+    "Admission": "for Kueue to admit it",
     "Creation": "for the API server to take its pods",
     "Policy": "for the BalancingPolicy that its policyRef names",
     "Rendezvous": "for all ranks to meet",
@@ -43,6 +45,8 @@ NO_STRAGGLER = "No rank of {} is a straggler"
 ACTING = tuple(name for name in get_args(Strategy) if name != "None")  # strategies that balance
 SLOW = 1.1  # chi from which a rank whose units have moved away is mentioned
 MOST_LISTED = 3  # ranks whose numbers are shown
+MUCH_LOST = 0.05  # of an iteration: a rank that loses less is not named
+MAIN_STAGE = 0.2  # of what a rank loses: a stage with less is not named
 CLOSE = 0.10  # share of a prediction: measured this near to it is as predicted
 
 
@@ -92,9 +96,9 @@ def _running(view: JobView, now: float, change: str) -> list[str]:
     on_purpose = _on_purpose(view, slow)
     if not slow and not reduced:
         moved = _moved(view)
-        return [first, _no_straggler(view), *on_purpose, *(moved or [_saved(view)])]
+        return [first, _no_straggler(view), _late(view), *on_purpose, *(moved or [_saved(view)])]
     done = _balancing(view, reduced) if reduced else _left_alone(view, slow, change)
-    return [first, _stragglers(view, slow, now), *on_purpose, *done]
+    return [first, _stragglers(view, slow, now), _late(view), *on_purpose, *done]
 
 
 # -- stragglers -----------------------------------------------------------------------------------------------
@@ -126,6 +130,21 @@ def _stragglers(view: JobView, slow: Sequence[RankView], now: float) -> str:
     subject, verb = f"{ranks[0].upper()}{ranks[1:]}{where}", "slow" if several else "slows"
     products = "their matrix products take" if several else "its matrix products take"
     return f"{subject} {verb} {view.name}: {products} {longer} those of a normal rank{lasting}"
+
+
+def _late(view: JobView) -> str:
+    """State which rank the others wait for most, in which stages, and what that takes of an iteration."""
+    took, lost = view.iteration_seconds or 0.0, dict.fromkeys((each.rank for each in view.blame), 0.0)
+    for each in view.blame:
+        lost[each.rank] += each.seconds
+    rank = max(lost, key=lambda rank: lost[rank], default=None)
+    if rank is None or lost[rank] < MUCH_LOST * took:
+        return ""
+    own = [each for each in view.blame if each.rank == rank]
+    stages = stages_text([each.stage for each in own if each.seconds >= MAIN_STAGE * lost[rank]])
+    where = f" in {stages}" if stages else ""
+    part = f", {percent(lost[rank] / took, 0)} of an iteration" if took else ""
+    return f"Other ranks wait for rank {rank}{where}: {seconds(lost[rank])}{part}"
 
 
 def _where(rank: RankView) -> str:

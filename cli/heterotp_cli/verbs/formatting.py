@@ -3,6 +3,8 @@
 import re
 from datetime import datetime
 
+from heterotp_api.slowdown import slowdown_text
+
 ABSENT = "-"
 UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)([dhms])")
@@ -50,10 +52,8 @@ def _two(large: int, small: int, unit: str, smaller_unit: str) -> str:
 
 
 def ratio(value: float | None) -> str:
-    """Return a slow-down: 4.0x, 250x."""
-    if value is None:
-        return ABSENT
-    return f"{value:.1f}x" if value < 100 else f"{value:.0f}x"
+    """Return a slow-down: 4.0x, 250x, or `-` for an unknown one."""
+    return ABSENT if value is None else slowdown_text(value)
 
 
 def times(value: float) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from heterotp_api.conditions import REPLACEMENT_ADVISED
+from heterotp_api.slowdown import slowdown_text, slowest
 from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.table import Table
@@ -17,7 +18,6 @@ from heterotp_cli.verbs.view import JobView, RankView
 ROOMY = 110  # columns of the terminal from which on the table has wide gaps
 LEAST_ROWS = 4
 BETWEEN = " · "
-NOTABLE = 1.05  # chi below which no rank is shown as the slowest
 MUCH = 0.25  # share of an iteration: a longer wait is coloured
 Cell = Callable[[RankView], str]
 
@@ -212,10 +212,12 @@ def overview(views: Sequence[JobView], width: int, namespaces: bool, empty_text:
 
 
 def _slowest(view: JobView) -> Text:
-    slowest = next((rank for rank in view.by_slowdown if rank.slowdown), None)
-    if slowest is None or (slowest.slowdown or 0.0) < NOTABLE:
+    found = slowest((rank.rank, rank.slowdown) for rank in view.ranks)
+    if found is None:
         return Text(ABSENT)
-    return Text(f"rank {slowest.rank} ({ratio(slowest.slowdown)})", style=STRAGGLER if slowest.straggler else "")
+    number, chi = found
+    straggles = any(rank.straggler for rank in view.ranks if rank.rank == number)
+    return Text(f"rank {number} ({slowdown_text(chi)})", style=STRAGGLER if straggles else "")
 
 
 FACTS: dict[str, Callable[[JobView], RenderableType]] = {

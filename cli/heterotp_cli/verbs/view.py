@@ -59,6 +59,15 @@ class RankView:
 
 
 @dataclass(frozen=True)
+class BlameView:
+    """A rank and a stage that the others wait for; seconds of an iteration."""
+
+    rank: int
+    stage: str
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Advice:
     """A condition of the job that is True, with the operator's message."""
 
@@ -105,6 +114,8 @@ class JobView:
     problem: str = ""
     problem_reason: str = ""
     problem_generation: int | None = None
+    lost_seconds: float | None = None
+    blame: tuple[BlameView, ...] = ()
     advice: tuple[Advice, ...] = ()
     ranks: tuple[RankView, ...] = ()
 
@@ -151,6 +162,7 @@ def of_job(body: Body) -> JobView:
         "message": (conditions.get(FAILED) or {}).get("message") or "",
         "stall": (conditions.get(STALLED) or {}).get("message") or "",
         "rank_count": spec.get("tensorParallelDegree"),
+        "blame": tuple(BlameView(**_picked(BlameView, each)) for each in status.get("blame") or ()),
         "advice": tuple(
             Advice(kind, conditions[kind].get("message") or "") for kind in SHOWN_CONDITIONS if kind in conditions
         ),
@@ -169,6 +181,7 @@ def of_run(status: TrainerStatus, groups: Sequence[Body], state: str) -> JobView
         "stall": "" if state in ENDED else stall(status),
         "rank_count": len(places) or len(status.ranks) or None,
         "generation": status.control_generation,
+        "blame": tuple(BlameView(each.rank, each.stage, each.steady_seconds) for each in status.blame),
         "problem": status.control_error,
         "problem_reason": CONTROL_REFUSED if status.control_error else "",
         "problem_generation": status.control_error_generation,

@@ -70,6 +70,35 @@ class ApplyPodGroup:
 
 
 @dataclass(frozen=True)
+class CreateWorkload:
+    """Make the Workload that Kueue admits."""
+
+    body: Body
+
+
+@dataclass(frozen=True)
+class PatchWorkload:
+    """Merge a patch into exactly this version of the Workload, or into its status."""
+
+    patch: Body  # with uid and resourceVersion
+    subresource: str = ""
+
+
+@dataclass(frozen=True)
+class ReportWorkload:
+    """Apply what the operator reports in the Workload's status: PodsReady, Finished, reclaimablePods."""
+
+    body: Body
+
+
+@dataclass(frozen=True)
+class DeleteWorkload:
+    """Delete exactly this Workload: its quota is free then."""
+
+    uid: str
+
+
+@dataclass(frozen=True)
 class ApplyNetworkPolicy:
     """Make or correct the NetworkPolicy of the gang's pods."""
 
@@ -117,6 +146,10 @@ Action = (
     | CreateService
     | ApplyConfigMap
     | ApplyPodGroup
+    | CreateWorkload
+    | PatchWorkload
+    | ReportWorkload
+    | DeleteWorkload
     | ApplyNetworkPolicy
     | DeleteNetworkPolicy
     | DeletePod

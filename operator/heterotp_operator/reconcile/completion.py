@@ -12,6 +12,7 @@ from heterotp_operator.reconcile.conditions import AT_WORK, MAX_MESSAGE, Conditi
 from heterotp_operator.reconcile.deadlines import soonest
 from heterotp_operator.reconcile.network_policy import remove_network_policy
 from heterotp_operator.reconcile.observed import Body, Observed, SpecError, ended, seconds, stamp, terminating
+from heterotp_operator.reconcile.queueing import give_back, refused_retry, report
 from heterotp_operator.reconcile.status import status_of
 
 DEFAULT_GRACE_SECONDS = 30.0  # of a pod that names none
@@ -46,7 +47,8 @@ def invalid(observed: Observed, error: SpecError) -> Decision:
         return Decision()
     if observed.holds(FAILED):
         running = [pod for pod in observed.own if not ended(pod)]
-        return Decision(delete(observed, running), requeue_after=force_later(observed))
+        back = () if running else give_back(observed)
+        return Decision((*delete(observed, running), *back), requeue_after=force_later(observed))
     where = "" if field is None else f"spec.{field}: " if field else "spec "
     text = f"{where}{'' if value is None else f'{value!r:.80} '}{message}"[:MAX_MESSAGE]
     conditions = Conditions(observed)
@@ -71,8 +73,13 @@ def finished(observed: Observed) -> Decision:
     left = None if ttl is None or since is None else since + ttl - observed.now
     if left is not None and left <= 0:
         return Decision((*actions, DeleteJob(observed.uid, str(observed.job["metadata"]["resourceVersion"]))))
-    status = status_of(observed, Conditions(observed), "")
-    return Decision(actions, status, requeue_after=soonest(left, force_later(observed)))
+    conditions = Conditions(observed)
+    status = status_of(observed, conditions, "")
+    if observed.asked.run_policy.gang.makes_workload:
+        actions += report(observed, conditions)
+    else:
+        actions += give_back(observed)  # of a queue that the job has left while it was suspended
+    return Decision(actions, status, requeue_after=soonest(left, force_later(observed), refused_retry(observed)))
 
 
 def _clean(observed: Observed) -> tuple[Action, ...]:

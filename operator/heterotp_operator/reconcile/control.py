@@ -18,7 +18,7 @@ MOST_GENERATION = 2**52  # half of what a document can carry: no operator has co
 
 @dataclass(frozen=True)
 class Sources:
-    """The input of a control document; `spec` is that of `job`, `nodes` the node of each rank."""
+    """The input of a control document; `spec` is that of `job`, `nodes` the node of each rank, for injections."""
 
     job: Body
     spec: HeteroTPJobSpec
@@ -42,7 +42,8 @@ def effective(sources: Sources) -> Effective:
     """Return the wanted document; its generation rises when, and only when, its content changes."""
     spec, job = sources.spec, sources.job
     policy = governing(spec.balancing, job, sources.policies, spec.process_count)
-    found = job_injections(sources.injections, job, rank_table(spec), sources.nodes)
+    places = rank_table(spec) if sources.injections else ()
+    found = job_injections(sources.injections, job, places, sources.nodes)
     wanted = ControlDocument(
         generation=0,
         lease_seconds=sources.lease_seconds if found.injections else None,  # only injections end with their lease

@@ -8,6 +8,7 @@ from hashlib import sha256
 from typing import Any
 
 from heterotp_api.control import ControlDocument
+from heterotp_api.schema import unset_undeclared
 
 Body = dict[str, Any]
 KEPT_CHARACTERS = 4096
@@ -17,7 +18,8 @@ DIGEST, GENERATION = "digest", "generation"
 def control_text(document: ControlDocument) -> str:
     """Return the text of a control document as the operator writes it."""
     # compact: a ConfigMap holds 1 MiB, and injections.py counts on it
-    return json.dumps(document.dump(), sort_keys=True, separators=(",", ":"))
+    body = document.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=unset_undeclared(document))
+    return json.dumps(body, sort_keys=True, separators=(",", ":"))
 
 
 def kept_text(text: Any) -> Any:

@@ -4,9 +4,10 @@ from heterotp_api import reasons
 from heterotp_api.conditions import RESTARTING, RUNNING
 
 from heterotp_operator.reconcile.conditions import was_complete
-from heterotp_operator.reconcile.observed import Observed, ended, phase, seconds
+from heterotp_operator.reconcile.observed import Body, Observed, ended, phase, seconds
 
 SILENCE_SECONDS = 15.0  # a rank 0 that does not answer for so long is shown as unreachable
+UNSEEN_SECONDS = 15.0  # a pod that no scheduler has written about for so long is shown as unschedulable
 
 
 def expired(observed: Observed) -> tuple[str, str] | None:
@@ -24,8 +25,8 @@ def expired(observed: Observed) -> tuple[str, str] | None:
 
 
 def next_deadline(observed: Observed) -> float | None:
-    """Return the seconds until a deadline may be over, or until rank 0 counts as unreachable."""
-    return soonest(_active_left(observed), _pre_running_left(observed), _silence_left(observed))
+    """Return the seconds until a deadline may be over, or until rank 0 or a scheduler counts as silent."""
+    return soonest(_active_left(observed), _pre_running_left(observed), _silence_left(observed), _unseen_left(observed))
 
 
 def soonest(*waits: float | None) -> float | None:
@@ -65,6 +66,21 @@ def _began(observed: Observed) -> float | None:
     if observed.holds(RESTARTING):
         return seconds(observed.condition(RESTARTING).get("lastTransitionTime"))
     return seconds(observed.status.get("startTime"))
+
+
+def unseen_since(pod: Body) -> float | None:
+    """Return since when a pod waits for a scheduler that has written nothing about it; None: one has."""
+    scheduled = any(each["type"] == "PodScheduled" for each in pod.get("status", {}).get("conditions", ()))
+    if scheduled or phase(pod) != "Pending" or pod.get("spec", {}).get("nodeName"):
+        return None
+    return seconds(pod["metadata"].get("creationTimestamp"))
+
+
+def _unseen_left(observed: Observed) -> float | None:
+    lefts = [
+        since + UNSEEN_SECONDS - observed.now for pod in observed.current if (since := unseen_since(pod)) is not None
+    ]
+    return min((left + 0.1 for left in lefts if left >= 0), default=None)
 
 
 def _silence_left(observed: Observed) -> float | None:

@@ -102,14 +102,15 @@ def _missing(observed: Observed) -> Cause | None:
 
 def _cause(pod: Body, now: float) -> Cause | None:
     """Return why a pod ended badly; None when it did not."""
-    if phase(pod) == "Succeeded":  # whatever its sidecars ended with
-        return None
+    found = _terminated(pod)
+    if phase(pod) == "Succeeded" or not (found or phase(pod) == "Failed" or terminating(pod)):
+        return None  # whatever the sidecars of a pod that succeeded ended with
     name, uid, first, status = *_identity(pod), first_rank_of(pod), pod.get("status", {})
     where = f"(pod {name} on node {pod.get('spec', {}).get('nodeName', 'none')})"
     holding = {c["type"]: c for c in status.get("conditions", ()) if c.get("status") == "True"}
     disruption = holding.get("DisruptionTarget", {})
     taken, kinds, at = bool(disruption) or terminating(pod), tuple(holding), _ended_at(pod, now)
-    if found := _terminated(pod):
+    if found:
         container, state = found
         code, reason = int(state["exitCode"]), state.get("reason") or reasons.CONTAINER_ERROR
         if container == CONTAINER and code == EXIT_NO_PROGRESS:

@@ -1,7 +1,7 @@
 """All that a decision about one job may read."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -13,12 +13,15 @@ from heterotp_api.last_words import trainer_status
 from heterotp_api.load import first_error
 from heterotp_api.names import ANNOTATION_SECRET, CONTAINER, LABEL_ATTEMPT, LABEL_FIRST_RANK
 from heterotp_api.ranks import PodPlace, pods
+from heterotp_api.schema import unset_undeclared
 from heterotp_api.trainer_status import TrainerStatus
 from pydantic import ValidationError
 
 from heterotp_operator.reconcile.control import Effective
 from heterotp_operator.reconcile.gang_hash import gang_hashes
 from heterotp_operator.reconcile.gang_secret import OperatorKey
+from heterotp_operator.reconcile.kueue.admission import KueueRecords, admitted_pods
+from heterotp_operator.reconcile.kueue.own_names import POD_GROUP
 from heterotp_operator.reconcile.network_peers import NetworkPeers
 from heterotp_operator.reconcile.objects import REFUSED
 from heterotp_operator.reconcile.packed import with_templates
@@ -40,10 +43,15 @@ class PlanSettings(Protocol):
         """Seconds for which injections hold without a poll by the operator."""
 
     @property
+    def kueue(self) -> str:
+        """Whether the operator may use Kueue's Workloads: on or off."""
+
+    @property
     def network_peers(self) -> NetworkPeers | None:
         """Who may connect to ranks; None: the operator has nothing to do with NetworkPolicies."""
 
 
+NO_RECORDS = KueueRecords()
 # why a poll of rank 0 failed: nothing came within its time, or what came cannot be used
 PollFailure = Literal["", "NoAnswer", "BadAnswer"]
 
@@ -103,7 +111,9 @@ class Observed:
     ended_for: Mapping[str, float] = field(default_factory=dict)  # the same of containers and pods that ended badly
     networkpolicy: Body | None = None
     key: OperatorKey | None = None  # the operator's own; None: ranks get no secret
+    kueue: KueueRecords = NO_RECORDS
     progress: Progress | None = None  # None: rank 0's pod has not answered yet
+    accepted: Container[tuple[str, str]] = ()  # template_key of pods that the API server took lately
 
     @property
     def name(self) -> str:
@@ -142,10 +152,30 @@ class Observed:
             return "", None, f"cannot be read: {type(error).__name__}"
 
     @property
-    def spec(self) -> HeteroTPJobSpec:
-        """The validated spec; only of a job whose spec is valid."""
+    def asked(self) -> HeteroTPJobSpec:
+        """The validated spec as it is given; only of a job whose spec is valid."""
         assert isinstance(self._parsed, HeteroTPJobSpec)
         return self._parsed
+
+    @cached_property
+    def spec(self) -> HeteroTPJobSpec:
+        """The validated spec, with as many pods of each group as are admitted."""
+        asked = self.asked
+        if not asked.run_policy.gang.makes_workload or all(group.min_pods is None for group in asked.worker_groups):
+            return asked
+        counts = [admitted_pods(self.kueue.workload, g.name, g.min_pods, g.pods) for g in asked.worker_groups]
+        sized = zip(asked.worker_groups, counts, strict=True)
+        given = asked.model_copy(update={"worker_groups": [g.model_copy(update={"pods": pods}) for g, pods in sized]})
+        return given.model_copy(update={"tensor_parallel_degree": given.process_count})
+
+    @cached_property
+    def queued(self) -> bool:
+        """Whether the pods of the job wait for the admission of its Workload; only of a job whose spec is valid.
+
+        A gang that an older operator made as a pod group ends as one.
+        """
+        grouped = any(POD_GROUP in (pod["metadata"].get("labels") or {}) for pod in self.current)
+        return self.asked.run_policy.gang.makes_workload and not grouped
 
     @property
     def spec_error(self) -> SpecError | None:
@@ -164,8 +194,9 @@ class Observed:
 
     @cached_property
     def slim_spec(self) -> str:
-        """The spec without templates, as the ranks read it."""
-        left_out: Any = {"worker_groups": {"__all__": {"template"}}}
+        """The spec as ranks read it, without what is the operator's alone: older trainers refuse unknown fields."""
+        left_out = unset_undeclared(self.spec) | {"worker_groups": {"__all__": {"template", "min_pods"}}}
+        left_out["run_policy"] = {"gang": True}
         slim = self.spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=left_out)
         return json.dumps(slim, separators=(",", ":"))
 
@@ -178,6 +209,22 @@ class Observed:
     def hashes(self) -> tuple[str, str]:
         """What only a suspended job may change, and all that an attempt freezes, as hashes."""
         return gang_hashes(self.spec, self.settings.trainer_image)
+
+    @property
+    def template_hash(self) -> str:
+        """The label of pods that tells of which template they are."""
+        return ".".join(self.hashes)
+
+    @property
+    def template_key(self) -> tuple[str, str]:
+        """Namespace and all that decides whether the API server takes the pods: templates and what marks the gang."""
+        marks = self.asked.run_policy.gang.model_dump_json(exclude_none=True)
+        return self.job["metadata"].get("namespace", ""), f"{self.template_hash}/{marks}"
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether the API server has accepted such pods and refuses none."""
+        return self.template_key in self.accepted and not self.refusals
 
     @cached_property
     def secret_id(self) -> str:
@@ -204,12 +251,14 @@ class Observed:
     @cached_property
     def current(self) -> tuple[Body, ...]:
         """Pods of the current attempt."""
-        return tuple(pod for pod in self.own if attempt_of(pod) == self.attempt)
+        attempt = self.attempt
+        return tuple(pod for pod in self.own if attempt_of(pod) == attempt)
 
     @cached_property
     def old(self) -> tuple[Body, ...]:
         """Pods of other attempts."""
-        return tuple(pod for pod in self.own if attempt_of(pod) != self.attempt)
+        attempt = self.attempt
+        return tuple(pod for pod in self.own if attempt_of(pod) != attempt)
 
     @cached_property
     def trainer_status(self) -> TrainerStatus | None:

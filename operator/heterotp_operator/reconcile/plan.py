@@ -9,6 +9,7 @@ from functools import partial
 
 from heterotp_api import names, reasons
 from heterotp_api.conditions import (
+    ADMITTED,
     CREATED,
     FAILED,
     PODS_READY,
@@ -26,11 +27,23 @@ from heterotp_operator.reconcile.completion import delete, fail, finished, force
 from heterotp_operator.reconcile.conditions import AT_WORK, Conditions, was_complete
 from heterotp_operator.reconcile.deadlines import expired, next_deadline, ran, soonest
 from heterotp_operator.reconcile.failure import earlier_cause, find_cause
+from heterotp_operator.reconcile.kueue.admission import refusal_of
 from heterotp_operator.reconcile.network_policy import remove_network_policy
 from heterotp_operator.reconcile.objects import is_ours
 from heterotp_operator.reconcile.observed import Observed, first_rank_of, phase, secret_id_of
 from heterotp_operator.reconcile.pods import pod_body
 from heterotp_operator.reconcile.progress import hung
+from heterotp_operator.reconcile.queueing import (
+    admitted,
+    give_back,
+    is_taken_back,
+    kueue_retry,
+    own_workload,
+    refused_retry,
+    report,
+    request,
+    show_admission,
+)
 from heterotp_operator.reconcile.restart_backoff import bump, next_attempt, restart, restarted_event
 from heterotp_operator.reconcile.stall import show_stall
 from heterotp_operator.reconcile.status import is_ready, status_of
@@ -47,7 +60,7 @@ REFUSED = {
 }
 API_SERVER_REASONS = ("Invalid", "BadRequest")  # of its own refusals; a webhook's denial has another reason, or none
 HINTS = {
-    404: " (runPolicy.gang.provider: the PodGroup kind of that scheduler is not installed in this cluster)",
+    404: " (runPolicy.gang.provider: the kind of that scheduler is not installed in this cluster)",
     409: " (rename the job or the other object)",
 }
 
@@ -92,15 +105,17 @@ def _suspend(observed: Observed) -> Decision:
         actions.append(bump(observed, observed.restarts))
     actions += [*delete(observed, list(observed.own)), *remove_network_policy(observed)]
     conditions, gone = Conditions(observed), not observed.own
+    if gone:
+        actions += give_back(observed)
     conditions.set(
         SUSPENDED, gone, reasons.SUSPENDED if gone else reasons.PODS_TERMINATING, "runPolicy.suspend is true"
     )
-    for kind in (CREATED, *AT_WORK, RESTARTING, SPEC_CHANGE_PENDING):
+    for kind in (ADMITTED, CREATED, *AT_WORK, RESTARTING, SPEC_CHANGE_PENDING):
         conditions.clear(kind, reasons.SUSPENDED)
     news = gone and not observed.holds(SUSPENDED)
     events = (Event("Normal", reasons.SUSPENDED, "runPolicy.suspend is true; all pods are gone"),) if news else ()
     status = status_of(observed, conditions, "" if gone else "PodsTerminating")
-    return Decision(tuple(actions), status, events, force_later(observed))
+    return Decision(tuple(actions), status, events, soonest(force_later(observed), refused_retry(observed)))
 
 
 # -- the gang -------------------------------------------------------------------------------------------------
@@ -112,6 +127,8 @@ def _advance(observed: Observed) -> Decision:
     if observed.current or was_complete(observed):
         if _trained(observed):
             return succeed(observed)
+        if observed.current and is_taken_back(observed):
+            return next_attempt(observed, reasons.EVICTED, _eviction(observed), False)
         cause, wait = find_cause(observed, was_complete(observed))
         if cause is not None:
             return restart(observed, cause)
@@ -123,7 +140,24 @@ def _advance(observed: Observed) -> Decision:
     if observed.old or observed.foreign:
         actions = delete(observed, [*observed.old, *observed.left_behind])
         return _watch(observed, actions, soonest(force_later(observed), RETRY_SECONDS))
-    return _make(observed, wait)
+    return (_wait_for_kueue(observed) if observed.queued else None) or _make(observed, wait)
+
+
+def _wait_for_kueue(observed: Observed) -> Decision | None:
+    """Ask Kueue for the gang's places; None: they are admitted."""
+    if not observed.current and (wrong := template_error(observed.spec)) is not None:
+        return fail(observed, reasons.INVALID_SPEC, wrong)
+    asked = () if observed.current else request(observed)
+    if asked or not admitted(observed) or observed.kueue.missing is not None:
+        return _watch(observed, asked, kueue_retry(observed))
+    return None
+
+
+def _eviction(observed: Observed) -> str:
+    """Return the words for a gang whose admission is gone."""
+    if own_workload(observed) is None:
+        return "the Workload is gone"
+    return f"Kueue takes the place back: {': '.join(refusal_of(observed.kueue.workload))}"
 
 
 def _trained(observed: Observed) -> bool:
@@ -150,7 +184,7 @@ def _make(observed: Observed, later: float | None) -> Decision:
         return next_attempt(observed, reasons.SECRET_CHANGED, words, False)
     attempt = max(1, observed.attempt)
     actions: list[Action] = []
-    if missing and not observed.current:
+    if missing and not observed.current and not observed.is_accepted:
         firsts = {place.group: place for place in reversed(observed.places)}
         actions += [DryRunPod(group, partial(pod_body, observed, place, attempt)) for group, place in firsts.items()]
     if observed.attempt == 0:
@@ -190,6 +224,11 @@ def _watch(observed: Observed, actions: tuple[Action, ...], wait: float | None) 
         events += show_stragglers(observed, conditions)
     else:
         conditions.clear(PODS_READY, reasons.POD_NOT_READY)
+    show_admission(observed, conditions)
+    if observed.queued:
+        actions += report(observed, conditions)
+    elif not observed.asked.run_policy.gang.makes_workload and not observed.old:
+        actions += give_back(observed)  # of a queue that the job has left while it was suspended
     if conditions.holds(RUNNING) and not (observed.holds(RUNNING) and was_complete(observed)):
         words = f"attempt {observed.attempt} runs with {observed.spec.process_count} ranks"
         events += (Event("Normal", reasons.GANG_RUNNING, words),)
@@ -210,7 +249,10 @@ def _show_created(observed: Observed, conditions: Conditions, complete: bool) ->
     if not observed.refusals:
         return ()
     subject, refusal = min(observed.refusals.items(), key=lambda item: item[0])
-    reason, words = REFUSED[refusal.code], f"{subject}: {refusal.message}{HINTS.get(refusal.code, '')}"
+    reason, words = (
+        REFUSED.get(refusal.code, reasons.KUEUE_UNAVAILABLE),
+        f"{subject}: {refusal.message}{HINTS.get(refusal.code, '')}",
+    )
     news = observed.condition(CREATED).get("reason") != reason
     conditions.set(CREATED, False, reason, words)
     return (Event("Warning", reason, words),) if news else ()

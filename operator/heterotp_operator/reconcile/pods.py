@@ -7,8 +7,9 @@ from heterotp_api import names
 from heterotp_api.names import Env
 from heterotp_api.ranks import PodPlace
 
-from heterotp_operator.reconcile.gang_schedulers.registry import join_gang
+from heterotp_operator.reconcile.gang_schedulers.registry import join_gang, set_priority_class
 from heterotp_operator.reconcile.gang_schedulers.scheduler import GangMember
+from heterotp_operator.reconcile.kueue.marks import mark_admitted
 from heterotp_operator.reconcile.observed import Body, Observed
 
 USER = 65532
@@ -61,7 +62,7 @@ def pod_body(observed: Observed, place: PodPlace, attempt: int) -> Body:
         names.LABEL_INDEX: str(place.index),
         names.LABEL_FIRST_RANK: str(place.first_rank),
         names.LABEL_ATTEMPT: str(attempt),
-        names.LABEL_TEMPLATE_HASH: ".".join(observed.hashes),
+        names.LABEL_TEMPLATE_HASH: observed.template_hash,
     }
     name = names.pod_name(observed.name, place.group, place.index, attempt)
     metadata = child_metadata(observed, name, labels)
@@ -73,7 +74,12 @@ def pod_body(observed: Observed, place: PodPlace, attempt: int) -> Body:
         metadata["annotations"] = annotations
     body: Body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**(template.get("spec") or {})}}
     _complete_spec(observed, place, attempt, body["spec"], name)
-    join_gang(observed.spec.run_policy.gang, GangMember(observed.name, attempt, len(observed.places), body))
+    gang = observed.spec.run_policy.gang
+    if observed.queued:
+        set_priority_class(gang, body)
+        mark_admitted(observed.kueue, observed.name, place.group, body, template)
+    else:
+        join_gang(gang, GangMember(observed.name, attempt, len(observed.places), body))
     return body
 
 

@@ -1,15 +1,18 @@
 """The status of a job: its pods, counted; what rank 0 reports; the one thing that the job waits for."""
 
-from heterotp_api.conditions import FAILED, RUNNING, STALLED, SUCCEEDED, SUSPENDED
+from collections import defaultdict
+
+from heterotp_api.conditions import ADMITTED, FAILED, RUNNING, STALLED, SUCCEEDED, SUSPENDED
 from heterotp_api.names import EXIT_NAME_UNRESOLVED, LABEL_GROUP
 from heterotp_api.reasons import POLICY_NOT_FOUND, RANKS_TRAINING
 
 from heterotp_operator.reconcile.conditions import Conditions, completed_attempt
-from heterotp_operator.reconcile.deadlines import SILENCE_SECONDS
+from heterotp_operator.reconcile.deadlines import SILENCE_SECONDS, UNSEEN_SECONDS, unseen_since
 from heterotp_operator.reconcile.observed import Body, Observed, ended, phase, stamp
 from heterotp_operator.reconcile.stall import stall_of
 from heterotp_operator.reconcile.training_status import reported_fields
 
+RATES = ("iterationsPerSecond", "samplesPerSecond", "etaSeconds")  # of status.training
 IMAGE_REASONS = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"}
 
 
@@ -25,7 +28,8 @@ def status_of(observed: Observed, conditions: Conditions, waiting_for: str | Non
         "completedAttempt": completed_attempt(observed),
     }
     ending = conditions.holds(SUCCEEDED) or conditions.holds(FAILED)
-    if ending or not observed.spec.run_policy.suspend:  # as in batch/v1: the time starts again with resuming
+    waits = observed.spec.run_policy.suspend or (observed.queued and not conditions.holds(ADMITTED))
+    if ending or not waits:  # as in batch/v1: the time starts again with resuming, and with admission
         out["startTime"] = live.get("startTime") or stamp(observed.now)
     if ending:
         out["workerGroups"] = _counts_at_the_end(observed, out["workerGroups"])
@@ -33,14 +37,25 @@ def status_of(observed: Observed, conditions: Conditions, waiting_for: str | Non
     if conditions.holds(STALLED) and (stall := stall_of(observed)):
         out["stall"] = stall
     out |= reported_fields(observed)
-    return out
+    return out if out["phase"] == RUNNING else _without_rates(out)
+
+
+def _without_rates(status: Body) -> Body:
+    """Return the status without speeds: they are of now, and a job that does not run has none."""
+    kept = {name: value for name, value in status.items() if name not in ("slowest", "blame")}
+    if training := status.get("training"):
+        kept["training"] = {name: value for name, value in training.items() if name not in RATES}
+    return kept
 
 
 def group_counts(observed: Observed) -> list[Body]:
     """Return per worker group how many pods are wanted, ready, active, succeeded and failed."""
+    pods_of: defaultdict[str, list[Body]] = defaultdict(list)
+    for pod in observed.current:
+        pods_of[str(pod["metadata"]["labels"].get(LABEL_GROUP))].append(pod)
     groups = []
     for group in observed.spec.worker_groups:
-        pods = [p for p in observed.current if p["metadata"]["labels"].get(LABEL_GROUP) == group.name]
+        pods = pods_of[group.name]
         phases = [phase(pod) for pod in pods]
         groups.append(
             {
@@ -78,18 +93,25 @@ def waits_for(observed: Observed, conditions: Conditions) -> str:
         return ""
     if observed.foreign or observed.old:
         return "PodsTerminating"
-    if observed.refusals:
-        return "Quota" if any(refusal.code == 403 for refusal in observed.refusals.values()) else "Creation"
+    # a Workload that is not written delays nothing once the job is admitted
+    codes = [refusal.code for subject, refusal in observed.refusals.items() if subject != "Workload"]
+    if codes:
+        return "Quota" if 403 in codes else "Creation"
+    if observed.queued and not conditions.holds(ADMITTED):
+        return "Admission"
     for pod in observed.current:
-        if reason := _pod_waits_for(pod):
+        if reason := _pod_waits_for(pod, observed.now):
             return reason
     if observed.effective.policy.reason == POLICY_NOT_FOUND:
         return "Policy"
     return _ranks_wait_for(observed, conditions) or ("Iteration" if conditions.holds(STALLED) else "")
 
 
-def _pod_waits_for(pod: Body) -> str:
+def _pod_waits_for(pod: Body, now: float) -> str:
     status = pod.get("status", {})
+    since = unseen_since(pod)
+    if since is not None and now - since > UNSEEN_SECONDS:
+        return "Unschedulable"  # its scheduler is away, or passes it over: Volcano does for a queue that is missing
     for condition in status.get("conditions", ()):
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             # a gate is a queue's: the pod waits to be admitted, not for a node that fits

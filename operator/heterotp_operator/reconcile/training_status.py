@@ -5,6 +5,9 @@ from typing import Any
 
 from heterotp_api import reasons
 from heterotp_api.conditions import FAILED, SUCCEEDED
+from heterotp_api.slowdown import slowdown_text, slowest
+from heterotp_api.stages import STAGES
+from heterotp_api.status import MAX_BLAMED
 from heterotp_api.trainer_status import TrainerRank, TrainerStatus
 
 from heterotp_operator.reconcile.observed import Body, Observed, stamp
@@ -33,6 +36,7 @@ REPORTED_BALANCING = (
 )
 MAX_TEXT = 1024
 MAX_SLOWEST = 64
+LEAST_LOST = 0.02  # of an iteration: less is noise, and not worth a write
 STAYING = 0.95  # of replaceThreshold: above it a rank stays replaceable that was before
 
 
@@ -42,17 +46,34 @@ def reported_fields(observed: Observed) -> Body:
     shown: Body = {"balancing": _balancing(observed)}
     trainer = observed.trainer_status
     if trainer is None or trainer.state == "starting":
-        return shown | {key: live[key] for key in ("training", "ranks", "slowest") if live.get(key)}
+        return shown | {key: live[key] for key in ("training", "ranks", "slowest", "blame") if live.get(key)}
     shown["training"] = _training(trainer)
+    if blamed := _blame(trainer):
+        shown["blame"] = blamed
     shown["ranks"] = rank_rows(observed, trainer)
-    if slowest := _slowest(trainer.ranks):
-        shown["slowest"] = slowest
+    if text := _slowest(trainer.ranks):
+        shown["slowest"] = text
     return shown
 
 
 def rounded(value: float | None) -> float | None:
     """Return a number with 3 significant digits: what moves less is not worth a write."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.3g}")
+
+
+def coarse(value: float | None) -> float | None:
+    """Return a number with one significant digit, for what moves with noise at every poll."""
+    return None if value is None or not math.isfinite(value) else float(f"{value:.1g}")
+
+
+def _blame(trainer: TrainerStatus) -> list[Body]:
+    """Return who loses a good part of an iteration, steadily, and in which known stage, the most first."""
+    least = LEAST_LOST * (trainer.iteration_seconds or math.inf)
+    known = [each for each in trainer.blame if each.stage in STAGES and each.steady_seconds >= least]
+    return [
+        {"rank": each.rank, "stage": each.stage, "seconds": coarse(each.seconds), "share": coarse(each.share)}
+        for each in sorted(known, key=lambda each: -each.seconds)[:MAX_BLAMED]
+    ]
 
 
 def _given(fields: dict[str, Any]) -> Body:
@@ -70,6 +91,7 @@ def _training(trainer: TrainerStatus) -> Body:
             "iterationSeconds": rounded(seconds),
             "iterationsPerSecond": rounded(1 / seconds) if seconds else None,
             "samplesPerSecond": rounded(trainer.samples_per_second),
+            "lostSeconds": coarse(trainer.lost_seconds),
             "loss": rounded(trainer.loss),
             "accuracy": rounded(trainer.accuracy),
             "perplexity": rounded(trainer.perplexity),
@@ -124,12 +146,10 @@ def _since(observed: Observed, row: Body, before: Body) -> Body:
 
 
 def _slowest(ranks: tuple[TrainerRank, ...]) -> str:
-    """Return e.g. 'rank 3 (2.1x)': the slowest rank and how many times slower than the fastest it is."""
-    known = [(rank.relative_speed, rank.rank) for rank in ranks if rank.relative_speed and rank.relative_speed > 0.0]
-    if len(known) < 2:
-        return ""
-    speed, rank = min(known)
-    return f"rank {rank} ({1 / speed:.1f}x)"[:MAX_SLOWEST]
+    """Return the rank of the largest chi, e.g. 'rank 3 (2.1x)'; empty: no rank is slow."""
+    finite = ((rank.rank, rounded(rank.slowdown)) for rank in ranks)
+    found = slowest(finite)
+    return f"rank {found[0]} ({slowdown_text(found[1])})"[:MAX_SLOWEST] if found else ""
 
 
 def _balancing(observed: Observed) -> Body:

@@ -63,6 +63,11 @@ def history(workdir):
     return [json.loads(line)["iteration"] for line in lines if line.endswith("}")]
 
 
+def first_shares(workdir):
+    line = (workdir / "history.jsonl").read_text().splitlines()[0]
+    return [rank["share"] for rank in json.loads(line)["ranks"]]
+
+
 def until(condition, process):
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not condition():
@@ -91,11 +96,13 @@ def test_a_run_to_its_end_and_what_the_directory_then_holds(tmp_path, workdir):
     report = json.loads((workdir / "report.json").read_text())
     assert (report["state"], report["iterations"], report["attempt"]) == ("succeeded", 12, 1)
     assert [rank["group"] for rank in report["ranks"]] == ["fast", "slow"]
-    assert report["ranks"][0]["share"] > report["ranks"][1]["share"] > 0
+    first, second = first_shares(workdir)  # the plan's: AUTO may have moved units since, on a loaded machine
+    assert first > second > 0
     assert sum(rank["share"] for rank in report["ranks"]) == pytest.approx(1.0)
     assert report["emulated"] is True
     assert history(workdir) == list(range(1, 13))
     assert (workdir / "report.png").stat().st_size > 10_000
+    assert "<h2>Decisions</h2>" in (workdir / "report.html").read_text()
     assert json.loads((workdir / "control.json").read_text())["generation"] == 1
     assert str(workdir / "report.json") in out
     assert "no rank made a session" not in out

@@ -2,19 +2,18 @@
 
 import importlib.util
 import ssl
-import subprocess
 from contextlib import closing
 
 import pytest
 import yaml
-from support.kube import Kube, KubeError, make_namespace, until
-from support.places import BIN
+from support.helm_cluster import RELEASE, SYSTEM, HelmCluster
+from support.kube import KubeError, make_namespace, until
 from support.published_crds import published
 from support.reconcile_world import World, manifest
 from support.rendered_chart import CASES, CHART, FIRST_CHART, helm, one, pod_of, render
 
 pytestmark = pytest.mark.integration
-SYSTEM, TEAM, RELEASE = "system", "team", "heterotp"
+TEAM = "team"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 EXAMPLES = {
     {"HeteroTPJob": "heterotpjobs", "BalancingPolicy": "balancingpolicies"}.get(
@@ -26,20 +25,8 @@ EXAMPLES = {
 }
 
 
-class Cluster:
-    """An API server and the programs that speak with it."""
-
-    def __init__(self, kubeconfig):
-        self.kubeconfig, self.kube = kubeconfig, Kube(kubeconfig)
-
-    def run(self, program, *arguments, stdin=""):
-        command = [BIN / program, *arguments, "--kubeconfig", self.kubeconfig]
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True)
-        assert done.returncode == 0, f"{program} {arguments[0]}: {done.stderr}"
-        return done.stdout
-
-    def release(self, verb, chart, values):
-        self.run("helm", verb, RELEASE, chart, "-n", SYSTEM, "-f", "-", stdin=yaml.safe_dump(values))
+class Team(HelmCluster):
+    """A cluster with the examples of Chart.yaml in the namespace of a team."""
 
     def objects(self):
         """Return what identifies our kinds' objects and every change of them."""
@@ -49,15 +36,12 @@ class Cluster:
             for plural, each in found.items()
         }
 
-    def deployment(self):
-        return self.kube.request("GET", f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/{RELEASE}-operator")
-
 
 @pytest.fixture(scope="module")
 def cluster(new_api_server):
     """It has the Prometheus operator's kinds, and not ours: the chart brings them."""
     with new_api_server("-chart", published("monitor_kinds"), ours=False) as kubeconfig:
-        cluster = Cluster(kubeconfig)
+        cluster = Team(kubeconfig)
         with closing(cluster.kube):
             for namespace in (SYSTEM, TEAM, "team-a", "team-b", "monitoring"):
                 make_namespace(cluster.kube, namespace)

@@ -12,6 +12,7 @@ from heterotp_operator.reconcile.gang_schedulers.registry import pod_group
 from support.gang import Gang
 from support.kube import Kube, KubeError, make_namespace, until
 from support.places import ROOT
+from support.played_kueue import admit
 from support.published_crds import published
 
 pytestmark = pytest.mark.integration
@@ -131,7 +132,7 @@ def operated(server, new_operator):
     make_namespace(server.kube, OPERATED)
     restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
     server.kube.patch("namespaces", None, OPERATED, {"metadata": {"labels": restricted}})
-    operator = new_operator(OPERATED, server.kubeconfig).start()
+    operator = new_operator(OPERATED, server.kubeconfig, HETEROTP_KUEUE="on").start()
     yield OPERATED
     assert operator.stop() == 0, operator.log.read_text()
 
@@ -142,6 +143,10 @@ def test_the_operator_makes_the_pods_of_every_job(server, operated, path):
     gang = Gang(server.kube, operated, body)
     places = ranks.pods(parse_object(body).spec)
     wanted = {names.pod_name(gang.name, place.group, place.index, 1) for place in places}
+    if path.stem == "kueue":
+        until("a Workload", lambda: server.kube.get("workloads", operated, gang.name))
+        assert gang.pods() == []
+        admit(server.kube, operated, gang.name)
     made = lambda: {pod["metadata"]["name"] for pod in gang.pods()}  # noqa: E731
     until(lambda: f"{wanted}, not {made()}: {gang.status}", lambda: made() == wanted)
     if path.stem == "volcano":

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from heterotp_api.policy import BalancingSettings, Semi, Zero
+from heterotp_api.policy import BalancingSettings
+from heterotp_api.strategy_blocks import Semi, Zero
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.plans.work_plan import WorkPlan

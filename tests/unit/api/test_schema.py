@@ -95,13 +95,79 @@ def test_each_kind_has_status_short_name_and_columns():
         "StragglerInjection": ["sinj"],
     }
     version = by_kind["HeteroTPJob"]["versions"][0]
-    assert version["subresources"] == {"status": {}}
-    columns = [column["name"] for column in version["additionalPrinterColumns"]]
-    assert columns == ["State", "Ranks", "Iter/s", "Slowest", "Policy", "Restarts", "Age"]
+    assert [set(spec["versions"][0]["subresources"]) for spec in by_kind.values()] == [
+        {"status", "scale"},
+        *[{"status"}] * 2,
+    ]
     fields = version["schema"]["openAPIV3Schema"]["properties"]
     assert fields["spec"]["properties"]["workerGroups"]["x-kubernetes-list-map-keys"] == ["name"]
     assert fields["status"]["properties"]["conditions"]["x-kubernetes-list-map-keys"] == ["type"]
     assert fields["status"]["properties"]["ranks"]["x-kubernetes-list-type"] == "atomic"
+
+
+def versions():
+    """Return the only version of each kind, by the kind's name."""
+    return {crd["spec"]["names"]["kind"]: crd["spec"]["versions"][0] for crd in crds()}
+
+
+COLUMNS = {
+    "HeteroTPJob": (
+        ["State", "Waiting", "Ranks", "Iter/s", "Slowest", "Restarts", "Age"],
+        ["Iteration", "Loss", "Policy", "Strategy", "Queue"],
+    ),
+    "BalancingPolicy": (["Strategy", "Selected", "Applied", "Reason", "Saved-s", "Age"], ["Accepted", "Conflict"]),
+    "StragglerInjection": (["State", "Job", "Slowdown", "Measured", "Age"], ["Message"]),
+}
+
+
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_columns(kind):
+    columns = versions()[kind]["additionalPrinterColumns"]
+    split = tuple([c["name"] for c in columns if c.get("priority", 0) == priority] for priority in (0, 1))
+    assert split == COLUMNS[kind]
+    assert not any(" " in column["name"] for column in columns)  # scripts cut lines at blanks
+
+
+def at_path(schema, path):
+    """Return the type of the field that the JSON path of a column names; a filter takes an item of a list."""
+    for part in path.removeprefix(".").replace("[", ".[").split("."):
+        if part.startswith("[?(@"):
+            schema = schema["items"]
+        elif not part.startswith("type=="):
+            schema = schema["properties"][part]
+    return schema["type"]
+
+
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_each_column_shows_a_field_of_its_type(kind):
+    version = versions()[kind]
+    for column in version["additionalPrinterColumns"]:
+        if not column["jsonPath"].startswith(".metadata"):  # whose schema is the API server's
+            found = at_path(version["schema"]["openAPIV3Schema"], column["jsonPath"])
+            assert found == column["type"], column
+
+
+def fields(node, path):
+    """Yield path and schema of every field below a node, as `kubectl explain --recursive` lists them."""
+    for name, each in node.get("properties", {}).items():
+        yield f"{path}.{name}", each
+        yield from fields(each, f"{path}.{name}")
+    for inner in ("items", "additionalProperties"):
+        if isinstance(node.get(inner), dict):
+            yield from fields(node[inner], path)
+
+
+GIVEN_BY_THE_SERVER = {"apiVersion", "kind", "metadata"}  # it describes these three itself
+
+
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_every_field_is_described_in_a_sentence(kind):
+    schema = versions()[kind]["schema"]["openAPIV3Schema"]
+    described = {path: each.get("description", "") for path, each in fields(schema, kind)}
+    for name in GIVEN_BY_THE_SERVER:
+        del described[f"{kind}.{name}"]
+    assert len(described) > 30
+    assert [path for path, words in described.items() if not (len(words) > 5 and words.endswith("."))] == []
 
 
 def test_chart_templates_keep_the_crds():

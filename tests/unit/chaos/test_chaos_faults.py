@@ -8,7 +8,7 @@ from chaos.faults.operators import matches
 from chaos.faults.ranks import FIXED, fuzzed
 from chaos.faults.registry import BY_KIND
 from chaos.kubelet import step_of
-from heterotp_operator.trainer_poller import understood
+from heterotp_operator.poll_answer import understood
 from support.kube import KubeError
 
 

@@ -137,7 +137,8 @@ CHANGES = ["create", "update", "patch", "delete", "deletecollection"]
 def test_people_get_rights_on_our_kinds_with_the_clusters_own_roles(default):
     view, edit = (one(default, "ClusterRole", f"r-{role}") for role in ("view", "edit"))
     assert rules_of(view) == [(["heterotp.io"], KINDS, ["get", "list", "watch"])]
-    assert rules_of(edit) == [(["heterotp.io"], KINDS[:2], CHANGES)]
+    scale = (["heterotp.io"], ["heterotpjobs/scale"], ["get", "update", "patch"])  # refused by the job's own rules
+    assert rules_of(edit) == [(["heterotp.io"], KINDS[:2], CHANGES), scale]
     assert (aggregated_to(view), aggregated_to(edit)) == ({"view", "edit", "admin"}, {"edit", "admin"})
 
 
@@ -197,11 +198,12 @@ def promised():
 
 
 def test_the_readme_gives_a_reason_for_every_right():
-    objects = render("networkPolicy.enabled=true")
+    objects = render("networkPolicy.enabled=true", "kueue.enabled=true")
     rows = list(promised())
     listed = [([group], resources, verbs) for groups, resources, verbs, _ in rows for group in groups]
     own = [rules for name in ("r-leader", "r-key") for rules in rules_of(one(objects, "Role", name))]
-    assert listed == rules_of(one(objects, "ClusterRole", "r-operator")) + own
+    clusterwide = [rules for name in ("r-operator", "r-kueue") for rules in rules_of(one(objects, "ClusterRole", name))]
+    assert listed == clusterwide + own
     assert all(len(reason.split()) > 1 or reason.startswith("`") for *_, reason in rows)
 
 
@@ -209,7 +211,7 @@ def test_every_right_has_its_reason_in_a_comment():
     text = (CHART / "templates" / "_helpers.tpl").read_text().partition('define "heterotp.rules"')[2]
     lines = text.splitlines()
     starts = [number for number, line in enumerate(lines) if line.startswith("- apiGroups")]
-    assert len(starts) == len(RULES) - 1 + len(POLICY_RULES)  # both kinds of PodGroup are one
+    assert len(starts) == len(RULES) - 1 + len(POLICY_RULES) + 2  # both kinds of PodGroup are one; two rules for Kueue
     assert all(lines[number - 1].startswith("# ") for number in starts)
 
 

@@ -1,36 +1,20 @@
 """Every object of the chart, over a matrix of values and versions of Kubernetes, against the published schemas."""
 
-import json
+import itertools
+import re
 import subprocess
-from functools import cache
 
-import kubernetes_validate
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
+from support.kubernetes_schemas import VERSIONS, complaint, complaints
 from support.places import BIN
 from support.published_crds import closed_schemas
 from support.rendered_chart import ADMISSION, CASES, CHART, MONITORS, case, identity, of_kind, one, render
 
-VERSIONS = [
-    "1.29",
-    "1.32",
-    "1.34",
-    kubernetes_validate.latest_version(),
-]  # from Chart.yaml's oldest to the newest known
 MONITOR_SCHEMAS = closed_schemas("monitor_kinds")
 CLUSTER_WIDE = {"CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", *ADMISSION}
 each_case = pytest.mark.parametrize("name", CASES)
-
-
-@cache  # most objects are the same in most cases
-def complaint(text, version):
-    """Return the schema error of an object for a version of Kubernetes, "" without an error."""
-    try:
-        kubernetes_validate.validate(json.loads(text), version, strict=True)
-    except kubernetes_validate.ValidationError as error:
-        return f"{'.'.join(map(str, error.path))}: {error.message}"
-    return ""
 
 
 @each_case
@@ -38,16 +22,70 @@ def complaint(text, version):
 def test_objects_are_valid(name, version):
     objects = [each for each in case(name, version) if each["kind"] not in MONITORS]
     assert "Deployment" in {each["kind"] for each in objects}
-    found = {identity(each): complaint(json.dumps(each), version) for each in objects}
-    assert {which: words for which, words in found.items() if words} == {}
+    assert complaints(objects, version) == {}
+
+
+def test_the_versions_are_from_the_oldest_of_the_chart_to_the_newest_known():
+    (oldest,) = re.findall(r">=(1\.\d+)\.0", yaml.safe_load((CHART / "Chart.yaml").read_text())["kubeVersion"])
+    assert VERSIONS[0] == oldest
+    assert {f"1.{minor}" for minor in range(30, 36)} <= set(VERSIONS)
+
+
+SWITCHES = {
+    "crds.enabled": (True, False),
+    "rbac.create": (True, False),
+    "rbac.aggregate": (True, False),
+    "podPolicy.enabled": (True, False),
+    "injections.enabled": (True, False),
+    "serviceAccount.create": (True, False),
+    "podDisruptionBudget.enabled": (True, False),
+    "monitoring.podMonitor.enabled": (False, True),
+    "monitoring.serviceMonitor.enabled": (False, True),
+    "monitoring.rules.enabled": (False, True),
+    "monitoring.dashboards.enabled": (False, True),
+    "networkPolicy.enabled": (False, True),
+    "networkPolicy.jobs": (True, False),
+    "test.enabled": (True, False),
+    "replicas": (2, 1),
+    "namespaces": ([], ["team-a", "team-b"]),
+    "metrics.tlsSecretName": ("", "tls"),
+    "gangProviders": (["volcano", "coscheduling"], []),
+}
+
+
+def all_pairs():
+    """Yield 8 rows of values in which any two switches stand in all four ways.
+
+    Each switch is on in four of the last seven rows, no two in the same four (Katona 1973): two such sets share a row,
+    and each has one that the other lacks; in the first row all are off.
+    """
+    rows_on = list(itertools.islice(itertools.combinations(range(1, 8), 4), len(SWITCHES)))
+    assert len(rows_on) == len(SWITCHES)
+    for row in range(8):
+        values = {"serviceAccount": {"name": "given"}}
+        for (path, states), on in zip(SWITCHES.items(), rows_on, strict=True):
+            *blocks, last = path.split(".")
+            inner = values
+            for block in blocks:
+                inner = inner.setdefault(block, {})
+            inner[last] = states[row in on]
+        yield values
+
+
+def test_objects_are_valid_for_every_pair_of_switches():
+    for values in all_pairs():
+        for rendered, versions in (("1.29", VERSIONS[:1]), ("1.30", VERSIONS[1:])):  # what the templates tell apart
+            made = render(values=values, arguments=("--kube-version", rendered))
+            objects = [each for each in made if each["kind"] not in MONITORS]
+            assert len({identity(each) for each in made}) == len(made)
+            assert {version: complaints(objects, version) for version in versions} == {each: {} for each in versions}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(("kind", "part"), [("Deployment", "spec"), ("Service", "spec"), ("ClusterRole", "metadata")])
 def test_an_unknown_field_of_an_object_is_complained_of(kind, part, version):
     wrong = of_kind(case("default", version), kind)[0]
-    text = json.dumps({**wrong, part: {**wrong[part], "replicass": 2}})
-    assert "replicass" in complaint(text, version)
+    assert "replicass" in complaint({**wrong, part: {**wrong[part], "replicass": 2}}, version)
 
 
 @each_case
@@ -89,7 +127,7 @@ def test_names_that_look_like_numbers_stay_names():
             Draft202012Validator(MONITOR_SCHEMAS[each["apiVersion"], each["kind"]]).validate(each["spec"])
             assert all(isinstance(each["metadata"][name], str) for name in ("name", "namespace"))
         else:
-            assert complaint(json.dumps(each), "1.34") == ""
+            assert complaint(each, "1.34") == ""
     deployment = one(named, "Deployment")
     assert deployment["spec"]["selector"]["matchLabels"]["app.kubernetes.io/instance"] == "123"
     assert all(isinstance(value, str) for each in named for value in each["metadata"].get("labels", {}).values())

@@ -1,11 +1,8 @@
 """Chart.yaml: the data for Artifact Hub agree with the objects of the chart."""
 
-import re
-
 import pytest
 import yaml
 from heterotp_api.load import parse_object
-from support.places import ROOT
 from support.rendered_chart import CHART, of_kind, one, render
 
 METADATA = yaml.safe_load((CHART / "Chart.yaml").read_text())
@@ -15,11 +12,6 @@ HUB = {name: yaml.safe_load(NOTES[name]) for name in ("crds", "crdsExamples", "i
 
 def test_licence_category_and_kind():
     assert (NOTES["license"], NOTES["category"], NOTES["operator"]) == ("Apache-2.0", "ai-machine-learning", "true")
-
-
-def test_the_version_of_the_app_is_the_projects():
-    (version,) = re.findall(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
-    assert METADATA["appVersion"] == version
 
 
 def test_every_crd_is_listed_as_it_is_installed():

@@ -72,10 +72,19 @@ def test_nothing_new_reaches_out_by_default(both):
     assert more <= {"Service", "PodDisruptionBudget", "ClusterRole", *ADMISSION}
 
 
+def leaves(path, value):
+    """Yield place and value of everything in an object."""
+    if isinstance(value, dict) and value:
+        for name, each in value.items():
+            yield from leaves(f"{path}.{name}", each)
+    else:
+        yield path, value
+
+
 def defaults(schema, path=""):
-    """Yield place and value of every default of a structural schema."""
+    """Yield place and value of every default of a structural schema, of objects each field."""
     if "default" in schema:
-        yield path, schema["default"]
+        yield from leaves(path, schema["default"])
     for name, each in schema.get("properties", {}).items():
         yield from defaults(each, f"{path}.{name}")
     for inner in ("items", "additionalProperties"):

@@ -124,7 +124,7 @@ def test_an_unwritable_place_is_named(tmp_path):
 
 
 def test_prepare_clears_reports_of_an_older_attempt_but_keeps_its_history(run_of_demo):
-    for name in ("status.json", "report.json", "report.png", "history.jsonl"):
+    for name in ("status.json", "report.json", "report.png", "report.html", "history.jsonl"):
         (run_of_demo / name).touch()
     uid = uid_of(run_of_demo)
     assert uid  # checkpoints are this run's by it

@@ -6,12 +6,13 @@ import pytest
 from heterotp_api.trainer_status import TrainerStatus
 from heterotp_operator.cluster import INJECTIONS, JOBS, POLICIES
 from heterotp_operator.informers import Informers
-from heterotp_operator.job_reconciler import ANSWER_SECONDS, JobReconciler
+from heterotp_operator.job_reconciler import JobReconciler
 from heterotp_operator.metrics import Metrics
 from heterotp_operator.published import PublishedControls
 from heterotp_operator.queue import WorkQueue
 from heterotp_operator.reconcile.observed import TrainerReport
 from heterotp_operator.settings import Settings
+from heterotp_operator.status_throttle import ANSWER_SECONDS, EVERY_SECONDS
 from heterotp_operator.store import Stores, key_of
 from support.reconcile_world import EPOCH, World, injection, labelled, manifest, policy
 
@@ -163,6 +164,21 @@ async def test_a_change_of_a_message_is_written_after_30_seconds(job):
     job.queue.done(KEY)
     assert await job.look() == 1
     assert job.cluster.statuses[-1]["balancing"]["reason"] == "no rank is much slower"
+
+
+@pytest.mark.parametrize(
+    ("shown", "labels", "again"),
+    [({"iteration": 9, "loss": 1.0}, {}, False), ({"decision_id": 2}, {}, True), ({"iteration": 9}, {"x": "y"}, True)],
+    ids=["numbers", "a fact", "another's edit in the answer"],
+)
+async def test_a_write_of_numbers_alone_is_not_reconciled_again(job, shown, labels, again):
+    while job.queue.take():
+        job.queue.done(KEY)
+    status = job.poller.last_report.status.model_copy(update=shown)
+    job.poller.last_report, job.cluster.labels = TrainerReport(status, "", EPOCH), labels
+    job.now += EVERY_SECONDS
+    assert await job.look() == 1
+    assert (job.queue.take() is not None) is again
 
 
 async def test_ranks_that_do_not_answer_are_not_waited_for_long(job):

@@ -13,12 +13,13 @@ from heterotp_operator.cluster import CONFIGMAPS, INJECTIONS, JOBS, PODS, POLICI
 from heterotp_operator.informers import Informers
 from heterotp_operator.metrics import Metrics
 from heterotp_operator.observe import PodWatch, observe
+from heterotp_operator.poll_target import target
 from heterotp_operator.published import PublishedControls
 from heterotp_operator.reconcile.job_control import decide_control
 from heterotp_operator.reconcile.plan import plan
 from heterotp_operator.settings import Settings
 from heterotp_operator.store import Stores
-from heterotp_operator.trainer_poller import TrainerPoller, target
+from heterotp_operator.trainer_poller import TrainerPoller
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.reconcile_world import EPOCH, World, injection, manifest, policy
@@ -125,7 +126,8 @@ def test_events_in_any_order_and_of_odd_objects_raise_nothing(happened):
             continue
         target(job, stores.pods.of_job(KEY))
         ages = watch.look(stores.pods.of_job(KEY), float(number))
-        seen = observe(stores, poller, Settings(), KEY, job, EPOCH, control=None, ages=ages)
-        decision = plan(replace(seen, control=decide_control(seen)))
+        seen = observe(stores, poller, Settings(), KEY, job, EPOCH, control=None)
+        aged = replace(seen, terminating_for=ages.terminating, ended_for=ages.ended)
+        decision = plan(replace(aged, control=decide_control(aged)))
         json.dumps([decision.status, [repr(each) for each in decision.actions]], allow_nan=False)
     assert (JOBS, KEY) in keys

@@ -16,13 +16,13 @@ from heterotp_api.status import JobStatus
 from heterotp_operator.cluster import JOBS
 from heterotp_operator.excess import MOST_OF_SPEC, job_excess
 from heterotp_operator.informers import Informers
+from heterotp_operator.poll_answer import understood
 from heterotp_operator.reconcile.actions import CreatePod
 from heterotp_operator.reconcile.injection_status import ObservedInjection, injection_status
 from heterotp_operator.reconcile.objects import balancing_of, injection_selects, is_ours, policy_selects
 from heterotp_operator.reconcile.observed import TrainerReport
 from heterotp_operator.reconcile.policy_status import ObservedPolicy, policy_status
 from heterotp_operator.store import Stores, trim_custom, trim_job
-from heterotp_operator.trainer_poller import understood
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.reconcile_world import EPOCH, World, injection, manifest, policy

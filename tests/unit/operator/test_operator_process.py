@@ -4,8 +4,9 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
-from heterotp_operator.__main__ import SMALL_GANG, Operator, _lead, gang_settle_seconds
+from heterotp_operator.__main__ import Operator, _lead, gang_settle_seconds
 from heterotp_operator.cluster import JOBS, PODS, Cluster
+from heterotp_operator.job_reconciler import SMALL_GANG
 from heterotp_operator.metrics import Metrics
 from heterotp_operator.settings import Settings
 from support.reconcile_world import World, manifest

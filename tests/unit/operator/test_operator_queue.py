@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from heterotp_operator.queue import MAX_DELAY_SECONDS, WorkQueue
+from heterotp_operator.queue import MAX_DELAY_SECONDS, NEIGHBOUR_SECONDS, WorkQueue
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -129,6 +129,53 @@ async def test_workers_never_share_a_key_and_nothing_is_lost():
     assert set(seen) == {*keys, ("ns", "late")}
 
 
+async def test_a_key_wakes_one_worker_and_a_cancelled_one_passes_it_on():
+    queue, looks = WorkQueue(), 0
+    take = queue.take
+
+    def counted():
+        nonlocal looks
+        looks += 1
+        return take()
+
+    queue.take = counted
+    waiting = [asyncio.create_task(queue.get()) for _ in range(8)]
+    await asyncio.sleep(0)
+    assert looks == 8
+    queue.add(A)
+    waiting[0].cancel()  # it was just woken
+    done, waiting = await asyncio.wait(waiting[1:], return_when=asyncio.FIRST_COMPLETED, timeout=10)
+    assert [task.result() for task in done] == [A]
+    assert looks == 9, "the others sleep on"
+    queue.add_after(B, 0.01)
+    queue.add_after(("ns", "c"), 0.01)
+    async with asyncio.timeout(10):
+        while sum(task.done() for task in waiting) < 2:
+            await asyncio.sleep(0.005)
+    assert {task.result() for task in waiting if task.done()} == {B, ("ns", "c")}
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def test_a_turn_that_several_keys_wait_for_is_passed_on():
+    """One namespace holds all that it may; when its work ends, every worker that may take a key has one."""
+    queue = WorkQueue(workers=4)
+    for number in range(8):
+        queue.add(("bad", str(number)))
+    held = [await queue.get(), await queue.get()]
+    waiting = [asyncio.create_task(queue.get()) for _ in range(2)]
+    await asyncio.sleep(0)
+    for name in "ab":
+        queue.add(("good", name))
+    async with asyncio.timeout(10):
+        assert (await waiting[0])[0] == "good"
+    for key in held:
+        queue.done(key)
+    async with asyncio.timeout(10):
+        assert (await waiting[1]) is not None
+
+
 @given(st.lists(st.tuples(st.sampled_from(["add", "take", "done", "later", "tick"]), st.sampled_from("abc"))))
 def test_random_orders_keep_the_invariants(steps):
     clock = Clock()
@@ -181,3 +228,72 @@ async def test_a_key_that_waits_for_its_namespaces_share_is_taken_when_a_worker_
     queue.done(A)
     async with asyncio.timeout(10):
         assert await waiting == B
+
+
+class CountingQueue(WorkQueue):
+    """Counts how often a worker looks for a key."""
+
+    looks = 0
+
+    def take(self):
+        self.looks += 1
+        return super().take()
+
+
+async def _waiting(queue, workers):
+    tasks = [asyncio.create_task(queue.get()) for _ in range(workers)]
+    await asyncio.sleep(0)
+    return tasks
+
+
+async def test_one_key_wakes_one_of_the_workers_that_wait():
+    queue = CountingQueue()
+    tasks = await _waiting(queue, 50)
+    queue.looks = 0
+    queue.add(A)
+    done, others = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    assert [task.result() for task in done] == [A] and queue.looks == 1
+    queue.add(B)
+    assert await asyncio.wait(others, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+
+
+async def test_a_timer_wakes_one_of_the_workers_that_wait():
+    queue = CountingQueue()
+    tasks = await _waiting(queue, 50)
+    queue.looks = 0
+    queue.add_after(A, 0.01)
+    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    assert [task.result() for task in done] == [A] and queue.looks == 1
+    for task in tasks:
+        task.cancel()
+
+
+async def test_a_worker_that_ends_when_it_is_woken_leaves_the_key_to_another():
+    queue = WorkQueue()
+    first, second = await _waiting(queue, 2)
+    queue.add(A)
+    first.cancel()
+    assert await second == A
+
+
+def test_other_namespaces_count_for_a_second_after_their_last_key():
+    clock = [0.0]
+    queue = WorkQueue(now=lambda: clock[0])
+
+    def work(namespace):
+        queue.add((namespace, "job"))
+        queue.done(queue.take())
+
+    ours = ("ours", "gang")
+    assert not queue.beside_others(ours)
+    work("ours")
+    assert not queue.beside_others(ours), "its own keys are no neighbours"
+    assert queue.beside_others(("other", "job"))
+    work("other")
+    work("ours")
+    assert queue.beside_others(ours)
+    clock[0] = NEIGHBOUR_SECONDS + 0.1
+    work("ours")
+    assert not queue.beside_others(ours)

@@ -229,3 +229,27 @@ def test_a_namespace_holds_its_own_newest_records_only(store):
     assert [r["metadata"]["name"] for r in store.in_namespace("ns")] == ["q"]
     store.clear()
     assert store.in_namespace("ns") == store.in_namespace("elsewhere") == ()
+
+
+def test_the_pods_of_rank_0_are_found_without_a_look_at_all():
+    pods = Stores().pods
+
+    def ranked(name, rank, version, job="j"):
+        body = pod(name, version, job=job)
+        body["metadata"]["labels"][names.LABEL_FIRST_RANK] = rank
+        return body
+
+    def leaders(job="j"):
+        return {each["metadata"]["name"] for each in pods.leaders(("ns", job))}
+
+    for version, (name, rank) in enumerate([("a", "0"), ("b", "1"), ("c", "0")], 1):
+        pods.upsert(ranked(name, rank, version))
+    assert leaders() == {"a", "c"}
+    pods.upsert(ranked("a", "0", 10, job="other"))
+    pods.upsert(ranked("b", "0", 10))
+    assert (leaders(), leaders("other")) == ({"b", "c"}, {"a"})
+    pods.upsert(ranked("c", "2", 10))
+    pods.drop(ranked("b", "0", 11))
+    assert leaders() == set()
+    pods.clear()
+    assert leaders("other") == set()

@@ -8,7 +8,9 @@ import pytest
 from heterotp_api import names
 from heterotp_api.status import MAX_RANKS
 from heterotp_api.trainer_status import MOST_BYTES
-from heterotp_operator.trainer_poller import Answer, Target, ask, target, understood
+from heterotp_operator.poll_answer import Answer, understood
+from heterotp_operator.poll_target import Target, target
+from heterotp_operator.rank_client import ask_once
 from hypothesis import given
 from hypothesis import strategies as st
 from support.polled_rank import DOCUMENT, answer_of, changed_document, close_at_once, forever, job, pod
@@ -45,7 +47,7 @@ def test_a_deleted_job_has_no_target():
 
 
 async def asked_once(rank0, seconds=10.0):
-    return await ask(Target("p", "127.0.0.1", rank0.port), {names.LEASE_HEADER: "operator-1"}, seconds)
+    return await ask_once(Target("p", "127.0.0.1", rank0.port), {names.LEASE_HEADER: "operator-1"}, seconds)
 
 
 BOMB = gzip.compress(b" " * 10_000_000 + DOCUMENT.encode())
@@ -110,7 +112,7 @@ async def test_no_answer_within_its_time_is_the_other_kind(rank0, answer):
 async def test_a_refused_connection_is_no_answer():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: refused
-        found = await ask(Target("p", "127.0.0.1", taken.getsockname()[1]), {}, 1.0)
+        found = await ask_once(Target("p", "127.0.0.1", taken.getsockname()[1]), {}, 1.0)
     assert found == Answer(None, "NoAnswer")
 
 

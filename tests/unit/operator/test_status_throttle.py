@@ -6,7 +6,7 @@ import random
 import pytest
 from heterotp_api.trainer_status import TrainerRank, TrainerStatus
 from heterotp_operator.reconcile.observed import TrainerReport
-from heterotp_operator.status_throttle import awaits_ranks, due, due_later
+from heterotp_operator.status_throttle import ANSWER_SECONDS, GATHER_SECONDS, due, due_later, patience
 from support.reconcile_world import EPOCH, World, manifest
 
 BASE = {
@@ -220,10 +220,44 @@ def test_noise_of_5_percent_costs_two_writes_a_minute(ranks, seed):
 )
 def test_a_status_write_waits_for_ranks_that_apply_a_document(wanted, expected):
     old = changed(balancing={"generation": 2, "appliedGeneration": 2, "strategy": "AUTO"})
-    assert awaits_ranks(old, changed(balancing=wanted)) is expected
-    assert not awaits_ranks(old, changed(balancing=wanted, waitingFor="Policy"))
-    assert not awaits_ranks(old, changed(balancing=wanted, phase="Restarting"))
-    assert not awaits_ranks(old | {"phase": "Restarting"}, changed(balancing=wanted, phase="Restarting"))
+    assert patience(old, changed(balancing=wanted)) == (ANSWER_SECONDS if expected else 0)
+    assert not patience(old, changed(balancing=wanted, waitingFor="Policy"))
+    assert not patience(old, changed(balancing=wanted, phase="Restarting"))
+    assert not patience(old | {"phase": "Restarting"}, changed(balancing=wanted, phase="Restarting"))
+
+
+COUNTED = {"name": "a", "desired": 8, "active": 8}
+
+
+@pytest.mark.parametrize(
+    ("change", "others", "expected"),
+    [
+        ({"ready": 1}, {}, GATHER_SECONDS),
+        ({"active": 7, "succeeded": 1}, {}, GATHER_SECONDS),
+        ({"active": 7, "failed": 1}, {}, 0),
+        ({"desired": 9}, {}, 0),
+        ({"ready": 1}, {"waitingFor": "Unschedulable"}, 0),
+        ({"ready": 8}, {"conditions": [{"type": "Running", "status": "False"}]}, 0),
+        ({"ready": 1}, {"observedGeneration": 2}, 0),
+    ],
+    ids=["ready", "succeeded", "failed", "desired", "waits", "condition", "generation"],
+)
+def test_counts_of_pods_wait_for_more_of_them_and_nothing_else_does(change, others, expected):
+    old, new = changed(workerGroups=[COUNTED]), changed(workerGroups=[COUNTED | change], **others)
+    assert due(old, new, 0) and patience(old, new) == expected
+
+
+def test_a_number_that_jumps_waits_for_nothing():
+    old, new = (changed(training={"iterationSeconds": seconds}) for seconds in (0.1, 0.3))
+    assert due(old, new, 0) and not patience(old, new)
+
+
+def test_a_job_that_is_only_being_made_waits_with_its_first_status():
+    first = {"phase": "Pending", "workerGroups": [COUNTED], "observedGeneration": 1}
+    assert patience({}, first) == patience({"attempt": 1}, first) == GATHER_SECONDS
+    assert not patience({}, first | {"waitingFor": "Quota"})
+    assert not patience({}, first | {"conditions": [{"type": "Created", "status": "False", "reason": "NameTaken"}]})
+    assert not patience({"phase": "Restarting"}, first)
 
 
 def test_seconds_of_balancing_are_numbers_like_others():

@@ -7,8 +7,10 @@ import time
 import pytest
 from heterotp_api import names
 from heterotp_api.control import ControlDocument
+from heterotp_api.trainer_news import WHOLE_SECONDS
 from heterotp_api.trainer_status import TrainerStatus
 from heterotp_operator.metrics import Metrics
+from heterotp_operator.poll_answer import Answer, understood
 from heterotp_operator.progress_watch import CUT_OFF_SECONDS, HANGING_CONNECTIONS
 from heterotp_operator.published import PublishedControls
 from heterotp_operator.reconcile.control import Effective
@@ -16,12 +18,13 @@ from heterotp_operator.reconcile.gang_secret import OperatorKey
 from heterotp_operator.reconcile.injections import JobInjections
 from heterotp_operator.reconcile.policies import Governing
 from heterotp_operator.store import Stores
-from heterotp_operator.trainer_poller import NEWS_POLLS, Answer, TrainerPoller, understood
+from heterotp_operator.trainer_poller import NEWS_POLLS, TrainerPoller
 from heterotp_trainer.boundary.lease import Lease
 from heterotp_trainer.launch.door import Key as LeaseKey
 from heterotp_trainer.reporting.http_server import StatusServer
 from support.polled_rank import DOCUMENT, KEY, answer_of, changed_document, close_at_once, forever, job, pod
 
+STATUS = TrainerStatus.model_validate_json(DOCUMENT)
 OPERATOR_KEY = OperatorKey(bytes(range(32)))
 
 
@@ -34,7 +37,7 @@ async def rank_with_lease():
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         lease = Lease(LeaseKey(secret, "j", 2), now=lambda: clock[0])
-        servers.append(StatusServer(port, lambda: DOCUMENT, None, lease.polled, host="127.0.0.1"))
+        servers.append(StatusServer(port, lambda: STATUS, None, lease.polled, host="127.0.0.1"))
         servers[-1].start()
         return port, lease, clock
 
@@ -132,16 +135,31 @@ async def asked(rank0, more=2):
             await asyncio.sleep(0.005)
 
 
-async def test_only_a_changed_answer_enqueues_the_job_and_every_poll_renews_the_lease(rank0, polled):
+async def test_only_news_enqueue_the_job_at_once_and_every_poll_renews_the_lease(rank0, polled):
     poller, _, changed, _ = polled
     assert await asyncio.wait_for(changed.get(), 10) == KEY
+    rank0.answer = answer_of(changed_document(iteration=8, loss=2.0))
     await asked(rank0, 3)
     assert changed.empty()
-    assert poller.report(KEY).status.iteration == 7
+    assert poller.report(KEY).status.iteration == 8
     assert set(rank0.leases) == {"operator-1"} and len(rank0.leases) == len(rank0.requests)
+    rank0.answer = answer_of(changed_document(iteration=8, appliedGeneration=2))
+    assert await asyncio.wait_for(changed.get(), 10) == KEY
+    assert poller.report(KEY).status.applied_generation == 2
+
+
+async def test_what_is_no_news_enqueues_the_job_after_a_while(rank0, polled):
+    poller, _, changed, _ = polled
+    await asyncio.wait_for(changed.get(), 10)
+    began = time.monotonic()
+    poller._monotonic = lambda: began + WHOLE_SECONDS + 1
+    await asked(rank0, 3)
+    assert changed.empty(), "nothing at all is new"
     rank0.answer = answer_of(changed_document(iteration=8))
     assert await asyncio.wait_for(changed.get(), 10) == KEY
-    assert poller.report(KEY).status.iteration == 8
+    rank0.answer = answer_of(changed_document(iteration=9))
+    await asked(rank0, 3)
+    assert changed.empty(), "a while after that"
 
 
 async def test_failures_of_every_kind_count_from_the_first_one(rank0, polled):
@@ -217,6 +235,19 @@ async def test_reports_of_an_earlier_pod_are_dropped(rank0, polled):
             await changed.get()
 
 
+async def test_nothing_is_kept_of_a_job_that_is_deleted_during_its_poll(rank0):
+    poller, _ = poller_of(rank0.port)
+
+    async def answer(writer):
+        poller._stores.jobs.drop(job())
+        poller.forget(KEY)
+        writer.write(answer_of(headers=[f'ETag: W/"{"0" * 32}"']))
+
+    rank0.answer = answer
+    await poller._poll(KEY)
+    assert (poller._reports, poller._client._known, poller._shown) == ({}, {}, {})
+
+
 @pytest.mark.parametrize(
     ("failures", "pauses"),
     [
@@ -288,3 +319,18 @@ async def test_a_rank_that_accepts_connections_and_answers_none_is_not_out_of_re
     poller._watch._now = lambda: now + 10 * CUT_OFF_SECONDS
     assert poller.progress(KEY).cut_off is False
     assert poller._watch.of(("ns", "other"), "q").cut_off is True
+
+
+async def test_only_another_place_of_rank_0_is_polled_at_once(rank0):
+    poller, _ = poller_of(rank0.port)
+    poller.look(KEY)
+    assert poller.queue.take() == KEY, "never polled before"
+    poller.queue.done(KEY)
+    await poller._poll(KEY)
+    asked = len(poller.queue)
+    poller.look(KEY)
+    assert len(poller.queue) == asked, "an event of another pod, or of the job's status"
+    poller._stores.pods.drop(pod())
+    poller._stores.pods.upsert(pod(address="127.0.0.1", uid="next"))
+    poller.look(KEY)
+    assert poller.queue.take() == KEY

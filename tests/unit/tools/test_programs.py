@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from support import promtool, rendered_chart
+from support import chromium, programs, promtool, rendered_chart
 from support.places import ROOT
 from support.programs import markers, missing
 
@@ -35,10 +35,18 @@ def test_tests_have_the_markers_of_their_folder_and_of_their_helpers():
     chart, rules = ROOT / CHART_TEST, ROOT / "tests" / "integration" / "dashboards" / "test_any.py"
     assert markers(chart, rendered_chart) == {"unit", "helm"}
     assert markers(rules, promtool) == {"integration", "prometheus"}
+    assert markers(ROOT / "tests" / "unit" / "cli" / "test_page.py", chromium) == {"unit", "browser"}
     assert markers(ROOT / "tests" / "unit" / "api" / "test_ranks.py", pytest) == {"unit"}
 
 
-def test_the_cluster_is_asked_for_by_name(monkeypatch):
+def test_each_cluster_is_asked_for_by_name(monkeypatch):
     monkeypatch.delenv("HETEROTP_KIND_KUBECONFIG", raising=False)
+    monkeypatch.delenv("HETEROTP_KUEUE_KUBECONFIG", raising=False)
     assert "HETEROTP_KIND_KUBECONFIG names no file; run `make test`" in missing(["e2e"])
+    assert "HETEROTP_KUEUE_KUBECONFIG names no file; run `make test-kueue`" in missing(["kueue"])
     assert missing(["unit", "distributed"]) == ""
+
+
+def test_gang_schedulers_are_asked_for_by_their_own_command(monkeypatch, tmp_path):
+    monkeypatch.setattr(programs, "BIN", tmp_path)
+    assert "volcano-controller; `make test-gangs` builds them" in missing(["gangs"])

@@ -27,6 +27,7 @@ class Observation:
     vocabulary: Array  # the vocabulary's part of `unit`; the rest is the FFN's
     pace: Array  # a probe's seconds over those at calibration; 0 without a probe
     aside: Array  # data and control: no plan changes them, but iterations contain them
+    executed: Array  # matmul seconds as executed, M: of what was neither pruned nor migrated, and of what was received
     migrating: bool = False  # whether columns migrated: then `wait` contains their transfers
 
     @classmethod
@@ -42,31 +43,40 @@ class Observation:
         vocabulary: Sequence[float] = (),
         pace: Sequence[float] = (),
         aside: Sequence[float] = (),
+        executed: Sequence[float] = (),
     ) -> "Observation":
-        """Return the observation of lists of numbers."""
+        """Return the observation of lists of numbers; executed: as `full` where it is left out."""
         nothing = [0.0] * len(full)
-        values = (full, unit, fixed, wait, *(each or nothing for each in (attention, vocabulary, pace, aside)))
+        apart = (each or nothing for each in (attention, vocabulary, pace, aside))
+        values = (full, unit, fixed, wait, *apart, executed or full)
         return cls.from_rows([np.asarray(each, dtype=np.float64) for each in values], migrating)
 
     @classmethod
     def from_rows(cls, rows: Sequence[Array], migrating: bool) -> "Observation":
         """Return the observation of arrays in the order of its fields."""
-        full, unit, fixed, wait, attention, vocabulary, pace, aside = rows
-        return cls(full, unit, fixed, wait, attention, vocabulary, pace, aside, migrating)
+        full, unit, fixed, wait, attention, vocabulary, pace, aside, executed = rows
+        return cls(full, unit, fixed, wait, attention, vocabulary, pace, aside, executed, migrating)
 
     @property
     def rows(self) -> list[Array]:
         """Its arrays in the order of its fields."""
         return [getattr(self, field.name) for field in fields(self) if field.name != "migrating"]
 
-    def with_full(self, full: Sequence[float]) -> "Observation":
-        """Return the observation with other M hat."""
-        return replace(self, full=np.asarray(full, dtype=np.float64))
+    def with_full(self, full: Sequence[float] | Array) -> "Observation":
+        """Return the observation with other M hat, of an iteration in which nothing was reduced."""
+        other = np.asarray(full, dtype=np.float64)
+        return replace(self, full=other, executed=other)
+
+    @property
+    def as_executed(self) -> "Observation":
+        """The observation with M in place of M hat: the paper's measured times, which depend on the plan in force."""
+        return replace(self, full=self.executed)
 
     def unit_of(self, family: Family) -> Array:
         """Return a family's part of `unit`, seconds by rank: [e]."""
         apart: dict[Family, Array] = {"heads": self.attention, "vocab": self.vocabulary}
-        return apart[family] if family in apart else self.unit - self.attention - self.vocabulary
+        rest = np.maximum(self.unit - self.attention - self.vocabulary, 0.0)  # medians need not add up
+        return apart.get(family, rest)
 
     @property
     def total(self) -> Array:

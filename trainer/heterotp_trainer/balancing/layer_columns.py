@@ -6,7 +6,7 @@ Importance differs from rank to rank, so that this part cannot be in the plan th
 import math
 from collections.abc import Sequence
 
-from heterotp_api.policy import Zero
+from heterotp_api.strategy_blocks import Zero
 
 from heterotp_trainer.plans.grains import blocks
 
@@ -17,9 +17,9 @@ def columns_by_layer(
     """Return how many of its columns each layer prunes, on average `pruned` (PriDiff in docs/algorithms.md).
 
     unimportant: by layer the share of columns whose importance is at most theta (gamma_k), 0..1; where one is None, all
-    layers prune alike. The ratio is max(gamma_k, alpha gamma), scaled so that the sum stays what eq. 1 asks for. Counts
-    are whole blocks of `grain`, the largest remainders rounded up first, and at most `room`: the columns that do not
-    migrate.
+    layers prune alike. The ratio is max(gamma_k, alpha gamma), as the paper has it (layerRatios: maximum), or scaled so
+    that the sum stays what eq. 1 asks for. Counts are whole blocks of `grain`, the largest remainders rounded up first,
+    and at most `room`: the columns that do not migrate.
     """
     known = [share for share in unimportant if share is not None]
     if len(known) < len(unimportant) or pruned in (0, room):
@@ -27,6 +27,8 @@ def columns_by_layer(
     gamma = pruned / columns if columns else 0.0
     ratios = [max(share, settings.alpha * gamma) for share in known]
     most = blocks(min(max(settings.gamma_max, gamma) * columns, room), grain)
+    if settings.layer_ratios == "maximum":
+        return [min(most, blocks(ratio * columns, grain)) for ratio in ratios]
     budget = pruned * len(known)
     ideals = _ideal(ratios, budget)
     counts = [min(most, blocks(ideal, grain)) for ideal in ideals]

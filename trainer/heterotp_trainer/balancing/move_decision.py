@@ -6,7 +6,7 @@ Units move only when every rank has reported that it holds the memory for it (do
 from collections.abc import Sequence
 from dataclasses import replace
 
-from heterotp_api.policy import Reshard
+from heterotp_api.strategy_blocks import Reshard
 
 from heterotp_trainer.balancing import damping
 from heterotp_trainer.balancing.detection import Drift

@@ -6,7 +6,7 @@ Shapes: K classes of linears, e ranks.
 from collections.abc import Collection
 
 import numpy as np
-from heterotp_api.policy import Zero
+from heterotp_api.strategy_blocks import Zero
 
 from heterotp_trainer.balancing.history import Observation
 from heterotp_trainer.balancing.prediction import pruned_share
@@ -43,6 +43,15 @@ def columns_for(costs: Costs, share: Array, most: float, grain: int | None) -> A
     return in_blocks(np.maximum(0.0, wanted), grains_of(grain, costs.grains, whole))
 
 
+def columns_in_proportion(costs: Costs, share: Array, most: float, grain: int | None) -> Array:
+    """Return `share` [e] of each rank's columns, as eq. 1 is printed: [K, e], rounded down to whole blocks.
+
+    Products take less time in proportion only where small ones are as efficient as large ones.
+    """
+    whole = costs.tables.columns
+    return in_blocks(np.minimum(share, most) * whole, grains_of(grain, costs.grains, whole))
+
+
 def fixed(costs: Costs, ratio: float, ranks: Collection[int], grain: int | None, what: str) -> WorkReductions:
     """Return the given ratio of the given ranks' columns, whatever their speed; what: `pruned` or `migrated`."""
     whole = costs.tables.columns
@@ -59,8 +68,13 @@ def prune_stragglers(situation: Situation) -> Reduced | None:
         return None
     costs, seen, policy = situation.costs, situation.reducible, situation.policy
     settings = policy.zero or Zero()
-    reference = reference_seconds(costs, seen, settings.criterion)
+    reference = reference_seconds(costs, timed(seen, settings), settings.criterion)
     return Reduced(prune(costs, seen, situation.stragglers, settings, reference, policy.pruned_share_limit))
+
+
+def timed(seen: Observation, settings: Zero) -> Observation:
+    """Return the times that eq. 1 takes by the policy: full-work times, or the paper's, as executed."""
+    return seen.as_executed if settings.times == "measured" else seen
 
 
 def prune_meanwhile(situation: Situation) -> Reduced | None:
@@ -71,8 +85,11 @@ def prune_meanwhile(situation: Situation) -> Reduced | None:
 def prune(
     costs: Costs, seen: Observation, stragglers: Collection[int], settings: Zero, reference: float, limit: float
 ) -> WorkReductions:
-    """Return what the stragglers prune to come down to the reference seconds, at most `limit` of all work."""
-    wanted = reduction_shares(seen, stragglers, reference)
+    """Return what the stragglers prune to come down to the reference seconds, at most `limit` of all work.
+
+    reference: of the same times as the policy takes for eq. 1, see `timed`.
+    """
+    wanted = reduction_shares(timed(seen, settings), stragglers, reference)
     reductions = _pruned(costs, wanted, 1.0, settings)
     if pruned_share(costs, reductions) <= limit:
         return reductions
@@ -101,5 +118,6 @@ def _pruned(costs: Costs, wanted: Array, part: float, settings: Zero) -> WorkRed
     if fixed_ratio is not None:  # a share of columns, not of time
         ratio = part * min(fixed_ratio, settings.gamma_max)
         return fixed(costs, ratio, np.flatnonzero(wanted > 0).tolist(), settings.grain, "pruned")
-    counts = columns_for(costs, part * wanted, settings.gamma_max, settings.grain)
+    columns = columns_in_proportion if settings.gamma_by == "time" else columns_for
+    counts = columns(costs, part * wanted, settings.gamma_max, settings.grain)
     return WorkReductions(counts, np.zeros_like(counts))

@@ -117,9 +117,8 @@ class ReshardProblem:
         """Return the observation as it would have been under another unit plan."""
         full = self.pace * self.costs.owned_by(after).tables.full
         heads, ffn, vocab = (_scaled(self.seen, self.unit_plan, after, family) for family in FAMILIES)
-        return replace(
-            self.seen, full=full, unit=heads + ffn + vocab, attention=heads, vocabulary=vocab, pace=self.pace
-        )
+        unit, seen = heads + ffn + vocab, self.seen.with_full(full)  # where units move, nothing stays reduced
+        return replace(seen, unit=unit, attention=heads, vocabulary=vocab, pace=self.pace)
 
     def lost_seconds(self, seen: Observation, target_seconds: float) -> float:
         """Return by how many seconds one iteration under the shares in force exceeded the target."""

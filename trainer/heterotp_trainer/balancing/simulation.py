@@ -13,8 +13,15 @@ from heterotp_api.policy import BalancingSettings
 
 from heterotp_trainer.balancing.decide import decide
 from heterotp_trainer.balancing.history import History, Observation
-from heterotp_trainer.balancing.prediction import iteration_seconds, move_seconds, pruned_share
+from heterotp_trainer.balancing.prediction import (
+    iteration_seconds,
+    kept_seconds,
+    move_seconds,
+    pruned_share,
+    received_seconds,
+)
 from heterotp_trainer.balancing.reshard_problem import ReshardProblem, counts_of
+from heterotp_trainer.plans.arrays import Array
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.ownership import Ownership
 from heterotp_trainer.plans.unit_plan import FAMILIES, UnitPlan
@@ -96,7 +103,14 @@ class Simulation:
         flat, unit = np.ones(ranks), attention + network + vocabulary
         rows = [self._costs.tables.full * chis, unit, flat * machine.fixed, flat * machine.wait, attention, vocabulary]
         probed = np.where(self._costs.idle, chis, 0.0)
-        return Observation.from_rows([*rows, probed, 0.0 * flat], self.plan.migrates)
+        return Observation.from_rows([*rows, probed, 0.0 * flat, self._executed(chis)], self.plan.migrates)
+
+    def _executed(self, chis: Array) -> Array:
+        """Return the matmul seconds of each rank under the plan in force: [e]."""
+        reductions, costs = self.plan.reductions_by_rank, self._costs
+        received = received_seconds(costs, reductions, self.plan.receivers)
+        executed: Array = (kept_seconds(costs, reductions) + received) * chis
+        return executed
 
     def _seconds(self, seen: Observation, plan: WorkPlan) -> float:
         if plan.reductions:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from heterotp_api.policy import Reshard
+from heterotp_api.strategy_blocks import Reshard
 
 from heterotp_trainer.balancing.reshard_problem import Counts, ReshardProblem, Times, counts_of
 from heterotp_trainer.plans.arrays import Array
@@ -13,6 +13,7 @@ from heterotp_trainer.plans.grains import ROUNDING, grain_for
 from heterotp_trainer.plans.unit_plan import FAMILIES, Family, UnitPlan
 
 PRECISION = 1e-3  # of the shortest time, relative
+NO_TIME = 1e-9  # of a time that suffices: less is none
 EXACT = 0.02  # relative accuracy of speeds from medians of a window
 NEAR = 0.01  # shares within this of the fastest count as equally fast
 
@@ -156,7 +157,8 @@ def _lowest(times: Times, bounds: Bounds, blocks: int, least: Array, most: Array
         low, high = high, 2 * high
         if not math.isfinite(high):  # some curves reach no higher seconds, however many units
             raise Impossible
-    while high - low > high * PRECISION:
+    negligible = high * NO_TIME
+    while high - low > max(high * PRECISION, negligible):  # by some curves all units take no time at all
         middle = (low + high) / 2
         low, high = (low, middle) if enough(middle) else (middle, high)
     return max(high, float(times.at(least * bounds.grain).max()))  # lower bound set by the minimum shares

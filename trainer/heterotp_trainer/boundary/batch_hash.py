@@ -89,6 +89,11 @@ class BatchHash:
             self._sums = number, squares, signed
             self._added += 1
 
+    def forget(self) -> None:
+        """Forget what entered in an iteration that is given up, and will be repeated."""
+        self._sums = self._before = NOTHING
+        self._added, self._entered = 0, False
+
     def take(self) -> Entered:
         """Return what entered in an iteration and begin the next; the same iteration's on all ranks.
 

@@ -133,14 +133,15 @@ class ControlChannel:
         group: dist.ProcessGroup | None,
         on_error: Callable[[ControlError], None] = lambda error: None,
         key: Key | None = None,
+        rank: int = 0,
     ) -> None:
         """directory: where rank 0 reads the file; None on other ranks, or where there is no control directory.
 
-        key: by which polls of the operator renew the lease, see Lease.
+        ranks: that a document may name; rank: this one's. key: by which polls renew the lease, see Lease.
         """
         self.document: ControlDocument | None = None  # in force, the same on all ranks
         self.lease = Lease(key)
-        self._group = group
+        self._group, self._rank = group, rank
         self._file = ControlFile(directory, ranks, on_error) if directory is not None else None
         self._outgoing = b""  # rank 0: the announced document, until it is broadcast
         self._stop = threading.Event()
@@ -175,7 +176,7 @@ class ControlChannel:
         """Return the policy of rank 0's newest valid document, in force or not; the default without one (all ranks)."""
         document = self._file.document if self._file is not None else None
         policy = document.balancing if document is not None else LOSSLESS_AUTO
-        found: BalancingSettings = broadcast_json(policy, BalancingSettings, dist.get_rank(self._group), self._group)
+        found: BalancingSettings = broadcast_json(policy, BalancingSettings, self._rank, self._group)
         return found
 
     @property

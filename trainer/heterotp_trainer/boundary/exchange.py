@@ -16,12 +16,15 @@ import torch.distributed as dist
 
 from heterotp_trainer.boundary.agreement import SAME_WITHIN
 from heterotp_trainer.devices.phase_clock import PHASES
+from heterotp_trainer.devices.stage_times import StageTimes
 
 STOP, CHECKPOINT, EVALUATE, LEASE_OVER = 1, 2, 4, 8
 _NUMBERS = ("iteration", "flags", "generation", "document_bytes", "measured", "applied", "decision_id", "ready")
 _FRACTIONS = ("full", "unslowed", "attention", "vocabulary", "pace_ratio", "batch_norm", "batch_signed", "loss")
 _HASHES = ("plan", "batch")  # 64 bits each, as two whole numbers that a float64 holds exactly
-WIDTH = len(_NUMBERS) + len(_FRACTIONS) + 2 * len(_HASHES) + len(PHASES)
+NO_STAGES = StageTimes()
+_STAGES = len(NO_STAGES.own) + 3
+WIDTH = len(_NUMBERS) + len(_FRACTIONS) + 2 * len(_HASHES) + len(PHASES) + _STAGES
 
 
 SAME_BATCHES = ": every rank trains on the same batches, in model.train(), so seed samplers alike on all ranks"
@@ -60,12 +63,15 @@ class Report:
     batch_signed: float = 0.0
     loss: float = inf  # that the loop handed over, of the iteration before where a device is late; inf: none
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+    stages: StageTimes = NO_STAGES  # the same seconds by stage, waits left out
 
     def pack(self) -> torch.Tensor:
         """Return the vector: [WIDTH] float64."""
         numbers = [float(getattr(self, name)) for name in (*_NUMBERS, *_FRACTIONS)]
         halves = [float(half) for name in _HASHES for half in divmod(getattr(self, name), 2**32)]
-        return torch.tensor([*numbers, *halves, *(self.seconds[name] for name in PHASES)], dtype=torch.float64)
+        seconds, stages = (self.seconds[name] for name in PHASES), self.stages
+        met = stages.arrived, stages.completed, float(stages.meetings)
+        return torch.tensor([*numbers, *halves, *seconds, *stages.own, *met], dtype=torch.float64)
 
     @classmethod
     def unpack(cls, vector: torch.Tensor) -> "Report":
@@ -75,10 +81,17 @@ class Report:
         fractions = dict(zip(_FRACTIONS, values[len(_NUMBERS) :], strict=False))
         rest = values[len(_NUMBERS) + len(_FRACTIONS) :]
         hashes = {name: int(rest[2 * i]) * 2**32 + int(rest[2 * i + 1]) for i, name in enumerate(_HASHES)}
-        return cls(**numbers, **fractions, **hashes, seconds=dict(zip(PHASES, rest[2 * len(_HASHES) :], strict=True)))
+        seconds, stages = rest[2 * len(_HASHES) : -_STAGES], rest[-_STAGES:]
+        return cls(
+            **numbers,
+            **fractions,
+            **hashes,
+            seconds=dict(zip(PHASES, seconds, strict=True)),
+            stages=StageTimes(tuple(stages[:-3]), stages[-3], stages[-2], int(stages[-1])),
+        )
 
 
-assert {f.name for f in fields(Report)} == {*_NUMBERS, *_FRACTIONS, *_HASHES, "seconds"}
+assert {f.name for f in fields(Report)} == {*_NUMBERS, *_FRACTIONS, *_HASHES, "seconds", "stages"}
 
 
 def comparable(reports: Sequence[Report]) -> bool:

@@ -94,6 +94,13 @@ class Heartbeat:
             self._sender.close()
             self._signals = None
 
+    def abandon(self) -> None:
+        """End the thread without waiting for it: the rank that serves its store may be lost."""
+        self._over.set()
+        atexit.unregister(self.stop)
+        if self._signals is not None:
+            signal.set_wakeup_fd(-1)
+
     def give_way(self) -> None:
         """Return at once, or block while the thread ends this process: its reason is the one to be shown."""
         if self._ending.is_set() and threading.current_thread() is not self._thread:

@@ -14,12 +14,13 @@ from heterotp_trainer.devices.slowdown import make_slowdown
 class Injector:
     """One rank's part in injections; `now` is what holds in the coming iteration, the same on all ranks."""
 
-    def __init__(self, device: Device, rank: int, ranks: int) -> None:
-        self._device, self._rank = device, rank
+    def __init__(self, device: Device, rank: int, origins: Sequence[int], started: int) -> None:
+        """origins: of each rank the number that it started with, by which injections name it; started: how many did."""
+        self._device, self._rank, self._origins, self._started = device, rank, origins, started
         self.injections: Sequence[ControlInjection] | None = None  # None: before the first document nothing ages
         self.lapsed = False  # the lease is over: no injection holds or ages until it is renewed
         self.ages: Ages = {}
-        self._nothing: tuple[tuple[float, SlowdownMode | None], ...] = ((1.0, None),) * ranks
+        self._nothing: tuple[tuple[float, SlowdownMode | None], ...] = ((1.0, None),) * len(origins)
         self._made: tuple[float, SlowdownMode | None] = (1.0, None)  # what the device's slow-down was made for
         self.now = Injecting(self._nothing)
 
@@ -37,7 +38,8 @@ class Injector:
             return
         asked, ages = self._nothing, self.ages
         if not self.lapsed:
-            asked = tuple(slowdowns(self.injections, ages, iteration, epoch, len(asked)))
+            every = slowdowns(self.injections, ages, iteration, epoch, self._started)
+            asked = tuple(every[origin] for origin in self._origins)
             self.ages = older(ages, self.injections, seconds)
         self.now = Injecting(asked, self.injections, ages, iteration, epoch, self.lapsed)
         self._set(*asked[self._rank])

@@ -8,6 +8,7 @@ from heterotp_trainer.boundary.control_channel import ControlChannel
 from heterotp_trainer.boundary.exchange import Report
 from heterotp_trainer.boundary.iteration_context import IterationContext, RecentContexts
 from heterotp_trainer.devices.phase_clock import ATTENTION, UPDATE, VOCABULARY
+from heterotp_trainer.devices.stage_times import StageTimes
 from heterotp_trainer.plans.unit_plan import Family
 
 WARM_UP_ITERATIONS = 2  # of an attempt; they enter no statistic
@@ -41,6 +42,7 @@ def iteration_report(
     iteration: int,
     flags: int,
     spent: dict[str, float],
+    stages: StageTimes,
     owned: Mapping[Family, float],
     ran: IterationContext,
     control: ControlChannel,
@@ -52,8 +54,8 @@ def iteration_report(
 ) -> Report:
     """Return the report.
 
-    spent: seconds by phase, those of attention, vocabulary and update apart. owned: each family's part of the rank's
-    sharded parameters, 0..1. ran: the context that these seconds belong to.
+    spent: seconds by phase, those of attention, vocabulary and update apart; stages: the same by stage.
+    owned: each family's part of the rank's sharded parameters, 0..1. ran: the context that these seconds belong to.
     """
     seconds = dict(spent)
     update, attention, vocabulary = (seconds.pop(name) for name in (UPDATE, ATTENTION, VOCABULARY))
@@ -79,4 +81,5 @@ def iteration_report(
         pace_ratio=pace_ratio,
         loss=loss,
         seconds=seconds,
+        stages=stages,
     )

@@ -53,6 +53,10 @@ class CheckpointKeeper:
         """Give up the group; no checkpoint can be written or read any more."""
         self._storage.close()
 
+    def continues(self) -> None:
+        """Training goes on after the loss of a rank: no checkpoint is to be read."""
+        self._unread = None
+
     def check_begun(self, contents: Contents) -> None:
         """Check at the first boundary that a restart can continue; nothing can be kept from now on (all ranks).
 

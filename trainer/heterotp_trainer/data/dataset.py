@@ -33,15 +33,13 @@ def normalized(
     test: tuple[torch.Tensor, torch.Tensor],
     classes: int,
 ) -> Dataset:
-    """Return the data set with mean 0 and standard deviation 1 per channel, measured on the training images."""
+    """Return the data set with mean 0 and standard deviation 1 per channel, measured on the training images.
+
+    Images of type float are changed in place: a data set of the size of CIFAR-10 takes 0.7 GB in every rank.
+    """
     images, tests = train[0].float(), test[0].float()
     mean = images.mean((0, 2, 3), keepdim=True)
     deviation = images.std((0, 2, 3), keepdim=True).clamp_min(1e-6)
-    return Dataset(
-        name,
-        (images - mean) / deviation,
-        train[1].long(),
-        (tests - mean) / deviation,
-        test[1].long(),
-        classes,
-    )
+    for part in (images, tests):
+        part.sub_(mean).div_(deviation)
+    return Dataset(name, images, train[1].long(), tests, test[1].long(), classes)

@@ -39,11 +39,18 @@ class RankEnvironment:
     last_words: Path | None = None
     job_uid: str = ""  # empty: ranks were started by hand
     secret: str = field(default="", repr=False)  # of the rendezvous, see door.py; empty: none is needed
+    members: tuple[int, ...] = ()  # the numbers that the ranks started with; empty: those of now
+
+    @property
+    def origins(self) -> tuple[int, ...]:
+        """The number that each rank started with: others follow where ranks were lost (runPolicy.elastic)."""
+        return self.members or tuple(range(self.ranks))
 
     @property
     def groups(self) -> tuple[str, ...]:
         """Worker group of each rank."""
-        return tuple(place.group for place in rank_table(self.spec))
+        table = rank_table(self.spec)
+        return tuple(table[origin].group for origin in self.origins)
 
 
 def _number(environ: Mapping[str, str], name: str, default: int | None = None) -> int:

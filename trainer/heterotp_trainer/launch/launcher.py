@@ -5,6 +5,7 @@ signals to them, prefixes every line of output with its rank, and ends with the 
 import torch.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -66,6 +67,14 @@ def _whole(environ: Mapping[str, str], name: str, default: int) -> int:
     return int(text)
 
 
+def is_elastic(environ: Mapping[str, str]) -> bool:
+    """Return whether the job's ranks go on without those that are lost; a spec that is no JSON: they refuse it."""
+    try:
+        return bool((json.loads(environ.get(Env.SPEC, "{}")).get("runPolicy") or {}).get("elastic"))
+    except (ValueError, AttributeError):
+        return False
+
+
 def root_cause(ends: Sequence[tuple[str, int]]) -> tuple[str, int]:
     """Return rank and exit code of the root cause of a pod's end; ends: in the order in which the ranks ended.
 
@@ -88,7 +97,11 @@ def run_lock(environ: Mapping[str, str]) -> tuple[int, ...]:
 class Launcher:
     """The local ranks of one pod."""
 
-    def __init__(self, command: Sequence[str], environments: Sequence[Mapping[str, str]]) -> None:
+    def __init__(
+        self, command: Sequence[str], environments: Sequence[Mapping[str, str]], *, elastic: bool = False
+    ) -> None:
+        """elastic: the other ranks go on without one that is lost, or end by themselves."""
+        self._elastic = elastic
         self._stopped_at: float | None = None  # monotonic seconds
         self._parent = os.getppid()
         self._orphaned_at: float | None = None  # monotonic seconds
@@ -128,6 +141,8 @@ class Launcher:
     def wait(self) -> int:
         """Return the exit code when all ranks have ended; after a failure the other ranks are ended after a grace."""
         ends = self._ends()
+        if self._elastic:  # where some rank has reached the end, the gang has, without those that were lost
+            ends = [end for end in ends if end[1] in (0, EXIT_STOPPED)] or ends
         for reader in self._readers:
             reader.join(timeout=KILL_GRACE_SECONDS)
         for index in self._shown:  # behind the stacks, which must not stand for what the rank has said last
@@ -155,7 +170,8 @@ class Launcher:
             running -= set(ended)
             now = time.monotonic()
             first_end = now if ends and first_end is None else first_end
-            if deadline is None and any(code for _, code in ends) and self._stopped_at is None:
+            over = any(code in (0, EXIT_STOPPED) if self._elastic else code for _, code in ends)
+            if deadline is None and over and self._stopped_at is None:
                 deadline = now + PEER_GRACE_SECONDS
             if deadline is not None and now > deadline:
                 self._end(running)
@@ -241,7 +257,7 @@ def main(arguments: Sequence[str]) -> int:
     command = list(arguments[1:] if arguments[:1] == ["--"] else arguments)
     try:
         environments = rank_environments(os.environ)
-        launcher = Launcher(command or BUILT_IN, environments)
+        launcher = Launcher(command or BUILT_IN, environments, elastic=is_elastic(os.environ))
     except (ValueError, OSError) as error:
         print(f"heterotp launcher: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT

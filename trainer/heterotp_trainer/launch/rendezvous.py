@@ -4,7 +4,7 @@ import socket
 import time
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import zip_longest
 from pathlib import Path
@@ -19,6 +19,11 @@ from heterotp_trainer.errors import OURS, InputError
 from heterotp_trainer.launch.door import TurnedAwayError, enter, key_of, prove_to_all
 from heterotp_trainer.launch.environment import RankEnvironment
 from heterotp_trainer.launch.json_messages import gather_json
+from heterotp_trainer.launch.regroup import Membership, first_generation, join, make_groups, next_generation
+from heterotp_trainer.membership.errors import AloneError, GoneError
+from heterotp_trainer.membership.groups import Generation
+from heterotp_trainer.membership.peers import Decision
+from heterotp_trainer.membership.survivors import Left
 
 NAME_POLL_SECONDS = 0.2
 # where a collective fails: called, waited for, or started by the backward pass
@@ -41,6 +46,7 @@ class Facts:
     arithmetic: str  # Device.arithmetic
     torch_device: str
     complaint: str  # why this rank cannot run; empty: it can
+    boot: str = ""  # what identifies the boot of its machine: processes of one boot share a monotonic clock
 
 
 @dataclass
@@ -49,7 +55,7 @@ class Gang:
 
     control_group (gloo): control documents, checkpoints, agreements. tp_group (nccl or gloo, see backend): the layers'
     collectives, columns and units. exchange_group (gloo): the reports of a boundary, asynchronous. heartbeats: a store
-    for what must arrive while a collective hangs.
+    for what must arrive while a collective hangs. With runPolicy.elastic all groups can be left (membership/groups.py).
     """
 
     control_group: dist.ProcessGroup
@@ -58,6 +64,7 @@ class Gang:
     facts: tuple[Facts, ...]
     backend: str
     heartbeats: Store
+    membership: Membership | None = None  # with runPolicy.elastic
 
     @property
     def unlike(self) -> bool:
@@ -84,25 +91,78 @@ def meet(environment: RankEnvironment, device: Device, complaint: str) -> Gang:
     except TurnedAwayError as error:
         raise PeerLostError(str(error)) from None
     store = PrefixStore(key.prefix, served)
+    generation = first_generation(environment) if environment.spec.run_policy.elastic is not None else None
+    if generation is not None:
+        return _elastic_gang(environment, generation, store, timeout, device, complaint)
     dist.init_process_group("gloo", store=store, rank=environment.rank, world_size=environment.ranks, timeout=timeout)
     control_group = dist.group.WORLD
     assert control_group is not None
-    try:
-        prove_to_all(key, environment.rank, environment.ranks, control_group)
-    except TurnedAwayError as error:
-        raise PeerLostError(str(error)) from None
-    facts = _exchange(
-        Facts(device.name, device.arithmetic, device.torch_device.type, complaint), environment.ranks, control_group
-    )
-    complaints = [f"rank {rank}: {fact.complaint}" for rank, fact in enumerate(facts) if fact.complaint]
-    if complaints:
-        raise InputError("; ".join(complaints))
+    facts = _facts(environment, device, complaint, control_group)
     backend = "nccl" if all(fact.torch_device == "cuda" for fact in facts) else "gloo"
     tp_group = dist.new_group(backend=backend, timeout=timeout)
     exchange_group = dist.new_group(backend="gloo", timeout=timeout)
     assert isinstance(tp_group, dist.ProcessGroup) and isinstance(exchange_group, dist.ProcessGroup)
-    heartbeats = PrefixStore(f"{key.prefix}/heartbeats", _connect(environment, timeout, serve=False))
-    return Gang(control_group, tp_group, exchange_group, facts, backend, heartbeats)
+    return Gang(control_group, tp_group, exchange_group, facts, backend, _heartbeats(environment, timeout))
+
+
+def _elastic_gang(
+    environment: RankEnvironment,
+    generation: Generation,
+    store: Store,
+    timeout: timedelta,
+    device: Device,
+    complaint: str,
+) -> Gang:
+    """Return a gang that may lose ranks (all ranks)."""
+    if device.torch_device.type != "cpu":
+        complaint = complaint or f"spec.runPolicy.elastic: {device.name}: is not supported: use device type cpu"
+    groups = make_groups(generation, store, environment.rank, timeout)
+    facts = _facts(environment, device, complaint, groups.control)
+    membership = join(environment, generation, groups, timeout)
+    heartbeats = _heartbeats(environment, timeout)
+    return Gang(groups.control, groups.tp, groups.exchange, facts, "gloo", heartbeats, membership)
+
+
+def _heartbeats(environment: RankEnvironment, timeout: timedelta) -> Store:
+    return PrefixStore(f"{key_of(environment).prefix}/heartbeats", _connect(environment, timeout, serve=False))
+
+
+def _facts(
+    environment: RankEnvironment, device: Device, complaint: str, control_group: dist.ProcessGroup
+) -> tuple[Facts, ...]:
+    """Return what all ranks report, once each has proved that it belongs here; raises InputError with complaints."""
+    key = key_of(environment)
+    try:
+        prove_to_all(key, environment.rank, environment.ranks, control_group)
+    except TurnedAwayError as error:
+        raise PeerLostError(str(error)) from None
+    own = Facts(device.name, device.arithmetic, device.torch_device.type, complaint, _boot())
+    facts = _exchange(own, environment.ranks, control_group)
+    complaints = [f"rank {rank}: {fact.complaint}" for rank, fact in enumerate(facts) if fact.complaint]
+    if complaints:
+        raise InputError("; ".join(complaints))
+    return facts
+
+
+def next_gang(
+    gang: Gang, environment: RankEnvironment, own: Left, speeds: Sequence[float]
+) -> tuple[Gang, RankEnvironment, Decision]:
+    """Return the gang without the ranks that were lost, and this rank's place in it (all survivors).
+
+    own: what this rank holds; speeds: of the ranks before. Raises PeerLostError where this rank must not go on.
+    """
+    settled = gang.membership
+    assert settled is not None
+    timeout = timedelta(seconds=environment.spec.collective_timeout_seconds)
+    try:
+        found = next_generation(settled, own, speeds, timeout)
+    except AloneError as error:
+        raise PeerLostError(str(error)) from None
+    members, groups = found.decision.members, found.groups
+    facts = tuple(gang.facts[settled.generation.members.index(each)] for each in members)
+    place = replace(environment, rank=members.index(settled.peers.origin), ranks=len(members), members=members)
+    made = Gang(groups.control, groups.tp, groups.exchange, facts, gang.backend, found.heartbeats, found.membership)
+    return made, place, found.decision
 
 
 def _open_store(environment: RankEnvironment, timeout: timedelta) -> TCPStore:
@@ -146,13 +206,22 @@ def _wait_for_name(address: str, seconds: float) -> None:
             time.sleep(NAME_POLL_SECONDS)
 
 
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+    except OSError:
+        return socket.gethostname()
+
+
 def _exchange(facts: Facts, ranks: int, group: dist.ProcessGroup) -> tuple[Facts, ...]:
     return tuple(gather_json(facts, Facts, ranks, group))
 
 
 def lost_peer(error: BaseException) -> bool:
     """Return whether an error was raised because a peer is gone or hangs."""
-    if isinstance(error, (PeerLostError, dist.DistError)):  # DistError: also of a store that waited in vain
+    if isinstance(
+        error, (PeerLostError, GoneError, AloneError, dist.DistError)
+    ):  # DistError: also of a store that waited in vain
         return True
     return isinstance(error, RuntimeError) and _is_of_a_backend(error)
 
@@ -204,5 +273,9 @@ def leave(gang: Gang) -> None:
     holds a tensor while Python ends would abort the process.
     """
     dist.barrier(group=gang.control_group)
-    dist.destroy_process_group()
+    if gang.membership is not None:
+        gang.membership.peers.close()
+        gang.membership.generation.leave()
+    else:
+        dist.destroy_process_group()
     del gang.control_group, gang.tp_group, gang.exchange_group

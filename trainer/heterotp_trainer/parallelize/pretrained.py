@@ -10,7 +10,7 @@ Storage may be slow: files are read and written by threads, and ranks wait by sh
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -73,9 +73,7 @@ def _stored(model: nn.Module, shards: Shards, path: Path, strict: bool) -> tuple
     names = model_names(model, source.names)
     missing = _check(model, shards, source, names, strict)
     try:
-        with ExitStack() as stack:
-            opened = source.open(stack)
-            values = {name: _read_alike(model, shards, opened, each, name) for name, each in names.items()}
+        values = {name: _read_alike(model, shards, source, each, name) for name, each in names.items()}
     except (OSError, SafetensorError) as error:
         raise InputError(f"load_pretrained: {source.folder}: {error}") from None
     return values, missing, source.folder
@@ -123,13 +121,11 @@ def _ignored(model: nn.Module, names: Mapping[str, object]) -> set[str]:
     return {name for name in names if name in own or any(re.search(pattern, name) for pattern in patterns)}
 
 
-def _read_alike(
-    model: nn.Module, shards: Shards, opened: Mapping[str, Any], stored: Sequence[str], name: str
-) -> Tensor:
+def _read_alike(model: nn.Module, shards: Shards, source: WeightFiles, stored: Sequence[str], name: str) -> Tensor:
     """Return this rank's part of a tensor that is stored under each of these names, with the same values."""
-    value = _read(model, shards, opened, stored[0], name)
+    value = _read(model, shards, source, stored[0], name)
     for other in stored[1:]:
-        if not torch.equal(_read(model, shards, opened, other, name), value):
+        if not torch.equal(_read(model, shards, source, other, name), value):
             raise InputError(
                 f"load_pretrained: {stored[0]} and {other} differ, but the model has one parameter for both: make it "
                 "with one for each, in a config of transformers by tie_word_embeddings=False"
@@ -137,17 +133,15 @@ def _read_alike(
     return value
 
 
-def _read(model: nn.Module, shards: Shards, opened: Mapping[str, Any], stored: str, name: str) -> Tensor:
-    """Return this rank's part of a stored tensor, one unit after another."""
-    piece = opened[stored].get_slice(stored)
-    target = _targets(model)[name]
-    spec = shard_spec(target)
-    if spec is None:
-        value: Tensor = opened[stored].get_tensor(stored)
-        return value.clone()  # now: its pages would be read where they are first used
-    return read_units(
-        piece, spec, shards.layouts.get(name, Layout()), shards.tp.unit_plan.ranges(spec.family, shards.tp.rank)
-    )
+def _read(model: nn.Module, shards: Shards, source: WeightFiles, stored: str, name: str) -> Tensor:
+    """Return this rank's part of a stored tensor, one unit after another, as a copy: nothing of the file stays open."""
+    spec = shard_spec(_targets(model)[name])
+    with source.opened(stored) as file:
+        if spec is None:
+            value: Tensor = file.get_tensor(stored)
+            return value.clone()
+        owned = shards.tp.unit_plan.ranges(spec.family, shards.tp.rank)
+        return read_units(file.get_slice(stored), spec, shards.layouts.get(name, Layout()), owned)
 
 
 def read_units(piece: Any, spec: ShardSpec, layout: Layout, ranges: tuple[tuple[int, int], ...]) -> Tensor:

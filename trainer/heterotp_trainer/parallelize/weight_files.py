@@ -4,7 +4,8 @@ import json
 import os
 import re
 import shutil
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +41,11 @@ class WeightFiles:
             except (OSError, SafetensorError) as error:
                 raise InputError(f"load_pretrained: {file}: {error}") from None
 
-    def open(self, stack: ExitStack) -> dict[str, Any]:
-        """Return by tensor name the opened file that holds it."""
-        files = {file: stack.enter_context(safe_open(file, framework="pt")) for file, _ in self.names.values()}
-        return {name: files[file] for name, (file, _) in self.names.items()}
+    @contextmanager
+    def opened(self, name: str) -> Iterator[Any]:
+        """Return the file of a tensor, opened for it alone: closing it gives back the memory of the pages read."""
+        with safe_open(self.names[name][0], framework="pt") as file:
+            yield file
 
 
 def _files_of(path: Path) -> list[Path]:

@@ -25,6 +25,7 @@ from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.ownership import Ownership
 from heterotp_trainer.plans.work_plan import WorkPlan
 from heterotp_trainer.rebalancing.column_assigner import ColumnAssigner
+from heterotp_trainer.rebalancing.column_selection import draw_period
 from heterotp_trainer.rebalancing.cost_calibration import calibrate_costs
 from heterotp_trainer.rebalancing.held_plan import HeldPlan
 from heterotp_trainer.rebalancing.masked_step import step_around
@@ -64,6 +65,7 @@ class Balancer:
         self._seconds: list[float] = []  # measured iterations under the plan in force
         self._calibrated = False
         self._refresh_epoch = 0
+        self._period = 0  # of the columns that are drawn at random
 
     @property
     def full_work_factor(self) -> float:
@@ -78,7 +80,10 @@ class Balancer:
     def _find_full_work_factor(self) -> float:
         if not self.plan.reductions or not self.costs.classes:
             return 1.0
-        kept = kept_seconds(self.costs, self.plan.reductions_by_rank)
+        reductions = dict(self.plan.reductions_by_rank)
+        if self.tp.rank in reductions:  # layers may prune more than the plan asks for: layerRatios maximum
+            reductions[self.tp.rank] = tuple(self.assigner.taken.values())
+        kept = kept_seconds(self.costs, reductions)
         received = received_seconds(self.costs, self.plan.reductions_by_rank, self.plan.receivers)
         whole, executed = self.costs.full_seconds(self.tp.rank), float((kept + received)[self.tp.rank])
         return whole / executed if whole and executed else 1.0
@@ -102,7 +107,12 @@ class Balancer:
         """Return what a checkpoint holds of balancing beside tensors, JSON-ready, the same on all ranks."""
         grains, seen = list(self.costs.grains), self.history.count
         held = HeldPlan(self.policy, self.plan, self.tp.unit_plan.hash, grains, seen)
-        return {**held.to_json(), "refreshEpoch": self._refresh_epoch, "importance": self.assigner.counts}
+        return {
+            **held.to_json(),
+            "refreshEpoch": self._refresh_epoch,
+            "importance": self.assigner.counts,
+            "period": self._period,
+        }
 
     def prepare(self, state: Mapping[str, Any], policy: BalancingSettings) -> None:
         """Make room for the tensors of a checkpoint with this state; policy: of the newest control document.
@@ -117,6 +127,7 @@ class Balancer:
         self.assigner.follow(policy)
         self.assigner.resume(state["importance"])
         self._refresh_epoch = state["refreshEpoch"]
+        self._period = state.get("period", 0)  # older checkpoints have none
         if held.unit_plan == self.tp.unit_plan.hash and held.plan is not None:
             kept = replace(self.plan.ownership, alternations=held.plan.ownership.alternations)
             self.plan = self._before = replace(held.plan, ownership=kept)
@@ -126,7 +137,7 @@ class Balancer:
     def resume(self) -> None:
         """Set the columns of the plan in force, after the tensors of a checkpoint were restored (all ranks)."""
         if self.plan.decision_id:
-            self.assigner.apply(self.plan, self.costs, self.policy)
+            self.assigner.apply(self.plan, self.costs, self.policy, self._period)
 
     def boundary(self, reports: Sequence[Report] | None, iteration: int, epoch: int) -> bool:
         """Add all ranks' reports of the iteration before to the history, decide, and carry out the plan.
@@ -146,13 +157,22 @@ class Balancer:
         moved = plan.work != self.plan.work
         self._before, self.plan = (self.plan, plan) if changed else (self._before, plan)
         if changed:
-            self._seconds, self._full_work_factor = [], None
+            self._seconds = []
         unit_move = self._reshard(plan)
-        if changed or (refreshed and plan.reductions):
-            self.assigner.apply(plan, self.costs, self.policy)
+        chosen = changed or (refreshed and bool(plan.reductions))
+        self._set_columns(draw_period(self.policy.pruning, iteration, epoch), chosen)
         self.pace_probe.update(self.costs)
         self.assigner.forget_calls()
         return busy or moved or unit_move  # a refresh is control time, which no decision uses
+
+    def _set_columns(self, period: int, chosen: bool) -> None:
+        """Set the columns of the plan in force where they are chosen anew; else draw those that are random."""
+        self._period = period
+        if chosen:
+            self.assigner.apply(self.plan, self.costs, self.policy, period)
+            self._full_work_factor = None
+        else:
+            self.assigner.redraw(period)
 
     def _reshard(self, plan: WorkPlan) -> bool:
         """Answer the plan's proposal and move units to its shares; return whether units moved."""
@@ -227,4 +247,5 @@ def observation(reports: Sequence[Report], migrating: bool = False) -> Observati
         vocabulary=[report.vocabulary for report in reports],
         pace=[report.pace_ratio for report in reports],
         aside=[report.seconds["data"] + report.seconds["control"] for report in reports],
+        executed=of("matmul"),
     )

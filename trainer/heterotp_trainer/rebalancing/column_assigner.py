@@ -4,10 +4,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from statistics import fmean
 
 import torch
 import torch.distributed as dist
-from heterotp_api.policy import BalancingSettings, Zero
+from heterotp_api.policy import BalancingSettings
+from heterotp_api.strategy_blocks import Zero
 from torch import Tensor, nn
 
 from heterotp_trainer.balancing.layer_columns import columns_by_layer
@@ -17,7 +19,7 @@ from heterotp_trainer.plans.grains import grain_for
 from heterotp_trainer.plans.linears import LinearClass
 from heterotp_trainer.plans.work_plan import WorkPlan
 from heterotp_trainer.plans.work_reduction import WorkReduction
-from heterotp_trainer.rebalancing.column_selection import Importance, block_order, unimportant_shares
+from heterotp_trainer.rebalancing.column_selection import Importance, block_order, redrawn, unimportant_shares
 from heterotp_trainer.rebalancing.paired_units import paired, unpaired_problem
 from heterotp_trainer.resharding.sharded_state import ShardedState
 from heterotp_trainer.tensor_parallel.column_partition import ColumnPartition, Memory, Migration, whole
@@ -62,6 +64,8 @@ class ColumnAssigner:
         self._memories = {linear: Memory() for linear in self.linears}
         self._keeps_gradients = False
         self._importance: dict[ParallelLinear, Importance] = {}
+        self._period, self._pairs_units = 0, False  # of the columns in force
+        self.taken: dict[int, WorkReduction] = {}  # by class, of a linear of this rank, on average
 
     def classes(self) -> tuple[LinearClass, ...]:
         """Return the classes of linears, with the calls of the iteration that just ended."""
@@ -135,17 +139,41 @@ class ColumnAssigner:
 
     # -- columns ------------------------------------------------------------------------------------------
 
-    def apply(self, plan: WorkPlan, costs: Costs, policy: BalancingSettings) -> None:
-        """Set every linear's partition by the plan; all ranks call it at the same boundary."""
+    def apply(self, plan: WorkPlan, costs: Costs, policy: BalancingSettings, period: int = 0) -> None:
+        """Set every linear's partition by the plan; all ranks call it at the same boundary. period: see `redraw`."""
         settings = policy.pruning
         grain = costs.grains[self.tp.rank] if costs.grains else 1
+        self._period, self._pairs_units = period, settings.paired_units
+        self.taken = {}
         chosen = [self._choose(k, plan, settings, grain) for k in range(len(self.groups))]
         migrated = self._migrated_ids(chosen, plan)
         for k, group in enumerate(self.groups):
             for number, linear in enumerate(group.linears):
                 migrations = self._migrations(k, number, plan, migrated)
                 linear.partition = self._partition(linear, chosen[k][number], migrations, settings)
-        if settings.paired_units:
+        self._draw()
+
+    def redraw(self, period: int) -> None:
+        """Draw the columns anew that are pruned at random, once per period (see draw_period); nothing is exchanged.
+
+        Migrated columns stay: other ranks know them.
+        """
+        if period == self._period:
+            return
+        self._period = period
+        self._draw()
+
+    def _draw(self) -> None:
+        """Draw the period's columns of all classes whose columns are pruned, and not by importance."""
+        for group in self.groups:
+            cuts = [linear.partition for linear in group.linears if self._delta(linear) is None]
+            random = [cut for cut in cuts if cut is not None and cut.pruned is not None]
+            if len(random) < len(group.linears):
+                continue
+            drawn = redrawn(random, (group.linears[0].name, self.tp.rank, self._period))
+            for linear, partition in zip(group.linears, drawn, strict=True):
+                linear.partition = partition
+        if self._pairs_units:
             self._pair()
 
     def _choose(
@@ -161,9 +189,10 @@ class ColumnAssigner:
         iterations = next((importance.iterations for importance in self._importance.values()), 0)
         unimportant = unimportant_shares(deltas, settings, iterations)
         counts = columns_by_layer(taken.pruned, unimportant, settings, columns, room, grain)
+        self.taken[k] = WorkReduction(round(fmean(counts)), taken.migrated)
         out = []
         for linear, delta, count in zip(linears, deltas, counts, strict=True):
-            seed = (plan.decision_id, linear.name, self.tp.rank)
+            seed = (plan.decision_id, linear.name, self.tp.rank)  # of all periods: it decides what migrates, too
             order = block_order(delta, columns, grain, seed).to(linear.weight.device)
             out.append(_cut(order, columns, grain, count, taken.migrated))
         return out

@@ -6,11 +6,13 @@ from dataclasses import replace
 from functools import partial
 
 import torch
-from heterotp_api.policy import Zero
+from heterotp_api.strategy_blocks import Zero
 from torch import Tensor
 
 from heterotp_trainer.checkpoint.stream import Slot
 from heterotp_trainer.resharding.sharded_state import ShardedState
+from heterotp_trainer.tensor_parallel.column_partition import ColumnPartition
+from heterotp_trainer.tensor_parallel.columns import ColumnSet
 from heterotp_trainer.tensor_parallel.linear import ParallelLinear
 from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec
 
@@ -93,19 +95,56 @@ class Importance:
         self.iterations, self._steps = self._steps, 0
 
 
+def draw_period(settings: Zero, iteration: int, epoch: int) -> int:
+    """Return the number of the period in which columns that are pruned at random stay the same."""
+    return iteration if settings.redraw == "iteration" else epoch
+
+
 def block_order(delta: Tensor | None, columns: int, grain: int, seed: Sequence[object]) -> Tensor:
     """Return all whole blocks of columns in the order of pruning: by mean delta, else randomly from the seed."""
     count = columns // grain
     if delta is None:
-        return _drawn(count, seed)
+        return torch.randperm(count, generator=_generator(seed))
     means = delta[: count * grain].reshape(count, grain).mean(1)
     return torch.argsort(means, stable=True)
 
 
-def _drawn(count: int, seed: Sequence[object]) -> Tensor:
+def redrawn(partitions: Sequence[ColumnPartition], seed: Sequence[object]) -> list[ColumnPartition]:
+    """Return the partitions of n linears of one size with other pruned columns, as many, drawn at random.
+
+    Migrated columns stay as they are. All linears are drawn together on the host: a few operations, whatever n is.
+    """
+    pruned = [cut.pruned for cut in partitions if cut.pruned is not None]
+    if not pruned or len(pruned[0]) % pruned[0].grain:  # all columns: there is no choice
+        return list(partitions)
+    first, grain = pruned[0], pruned[0].grain
+    free = torch.stack([_free_blocks(cut.migrated, first) for cut in partitions])
+    scores = torch.rand(free.shape, generator=_generator(seed)).masked_fill_(~free, 2.0)
+    chosen = scores.argsort(1)[:, : len(first) // grain].sort(1).values
+    gone = torch.stack([_in(cut.migrated, first.total) for cut in partitions])
+    columns = (chosen[..., None] * grain + torch.arange(grain)).flatten(1)
+    kept = (~gone.scatter(1, columns, True)).nonzero()[:, 1].view(len(partitions), -1)
+    blocks = kept[:, ::grain] // grain if not first.total % grain and not gone.any() else None
+    kept_sets = ColumnSet.of_rows(kept, first, blocks)
+    pruned_sets = ColumnSet.of_rows(columns, first, None if first.total % grain else chosen)
+    every = zip(partitions, kept_sets, pruned_sets, strict=True)
+    return [replace(cut, kept=kept_set, pruned=pruned_set) for cut, kept_set, pruned_set in every]
+
+
+def _free_blocks(migrated: ColumnSet | None, like: ColumnSet) -> Tensor:
+    """Return on the host which whole blocks contain no migrated column: [blocks]."""
+    count = like.total // like.grain
+    return ~_in(migrated, like.total)[: count * like.grain].view(count, like.grain).any(1)
+
+
+def _in(columns: ColumnSet | None, total: int) -> Tensor:
+    """Return on the host which of all columns are in a set: [L]."""
+    return torch.zeros(total, dtype=torch.bool) if columns is None else columns.mask
+
+
+def _generator(seed: Sequence[object]) -> torch.Generator:
     digest = hashlib.blake2b("/".join(map(str, seed)).encode(), digest_size=8).digest()
-    generator = torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
-    return torch.randperm(count, generator=generator)
+    return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
 
 
 def unimportant_shares(deltas: Sequence[Tensor | None], settings: Zero, iterations: int) -> list[float | None]:

@@ -134,9 +134,10 @@ def _call(x: Tensor, w: Tensor, dy: Tensor, tp: TPContext) -> None:
 
 
 def _extract(kept: ColumnSet, x: Tensor, w: Tensor, dx: Tensor, dw: Tensor) -> None:
-    """Copy what a resized call copies beside its products."""
-    kept.gather(x)
-    kept.gather(w)
+    """Copy what a resized call copies beside its products: forward and backward select the kept columns each."""
+    for _ in range(2):
+        kept.gather(x)
+        kept.gather(w)
     for whole, part in ((x, dx), (w, dw)):
         kept.put(torch.zeros_like(whole), part)
 

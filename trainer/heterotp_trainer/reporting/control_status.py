@@ -15,8 +15,8 @@ class ControlStatus:
         self._started = TrainerStatus(job=job, attempt=attempt, state="starting", started_at=time.time())
         self.running = False  # set at the first boundary
 
-    def text(self) -> str:
-        """Return the status document as JSON."""
+    def document(self) -> TrainerStatus:
+        """Return the status document."""
         control, error = self._control, self._control.error
         fields = {
             "state": "running" if self.running else "starting",
@@ -25,4 +25,4 @@ class ControlStatus:
             "control_error": str(error or ""),
             "control_error_generation": error.generation if error is not None else None,
         }
-        return self._started.model_copy(update=fields).model_dump_json(by_alias=True)
+        return self._started.model_copy(update=fields)

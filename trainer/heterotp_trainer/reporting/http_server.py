@@ -8,10 +8,27 @@ import threading
 from collections.abc import Callable, Mapping
 
 from aiohttp import web
+from heterotp_api.names import LEASE_HEADER
+from heterotp_api.trainer_news import PLACE_HEADER
+from heterotp_api.trainer_status import TrainerStatus
 
 from heterotp_trainer.errors import InputError
+from heterotp_trainer.reporting.conditional import ConditionalStatus
 
 START_SECONDS = 10.0
+JSON = "application/json"
+IDLE_SECONDS = 120.0  # for which a connection is kept without a request: polls and scrapes come sooner
+
+
+def conditional_answer(
+    status: ConditionalStatus, request: web.Request, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    """Answer a poll of the operator, by whole document or by 304; headers: more of the answer."""
+    answer = status.polled(request.headers.get("If-None-Match"))
+    given = {"ETag": answer.token, PLACE_HEADER: str(answer.place), **(headers or {})}
+    if answer.body is None:
+        return web.Response(status=304, headers=given)
+    return web.Response(text=answer.body, content_type=JSON, headers=given)
 
 
 class StatusServer:
@@ -20,7 +37,7 @@ class StatusServer:
     def __init__(
         self,
         port: int,
-        status: Callable[[], str],
+        status: Callable[[], TrainerStatus],
         metrics: Callable[[str], tuple[bytes, str]] | None,
         polled: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda headers: {},
         host: str = "0.0.0.0",
@@ -29,7 +46,7 @@ class StatusServer:
         for /status -> more headers of its answer.
         """
         self._port, self._host = port, host
-        self._status, self._metrics, self._polled = status, metrics, polled
+        self._status, self._metrics, self._polled = ConditionalStatus(status), metrics, polled
         self._loop = asyncio.new_event_loop()
         self._started = threading.Event()
         self._error: OSError | None = None
@@ -50,7 +67,7 @@ class StatusServer:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        runner = web.AppRunner(self._application(), access_log=None)
+        runner = web.AppRunner(self._application(), access_log=None, keepalive_timeout=IDLE_SECONDS)
         try:
             self._loop.run_until_complete(runner.setup())
             site = web.TCPSite(runner, self._host, self._port, reuse_address=True)
@@ -73,7 +90,9 @@ class StatusServer:
 
     async def _get_status(self, request: web.Request) -> web.Response:
         headers = self._polled(request.headers)
-        return web.Response(text=self._status(), content_type="application/json", headers=headers)
+        if LEASE_HEADER not in request.headers:
+            return web.Response(text=self._status.text(), content_type=JSON, headers=headers)
+        return conditional_answer(self._status, request, headers)
 
     async def _get_metrics(self, request: web.Request) -> web.Response:
         assert self._metrics is not None

@@ -5,10 +5,12 @@ A metric per rank is one entry of RANK_METRICS, set by a method of RankMetrics. 
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import torch
+from heterotp_api.stages import STAGES
 from heterotp_api.strategies import Strategy
 from prometheus_client import (
     CollectorRegistry,
@@ -85,6 +87,13 @@ RANK_METRICS = (
         "heterotp_slowdown_ratio",
         "chi: how many times longer the rank's products take than those of its work should; as in the status.",
     ),
+    RankMetric(
+        "blamed",
+        Counter,
+        "heterotp_blamed_seconds_total",
+        "Seconds that the other ranks waited for this one, by the stage in which it was late.",
+        ("stage",),
+    ),
     RankMetric("work", Counter, "heterotp_work_units_total", "Work done; 1 an iteration is what the rank began with."),
 )
 
@@ -107,6 +116,7 @@ class RankMetrics:
             for each in RANK_METRICS
         }
         self._phase = {name: self._series("phase", name) for name in self._phases}
+        self._blamed: dict[str, Any] = {stage: self._series("blamed", stage) for stage in STAGES}
         self._iterations, self._timestamp = self._series("iterations"), self._series("timestamp")
         self.generation = self._series("generation")
         self._pruned, self._migrated, self._work = (self._series(key) for key in ("pruned", "migrated", "work"))
@@ -133,6 +143,11 @@ class RankMetrics:
     def slowdown(self, chi: float | None) -> None:
         """Set how slow the rank is; None: not known, and no series is exported."""
         self._set_known("slowdown", chi)
+
+    def blamed(self, seconds: Mapping[str, float]) -> None:
+        """Count what the rank lost the others, by stage."""
+        for stage, lost in seconds.items():
+            self._blamed[stage].inc(lost)
 
     def _set_known(self, key: str, value: float | None) -> None:
         if value is not None:

@@ -1,5 +1,7 @@
 """The reporter that shows nothing: what a session hands to any reporter."""
 
+from collections.abc import Mapping, Sequence
+
 from heterotp_api.control import ControlDocument
 from torch import Tensor
 
@@ -21,6 +23,15 @@ class NullReporter:
 
     def start(self) -> None:
         """Start to write the run directory."""
+
+    def regrouped(self, lost: Sequence[int], losses: Mapping[int, float]) -> None:
+        """Show that training goes on without the ranks that started as `lost`; losses: of the last iterations.
+
+        Of these the history may lack those whose reports had not arrived.
+        """
+
+    def given_up(self) -> None:
+        """Write no more: another reporter follows in this process."""
 
     def iteration(
         self,

@@ -4,12 +4,12 @@ Threads write; the training loop only hands over numbers.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from heterotp_api.control import ControlDocument
 from heterotp_api.formatting import listed
 from heterotp_api.policy import BalancingSettings
-from heterotp_api.trainer_status import for_a_poll
+from heterotp_api.trainer_status import TrainerStatus, for_a_poll
 from torch import Tensor
 
 from heterotp_trainer.balancing.explanations import NAMED, NOUNS, seconds_named, size_named
@@ -19,11 +19,13 @@ from heterotp_trainer.boundary.exchange import Report
 from heterotp_trainer.boundary.injection_schedule import Injecting
 from heterotp_trainer.boundary.saved_time import SavedTime
 from heterotp_trainer.boundary.stall import Stall
+from heterotp_trainer.insight.timeline import MOST_ITERATIONS, Timeline
 from heterotp_trainer.launch.environment import RankEnvironment
 from heterotp_trainer.launch.rendezvous import Gang
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.plans.work_plan import WorkPlan
+from heterotp_trainer.reporting.insight import by_stage
 from heterotp_trainer.reporting.journal import case_of
 from heterotp_trainer.reporting.log_line import log
 from heterotp_trainer.reporting.loss_reader import LossReader
@@ -32,6 +34,8 @@ from heterotp_trainer.reporting.null_reporter import NullReporter
 from heterotp_trainer.reporting.run_directory import RunDirectory, last_words
 from heterotp_trainer.reporting.run_status import RunStatus
 from heterotp_trainer.resharding.resharder import CompletedMove
+
+FEW_ITERATIONS = 100  # in the timeline of a rank that does not lead
 
 
 def work_owned(plan: UnitPlan, first: UnitPlan, rank: int, costs: Costs | None) -> float:
@@ -66,11 +70,11 @@ class Reporter(NullReporter):
         self._moved: CompletedMove | None = None  # until the plan that asked for it is handed over
         self._ended = 0  # the newest iteration that has ended
         self.metrics = RankMetrics(environment.rank, environment.spec.metrics.level)
-        devices = [fact.device for fact in gang.facts]
+        devices, leads = [fact.device for fact in gang.facts], environment.rank == 0
         job = environment.job, environment.attempt
-        self.run_status = RunStatus(*job, devices, environment.groups, saved, policy, idle_seconds)
+        timeline = Timeline([fact.boot for fact in gang.facts], MOST_ITERATIONS if leads else FEW_ITERATIONS)
+        self.run_status = RunStatus(*job, devices, environment.groups, saved, policy, idle_seconds, timeline)
         self.run_status.update(total_iterations=iterations)
-        leads = environment.rank == 0
         self.job = (
             JobMetrics(self.metrics.registry, environment.ranks, environment.attempt, gang.backend) if leads else None
         )
@@ -82,13 +86,33 @@ class Reporter(NullReporter):
         if self._environment.rank == 0 and self._environment.workdir is not None:
             self._run = RunDirectory(self._environment.workdir, self.status, self.run_status.journal)
 
+    def regrouped(self, lost: Sequence[int], losses: Mapping[int, float]) -> None:
+        """See NullReporter.regrouped."""
+        if self._run is None:
+            return
+        ranks = len(self.run_status.devices)
+        for iteration in sorted(losses):
+            if iteration > self._run.newest_iteration():
+                reports = (Report(iteration, measured=0),) * ranks
+                self._run.append(self.run_status.history_line(reports, losses[iteration]))
+
+    def given_up(self) -> None:
+        """See NullReporter.given_up."""
+        if self._run is not None:
+            self._run.give_up()
+            self._run = None
+
     def stalled(self, stall: Stall | None) -> None:
         """See NullReporter.stalled."""
         self.run_status.stalled(stall)
 
+    def document(self) -> TrainerStatus:
+        """Return the status document; called from any thread."""
+        return for_a_poll(self.run_status.status())
+
     def status(self) -> str:
         """Return the status document as JSON; called from any thread."""
-        return for_a_poll(self.run_status.status()).model_dump_json(by_alias=True)
+        return self.document().model_dump_json(by_alias=True)
 
     # -- what the training loop hands over ----------------------------------------------------------------
 
@@ -162,7 +186,10 @@ class Reporter(NullReporter):
             return
         self.run_status.take(reports)
         if self._window_ends(reports):
-            self.metrics.slowdown(self.run_status.chi()[self._environment.rank])
+            rank = self._environment.rank
+            self.metrics.slowdown(self.run_status.chi()[rank])
+            if (found := self.run_status.insight.judge()) is not None:
+                self.metrics.blamed(by_stage(found, rank))
 
     def _window_ends(self, reports: tuple[Report, ...]) -> bool:
         """Return whether medians are computed: not at each iteration, for they take their time."""

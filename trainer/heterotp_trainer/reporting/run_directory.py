@@ -2,10 +2,12 @@
 
 import json
 import math
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from heterotp_api.trainer_status import TrainerStatus
 from heterotp_trainer.reporting.journal import Journal
 
 STATUS_SECONDS = 0.5
+MOST_LINE = 4 << 20  # bytes, of an iteration in the history
 POINTS_IN_TIME = ("startedAt", "decisionAt")  # four digits do not tell them apart
 
 
@@ -55,6 +58,22 @@ class RunDirectory:
         aside = self._path / f".{name}"
         aside.write_text(text, encoding="utf-8")
         aside.replace(self._path / name)
+
+    def newest_iteration(self) -> int:
+        """Return the iteration of the history's last line, which another rank may have written; 0: there is none."""
+        with (self._path / "history.jsonl").open("rb") as history:
+            history.seek(max(0, history.seek(0, os.SEEK_END) - MOST_LINE))
+            lines = history.read().splitlines()
+        for line in reversed(lines):
+            with suppress(ValueError, KeyError, TypeError):
+                return int(json.loads(line)["iteration"])
+        return 0
+
+    def give_up(self) -> None:
+        """Write no more, neither status nor report."""
+        self._stop.set()
+        self._thread.join()
+        self._history.close()
 
     def append(self, line: dict[str, Any]) -> None:
         """Append one iteration to the history."""

@@ -14,15 +14,18 @@ from heterotp_trainer.balancing.detection import slowdowns
 from heterotp_trainer.balancing.effect import Effect, effects
 from heterotp_trainer.balancing.history import Observation
 from heterotp_trainer.balancing.limit import RankCost, fluid_limit, speeds
-from heterotp_trainer.boundary.exchange import Report
+from heterotp_trainer.boundary.exchange import Report, comparable
 from heterotp_trainer.boundary.injection_schedule import Injecting
 from heterotp_trainer.boundary.iteration_context import LATEST
 from heterotp_trainer.boundary.saved_time import SavedTime, shares_of
 from heterotp_trainer.boundary.stall import Stall
 from heterotp_trainer.devices.phase_clock import COMPUTE, PHASES
 from heterotp_trainer.devices.slowdown import refusal
+from heterotp_trainer.insight.timeline import Timeline
+from heterotp_trainer.insight.work import work_of
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.work_plan import WorkPlan
+from heterotp_trainer.reporting.insight import Insight
 from heterotp_trainer.reporting.journal import Journal
 from heterotp_trainer.reporting.window import ReportWindow
 
@@ -39,10 +42,11 @@ class RunStatus:
         saved: SavedTime,
         policy: BalancingSettings,
         idle_seconds: Callable[[], float | None] = lambda: None,
+        timeline: Timeline | None = None,
     ) -> None:
         """devices, groups: of each rank. saved: kept by the session. policy: in force before the first document.
 
-        idle_seconds: see Heartbeat.
+        idle_seconds: see Heartbeat. timeline: empty; None: of ranks on one machine.
         """
         self.job, self.attempt = job, attempt
         self.devices, self.groups, self.saved = devices, groups, saved
@@ -58,6 +62,8 @@ class RunStatus:
         self.costs_now: Costs | None = None  # measured; None: before the first decision
         self.injecting = Injecting()
         self.journal = Journal(attempt, devices)
+        self.insight = Insight(timeline or Timeline([""] * len(devices), iterations=policy.window))
+        self.insight.under(self.work.decision_id, work_of(saved.unit_plan, ()))
         # for late reports: effects and shares by decision_id, and the slow-downs asked for in the iteration before
         self._recent: dict[int, tuple[tuple[Effect, ...], Sequence[float]]] = {}
         self._asked_before = self.injecting.asked
@@ -78,6 +84,7 @@ class RunStatus:
     def take(self, reports: tuple[Report, ...]) -> None:
         """Add the reports of one iteration of all ranks; `saved` must already contain them."""
         self.window.take(reports)
+        self.insight.take(reports)
         self.journal.shares(reports[0].iteration, self._under(reports)[1])
 
     def inject(self, injecting: Injecting) -> None:
@@ -91,6 +98,7 @@ class RunStatus:
         self.effects, self.work, self.costs_now = effects(plan, costs), plan, costs
         unit_plan = plan.ownership.unit_plan
         owned = shares_of(unit_plan) if unit_plan is not None else self.saved.shares
+        self.insight.under(plan.decision_id, work_of(unit_plan or self.saved.unit_plan, self.effects))
         newest = sorted(self._recent)[-LATEST:]  # a device may report that many iterations later
         self._recent = {each: self._recent[each] for each in newest} | {plan.decision_id: (self.effects, owned)}
 
@@ -188,6 +196,7 @@ class RunStatus:
             "injected_slowdown": asked,
             "injection_problem": refusal(mode, self.devices[rank].partition(":")[0]) if asked > 1 else "",
             "straggler": rank in self.work.stragglers,
+            "blamed_seconds": self.insight.of_rank(rank),
         }
 
     def status(self) -> TrainerStatus:
@@ -212,6 +221,7 @@ class RunStatus:
             "emulated": self.emulated,
             "ranks": self.ranks(),
             "injections": self.injecting.states(),
+            **self.insight.fields(),
             "lease_expired": self.injecting.lapsed,
             **(
                 {}
@@ -224,11 +234,13 @@ class RunStatus:
     def history_line(self, reports: tuple[Report, ...], loss: float | None) -> dict[str, Any]:
         """Return the history's entry of one iteration; see docs/report.md."""
         under = self._under(reports)
+        lost, late = self._lost(reports)
         ranks = [
             {
                 "compute": sum(report.seconds[p] for p in COMPUTE),
                 **{name: report.seconds[name] for name in PHASES},
                 **self._part(rank, *under),
+                "blamed": lost[rank],
             }
             for rank, report in enumerate(reports)
         ]
@@ -243,8 +255,16 @@ class RunStatus:
             "accuracy": self.progress.accuracy,
             "generation": reports[0].applied,
             "decisionId": reports[0].decision_id,
+            "late": late,
             "ranks": ranks,
         }
+
+    def _lost(self, reports: Sequence[Report]) -> tuple[Sequence[float | None], dict[str, Any] | None]:
+        """Return what each rank lost in the iteration of these reports, the newest, and the first to blame."""
+        newest = self.insight.newest() if comparable(reports) else None
+        if newest is None:
+            return [None] * len(reports), None
+        return newest[0], newest[1] or None
 
     def _under(self, reports: Sequence[Report]) -> tuple[tuple[Effect, ...], Sequence[float]]:
         """Return each rank's effect (empty: none) and share of the units in the iteration of these reports."""

@@ -35,6 +35,7 @@ class UnitMover:
         self._tp, self._optimizer, self._more = tp, optimizer, more
         self._layers = layers_of(parameters)
         self._reserved: list[Tensor] | None = None
+        self.moving = False  # some layers may be cut by another plan than tp.unit_plan
 
     def unit_bytes(self) -> dict[Family, float]:
         """Return the bytes of one unit with all its state, over all layers, by family."""
@@ -58,6 +59,7 @@ class UnitMover:
         self.release()
         tp = self._tp
         moves = transfers(tp.unit_plan, after)
+        self.moving = True
         with phase(tp.clock, "migrate"):
             for layer in self._layers:
                 self._move_layer(layer, after, [move for move in moves if move.family == layer.family])
@@ -65,7 +67,7 @@ class UnitMover:
                 torch.cuda.synchronize(tp.device.torch_device)  # so that its seconds are measured
             with tp.where.waiting("the end of the move on all ranks"):
                 dist.barrier(group=tp.control_group)
-        tp.unit_plan = after
+        tp.unit_plan, self.moving = after, False
 
     def _states(self, layer: Layer) -> list[ShardedState]:
         return states_of(layer.parameters, self._optimizer, self._more)

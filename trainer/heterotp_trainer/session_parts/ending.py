@@ -59,6 +59,14 @@ class Ending:
         finally:
             os._exit(code)
 
+    def give_up(self) -> None:
+        """End what a session does beside training without waiting for other ranks: new parts follow."""
+        self._heartbeat.abandon()
+        atexit.unregister(self._end_unfinished)
+        self._reporter().given_up()
+        self._control.stop()
+        self._telemetry.stop()
+
     def stop_threads(self) -> None:
         """Stop heartbeats, the watching of control documents, and the status server."""
         self._heartbeat.stop()

@@ -78,8 +78,9 @@ def make_parts(
         environment.spec.run_policy.progress_deadline_seconds,
     )
     directory, group = environment.control_dir if rank == 0 else None, gang.control_group
-    control = ControlChannel(directory, ranks, group, refused, key_of(environment))
-    injector = Injector(member.device, rank, ranks)
+    started = environment.spec.process_count
+    control = ControlChannel(directory, started, group, refused, key_of(environment), rank)
+    injector = Injector(member.device, rank, environment.origins, started)
     checkpoints = SessionCheckpoints(environment, group, heartbeat, where, injector, statistics, reporter)
     keeper = checkpoints.keeper
     reports = Reports(gang.exchange_group, where, control, injector, keeper, statistics, rank=rank, ranks=ranks)

@@ -59,6 +59,7 @@ class Reports:
             ran=self._statistics.end(iteration, clock.age, context),
             flags=self._flags(stop=stop, evaluate=evaluate),
             spent=spent,
+            stages=clock.take_stages(),
             owned=owned_parts(watched.parameters.values()),
             control=self._control,
             ready=balancer.resharder.ready,

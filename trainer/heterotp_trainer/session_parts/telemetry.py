@@ -40,9 +40,9 @@ class Telemetry:
         """Start the status server, where there is a port for it; raises InputError where the port is taken."""
         if self._environment.status_port is None:
             return
-        status, metrics = self.status.text, None
+        status, metrics = self.status.document, None
         if isinstance(reporter, Reporter):
-            status, metrics = reporter.status, reporter.metrics.text
+            status, metrics = reporter.document, reporter.metrics.text
         self._server = StatusServer(self._environment.status_port, status, metrics, self._control.lease.polled)
         self._server.start()
 

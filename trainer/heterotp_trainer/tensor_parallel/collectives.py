@@ -3,6 +3,7 @@
 | call      | every rank holds | afterwards                            |
 |-----------|------------------|---------------------------------------|
 | start_sum | its own x        | every rank: sum of x over the group   |
+| summed    | its own x        | the same, after the wait              |
 | greatest  | its own x        | every rank: the greatest, by element  |
 | reduced   | its own x        | root: that sum; other ranks: no value |
 """
@@ -36,16 +37,29 @@ def start_sum(x: Tensor, tp: TPContext, name: str) -> Callable[[], Tensor]:
     if tp.group is None:
         return lambda: x
     with phase(tp.clock, "wait"):
-        summed = x.float() if wide(x, tp) else x.contiguous()
-        work = dist.all_reduce(summed, group=tp.group, async_op=True)
+        total = x.float() if wide(x, tp) else x.contiguous()
+        work = dist.all_reduce(total, group=tp.group, async_op=True)
 
     def finish() -> Tensor:
         with phase(tp.clock, "wait"), tp.where.waiting(f"the sum of {name}"):
             work.wait()
             tp.device.settle_collective(x.numel() * x.element_size(), tp.ranks)
-            return summed.to(x.dtype)
+            return total.to(x.dtype)
 
     return finish
+
+
+def summed(x: Tensor, tp: TPContext, name: str, stage: str) -> Tensor:
+    """Return the sum of x over the group, see start_sum; the ranks' clocks are aligned by when they arrive here.
+
+    stage: of what follows the sum.
+    """
+    finish = start_sum(x, tp, name)
+    arrived, tp.clock.stage = tp.clock.moment, stage
+    out = finish()
+    if tp.group is not None:
+        tp.clock.met(arrived)
+    return out
 
 
 def greatest(x: Tensor, tp: TPContext, name: str) -> Tensor:
@@ -60,6 +74,6 @@ def greatest(x: Tensor, tp: TPContext, name: str) -> Tensor:
 
 def reduced(x: Tensor, root: int, tp: TPContext) -> Tensor:
     """Return the sum of x over the group at rank `root`; on other ranks the result means nothing. May overwrite x."""
-    summed = (x.float() if wide(x, tp) else x.contiguous()).to(carrier(tp))
-    dist.reduce(summed, dst=root, group=tp.group)
-    return summed.to(x.device, x.dtype)
+    total = (x.float() if wide(x, tp) else x.contiguous()).to(carrier(tp))
+    dist.reduce(total, dst=root, group=tp.group)
+    return total.to(x.device, x.dtype)

@@ -7,8 +7,8 @@ micro-batches use the same columns.
 from dataclasses import dataclass, field
 
 import torch
-from heterotp_api.policy import Imputation
 from heterotp_api.strategies import Primitive
+from heterotp_api.strategy_blocks import Imputation
 from torch import Tensor
 
 from heterotp_trainer.plans.work_plan import Piece

@@ -22,6 +22,20 @@ class ColumnSet:
         offsets = torch.arange(grain, device=numbers.device)
         return cls((ascending[:, None] * grain + offsets).reshape(-1), total, grain)
 
+    @classmethod
+    def of_rows(cls, ids: Tensor, like: "ColumnSet", blocks: Tensor | None) -> list["ColumnSet"]:
+        """Return one set per row of ids [n, k], made on the host, on the device of `like` and with its total and grain.
+
+        blocks: the numbers [n, k / grain] of the blocks that the sets consist of; None: of no whole blocks. The device
+        is not waited for.
+        """
+        device = like.ids.device
+        found = [cls(each, like.total, like.grain) for each in ids.to(device, non_blocking=True)]
+        numbers = None if blocks is None or like.grain == 1 else blocks.to(device, non_blocking=True)
+        for row, each in enumerate(found):
+            each.__dict__["_blocks"] = None if numbers is None else numbers[row]  # what the property would find
+        return found
+
     def __len__(self) -> int:
         return int(self.ids.numel())
 
@@ -31,6 +45,13 @@ class ColumnSet:
         mask = torch.ones(self.total, dtype=torch.bool, device=self.ids.device)
         mask[self.ids] = False
         return ColumnSet(mask.nonzero().reshape(-1), self.total, self.grain)
+
+    @cached_property
+    def mask(self) -> Tensor:
+        """Which columns are in the set, on the host: [L]."""
+        mask = torch.zeros(self.total, dtype=torch.bool)
+        mask[self.ids.cpu()] = True
+        return mask
 
     @cached_property
     def _blocks(self) -> Tensor | None:

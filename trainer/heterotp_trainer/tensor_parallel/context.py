@@ -46,6 +46,20 @@ class TPContext:
         """Give up the groups; no layer can sum over them any more."""
         self.group = self.control_group = None
 
+    def regroup(
+        self,
+        group: dist.ProcessGroup,
+        control_group: dist.ProcessGroup,
+        rank: int,
+        unit_plan: UnitPlan,
+        speeds: tuple[float, ...],
+    ) -> None:
+        """Continue as `rank` of other groups; unit_plan: whose units this rank's tensors hold."""
+        self.group = group if unit_plan.ranks > 1 else None
+        self.control_group, self.rank, self.ranks = control_group, rank, unit_plan.ranks
+        self.unit_plan, self.speeds = unit_plan, speeds
+        self.links.clear()
+
     @property
     def slowness(self) -> tuple[float, ...]:
         """1 / relative speed of each rank; empty: equal speeds."""

@@ -14,10 +14,11 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from heterotp_trainer.devices.stage_times import BACKWARD, FORWARD, OTHER
 from heterotp_trainer.errors import InputError
 from heterotp_trainer.plans.linears import Parallel
 from heterotp_trainer.tensor_parallel.backward_order import link_of, no_gradient
-from heterotp_trainer.tensor_parallel.collectives import start_sum
+from heterotp_trainer.tensor_parallel.collectives import start_sum, summed
 from heterotp_trainer.tensor_parallel.column_partition import ColumnPartition
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.product import multiply, rows_of
@@ -53,23 +54,24 @@ class _ColumnLinear(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, tp: TPContext, name: str
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, linear: "ParallelLinear"
     ) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x, weight)
-        ctx.tp, ctx.bias, ctx.name = tp, bias, name
-        out = _forward(x, weight, tp)
+        ctx.tp, ctx.bias, ctx.name, ctx.stage = linear.tp, bias, linear.name, BACKWARD[linear.spec.family]
+        out = _forward(x, weight, linear.tp)
         return out, link_of(out)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, link: Tensor | None) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors  # may recompute the block: before a phase begins
-        db = None
+        ctx.tp.clock.stage, db = ctx.stage, None
         if grad is None:
             grad, db = x.new_zeros(*x.shape[:-1], len(weight), dtype=ctx.tp.dtype), no_gradient(ctx.bias)
         finish = start_sum(_input_gradient(grad, weight, ctx.tp), ctx.tp, f"{ctx.name}, backward")
         dw = _weight_gradient(grad, x, weight, ctx.tp)
-        return finish(), dw, db, None, None
+        ctx.tp.clock.stage = OTHER
+        return finish(), dw, db, None
 
 
 class _RowLinear(torch.autograd.Function):
@@ -77,20 +79,22 @@ class _RowLinear(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, tp: TPContext, name: str, *links: Tensor
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, linear: "ParallelLinear", *links: Tensor
     ) -> Tensor:
+        tp = linear.tp
         ctx.save_for_backward(x, weight)
         ctx.links = len(links)
-        ctx.tp, ctx.bias_dtype = tp, None if bias is None else bias.dtype
-        out = start_sum(_forward(x, weight, tp), tp, name)()
+        ctx.tp, ctx.bias_dtype, ctx.stage = tp, None if bias is None else bias.dtype, BACKWARD[linear.spec.family]
+        out = summed(_forward(x, weight, tp), tp, linear.name, OTHER)
         return out if bias is None else out.add_(bias)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
+        ctx.tp.clock.stage = ctx.stage
         dx, dw = _input_gradient(grad, weight, ctx.tp), _weight_gradient(grad, x, weight, ctx.tp)
         db = None if ctx.bias_dtype is None else rows_of(grad).sum(0, dtype=ctx.bias_dtype)
-        return dx, dw, db, None, None, *(None,) * ctx.links
+        return dx, dw, db, None, *(None,) * ctx.links
 
 
 class ParallelLinear(nn.Module):
@@ -159,13 +163,14 @@ class ColumnParallelLinear(ParallelLinear):
     def forward(self, x: Tensor) -> Tensor:
         """Return X W_i^T + b_i, the columns of this rank's units, in the precision of tp: [..., D] -> [..., R_i]."""
         x = x.to(self.tp.dtype)
+        self.tp.clock.stage = FORWARD[self.spec.family]
         partition, weight = self._partition(x), self.weight
         bias: Tensor | None = self.bias
         if partition is None:
-            out, link = _ColumnLinear.apply(x, weight, bias, self.tp, self.name)
+            out, link = _ColumnLinear.apply(x, weight, bias, self)
         elif partition.units is not None:  # whole units are left out: rows of W, and the same columns of fc2
             bias = None if bias is None else bias[partition.units.ids]
-            out, link = _ColumnLinear.apply(x, weight.index_select(0, partition.units.ids), bias, self.tp, self.name)
+            out, link = _ColumnLinear.apply(x, weight.index_select(0, partition.units.ids), bias, self)
         else:
             out, link = ResizedColumn.apply(x, weight, bias, self)
         self._keep(link)
@@ -194,11 +199,9 @@ class RowParallelLinear(ParallelLinear):
         x = leave_unit(x, self.tp.clock, self.spec.family).to(self.tp.dtype)
         partition, links = self._partition(x), self.tp.links.take()
         if partition is None:
-            out: Tensor = _RowLinear.apply(x, self.weight, self.bias, self.tp, self.name, *links)
+            out: Tensor = _RowLinear.apply(x, self.weight, self.bias, self, *links)
         elif partition.units is not None:
-            out = _RowLinear.apply(
-                x, self.weight.index_select(1, partition.units.ids), self.bias, self.tp, self.name, *links
-            )
+            out = _RowLinear.apply(x, self.weight.index_select(1, partition.units.ids), self.bias, self, *links)
         else:
             out = ResizedRow.apply(x, self.weight, self.bias, self, *links)
         return out

@@ -15,6 +15,9 @@ and a rank may be sender, receiver, both or neither.
 | dX      | [:, K] = dY W[:, K], P imputed   | [:, C] = dY W[:, C]    | column: sum; row: gathered              |
 | dW      | [:, K] = dY^T X[:, K], P imputed | [:, C] = dY^T X[:, C]  | gathered                                |
 
+What forward saves are X and W as the plain layers save them, and what was received: no copy of the kept columns, which
+backward selects again by their numbers (the paper's lineage). So a pruned linear takes no more memory than a plain one.
+
 "sum" is the layer's own all-reduce, to which a receiver adds its part (reduce merging); scatterGather returns the part
 to the sender instead. Forward and backward sums are Megatron's g (row, Y) and f (column, dX). dY is the sender's own
 dY_s in a column-parallel linear, and the same on every rank in a row-parallel one.
@@ -29,12 +32,14 @@ import torch
 from torch import Tensor
 
 from heterotp_trainer.devices.phase_clock import phase
+from heterotp_trainer.devices.stage_times import BACKWARD, OTHER
 from heterotp_trainer.tensor_parallel.backward_order import link_of, no_gradient
-from heterotp_trainer.tensor_parallel.collectives import start_sum
+from heterotp_trainer.tensor_parallel.collectives import start_sum, summed
 from heterotp_trainer.tensor_parallel.column_partition import ColumnPartition
 from heterotp_trainer.tensor_parallel.column_transport import ColumnTransport, transport_for
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.product import multiply, rows_of
+from heterotp_trainer.tensor_parallel.unit_spec import ShardSpec
 
 
 class Resizable(Protocol):
@@ -42,6 +47,7 @@ class Resizable(Protocol):
 
     tp: TPContext
     name: str
+    spec: ShardSpec
     partition: ColumnPartition | None
 
 
@@ -65,24 +71,23 @@ def _forward(ctx: Any, x: Tensor, weight: Tensor, linear: Resizable, *, shared_x
     """
     tp, partition = linear.tp, linear.partition
     assert partition is not None
+    ctx.stage = BACKWARD[linear.spec.family]
     ctx.tp, ctx.partition, ctx.transports = tp, partition, [transport_for(tp, each) for each in partition.migrations]
-    ctx.shape, ctx.weight_dtype = x.shape, weight.dtype
     flat = rows_of(x)
     travelling, x_rows = ([weight], 0) if shared_x else ([flat, weight], len(flat))
     arriving = [
         each.send_columns(_migrating(each, partition, travelling, tp), x_rows + each.migration.outputs)
         for each in ctx.transports
     ]
-    own_x, own_w = _kept(partition, flat, tp), _kept(partition, weight, tp)
-    out = multiply(own_x, own_w.t(), tp)
-    saved = [own_x, own_w]
+    out = multiply(_kept(partition, flat, tp), _kept(partition, weight, tp).t(), tp)
+    saved = [x, weight]
     for each, arrives in zip(ctx.transports, arriving, strict=True):
         received, part = arrives(), None
         if each.piece is not None and received is not None:
             their_x = _selected(each, flat, tp) if shared_x else received[:x_rows]
             their_w = received[x_rows:]
             part = multiply(their_x, their_w.t(), tp)
-            saved += [their_x, their_w]
+            saved += [their_w] if shared_x else [their_x, their_w]
         out = _with_part(each, out, part, in_sum=not shared_x and each.merges)
     ctx.save_for_backward(*saved)
     return out
@@ -104,11 +109,20 @@ def _own_gradient(name: str, a: Tensor, b: Tensor, partition: ColumnPartition, t
 
 
 def _received_factors(
-    transports: list[ColumnTransport], saved: list[Tensor]
+    transports: list[ColumnTransport], saved: list[Tensor], x: Tensor | None, tp: TPContext
 ) -> list[tuple[ColumnTransport, Tensor | None, Tensor | None]]:
-    """Return per transport X[:, C_r] and W_s[:, C_r] of this rank's piece; None, None where it has none."""
-    pairs = iter(zip(saved[::2], saved[1::2], strict=True))
-    return [(each, *(next(pairs) if each.piece is not None else (None, None))) for each in transports]
+    """Return per transport X[:, C_r] and W_s[:, C_r] of this rank's piece; None, None where it has none.
+
+    x: X [M, D] where every rank holds it, so that the piece is selected again; None: it was received, and saved.
+    """
+    left = iter(saved)
+    out: list[tuple[ColumnTransport, Tensor | None, Tensor | None]] = []
+    for each in transports:
+        if each.piece is None:
+            out.append((each, None, None))
+        else:
+            out.append((each, next(left) if x is None else _selected(each, x, tp), next(left)))
+    return out
 
 
 def _gather_at_sender(
@@ -177,27 +191,29 @@ class ResizedColumn(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, link: Tensor | None) -> tuple[Tensor | None, ...]:
-        own_x, own_w, *saved = ctx.saved_tensors
-        tp, partition = ctx.tp, ctx.partition
+        x, weight, *saved = ctx.saved_tensors
+        tp, partition, flat = ctx.tp, ctx.partition, rows_of(x)
+        tp.clock.stage = ctx.stage
         db = no_gradient(ctx.bias) if grad is None else None
-        dy = own_x.new_zeros(len(own_x), len(own_w)) if grad is None else rows_of(grad).contiguous()
+        dy = flat.new_zeros(len(flat), len(weight)) if grad is None else rows_of(grad).contiguous()
         arriving = [
             each.send_whole(dy if each.sends else None, len(dy), each.migration.outputs) for each in ctx.transports
         ]
-        dx = _own_gradient("input", dy, own_w, partition, tp)
-        theirs = _received_factors(ctx.transports, saved)
+        dx = _own_gradient("input", dy, _kept(partition, weight, tp), partition, tp)
+        theirs = _received_factors(ctx.transports, saved, flat, tp)
         received = [arrives() for arrives in arriving]  # dY_s, of use only to a receiver
         for (each, _, w), dy_s in zip(theirs, received, strict=True):
             part = multiply(dy_s, w, tp) if w is not None and dy_s is not None else None
             _add_to_sum(each, part, dx, partition, tp)
         partition.remember("input", dx)
         finish = start_sum(dx, tp, f"{ctx.name}, backward")
-        dw = _own_gradient("weight", dy.t(), own_x, partition, tp)
-        for (each, x, _), dy_s in zip(theirs, received, strict=True):
-            part = multiply(dy_s.t(), x, tp) if x is not None and dy_s is not None else None
+        dw = _own_gradient("weight", dy.t(), _kept(partition, flat, tp), partition, tp)
+        for (each, their_x, _), dy_s in zip(theirs, received, strict=True):
+            part = multiply(dy_s.t(), their_x, tp) if their_x is not None and dy_s is not None else None
             _gather_at_sender(each, part, partition, [dw])
         partition.remember("weight", dw)
-        return finish().view(ctx.shape), dw.to(ctx.weight_dtype), db, None
+        tp.clock.stage = OTHER
+        return finish().view(x.shape), dw.to(weight.dtype), db, None
 
 
 def _add_to_sum(
@@ -224,21 +240,22 @@ class ResizedRow(torch.autograd.Function):
         ctx.links = len(links)
         ctx.bias_dtype = None if bias is None else bias.dtype
         out = _forward(ctx, x, weight, linear, shared_x=False)
-        total = start_sum(out, ctx.tp, linear.name)().view(*x.shape[:-1], weight.shape[0])
+        total = summed(out, ctx.tp, linear.name, OTHER).view(*x.shape[:-1], weight.shape[0])
         return total if bias is None else total.add_(bias)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        own_x, own_w, *saved = ctx.saved_tensors
+        x, weight, *saved = ctx.saved_tensors
         tp, partition, dy = ctx.tp, ctx.partition, rows_of(grad).contiguous()
-        dx = _own_gradient("input", dy, own_w, partition, tp)
-        dw = _own_gradient("weight", dy.t(), own_x, partition, tp)
-        for each, x, w in _received_factors(ctx.transports, saved):
+        tp.clock.stage = ctx.stage
+        dx = _own_gradient("input", dy, _kept(partition, weight, tp), partition, tp)
+        dw = _own_gradient("weight", dy.t(), _kept(partition, rows_of(x), tp), partition, tp)
+        for each, their_x, their_w in _received_factors(ctx.transports, saved, None, tp):
             part = None
-            if x is not None and w is not None:
-                part = torch.cat([multiply(dy, w, tp), multiply(dy.t(), x, tp)])
+            if their_x is not None and their_w is not None:
+                part = torch.cat([multiply(dy, their_w, tp), multiply(dy.t(), their_x, tp)])
             _gather_at_sender(each, part, partition, [dx, dw])
         partition.remember("input", dx)
         partition.remember("weight", dw)
         db = None if ctx.bias_dtype is None else dy.sum(0, dtype=ctx.bias_dtype)
-        return dx.view(ctx.shape), dw.to(ctx.weight_dtype), db, None, *(None,) * ctx.links
+        return dx.view(x.shape), dw.to(weight.dtype), db, None, *(None,) * ctx.links

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from heterotp_trainer.devices.phase_clock import VOCABULARY, phase
+from heterotp_trainer.devices.stage_times import EMBEDDING, OTHER
 from heterotp_trainer.errors import InputError
 from heterotp_trainer.plans.unit_plan import UnitPlan
-from heterotp_trainer.tensor_parallel.collectives import start_sum
+from heterotp_trainer.tensor_parallel.collectives import summed
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.cross_entropy import looked_up, vocabulary_places
 from heterotp_trainer.tensor_parallel.linear import ColumnParallelLinear
@@ -32,6 +33,7 @@ class _Lookup(torch.autograd.Function):
     def forward(
         ctx: Any, weight: Tensor, ids: Tensor, places: Tensor, padding: int | None, tp: TPContext, name: str
     ) -> Tensor:
+        tp.clock.stage = EMBEDDING
         with phase(tp.clock, VOCABULARY):
             own = looked_up(places, ids)
             held = own >= 0
@@ -40,12 +42,13 @@ class _Lookup(torch.autograd.Function):
                 out[held] = weight[own[held]]
         ctx.save_for_backward(own, held if padding is None else held & (ids != padding))
         ctx.shape, ctx.tp = weight.shape, tp
-        return start_sum(out, tp, name)()
+        return summed(out, tp, name, OTHER)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         own, held = ctx.saved_tensors
+        ctx.tp.clock.stage = EMBEDDING
         with phase(ctx.tp.clock, VOCABULARY):
             dw = grad.new_zeros(ctx.shape)
             if len(dw):

@@ -2,6 +2,7 @@
 
 from heterotp_api.training import Training
 
+from heterotp_trainer.membership.errors import GoneError
 from heterotp_trainer.session import Session
 from heterotp_trainer.training.loop import Task, TrainingLoop
 
@@ -21,7 +22,21 @@ def main(session: Session) -> None:
     """Train one rank of a built-in trainer."""
     training = session.environment.spec.training or Training()
     task = task_of(session, training)
-    ended = TrainingLoop(session, training, task).run()
+    loop = TrainingLoop(session, training, task)
+    lost = False
+    while True:
+        try:
+            if lost:
+                loop.regroup()
+            _train(session, training, task, loop)
+            return
+        except GoneError:  # only with runPolicy.elastic; also while the ranks regroup
+            lost = True
+
+
+def _train(session: Session, training: Training, task: Task, loop: TrainingLoop) -> None:
+    """Train to the end, or go on to it."""
+    ended = loop.run()
     source = training.model.huggingface
     if ended and source is not None:
         from heterotp_trainer.training.finetuned import export

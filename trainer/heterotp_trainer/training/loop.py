@@ -46,26 +46,48 @@ class TrainingLoop:
         self.session, self.training, self.task = session, training, task
         self.total = training.iterations or (training.epochs or 1) * task.per_epoch
         self.evaluations = Evaluations(training.patience)
+        self.iteration = 0
+        self._begun = self._stopped = self._repeats_evaluations = False
+        self._evaluated = 0  # the last iteration whose evaluation was carried out to its end
+        self._before_evaluation = self.evaluations.state_dict()
 
     def run(self) -> bool:
-        """Train until the end or a stop; return whether the end was reached."""
-        iteration = self._begin()
-        while iteration < self.total and not self.evaluations.ended:
-            epoch, start = divmod(iteration, self.task.per_epoch)
+        """Train until the end or a stop; return whether the end was reached.
+
+        Called again after `regroup`, it goes on from there.
+        """
+        if not self._begun:
+            self.iteration = self._begin()
+            self._begun = True
+        if self._stopped:
+            return False
+        self._evaluate_missing()
+        while self.iteration < self.total and not self.evaluations.ended:
+            epoch, start = divmod(self.iteration, self.task.per_epoch)
             for inputs, targets in self._batches(epoch, start):
-                loss = self._step(inputs, targets, iteration)
-                iteration += 1
-                epoch = iteration // self.task.per_epoch
-                directive = self.session.boundary(iteration, loss=loss, samples=len(targets), epoch=epoch)
-                if directive.stop and iteration < self.total:
+                loss = self._step(inputs, targets, self.iteration)
+                self.iteration += 1
+                epoch = self.iteration // self.task.per_epoch
+                directive = self.session.boundary(self.iteration, loss=loss, samples=len(targets), epoch=epoch)
+                if directive.stop and self.iteration < self.total:
                     return False
-                if iteration < self.total and self._is_due(iteration):  # all ranks are at this iteration
-                    self._evaluate(iteration)
-                if iteration >= self.total or self.evaluations.ended:
+                if self.iteration < self.total and self._is_due(self.iteration):  # all ranks are at this iteration
+                    self._evaluate(self.iteration)
+                if self.iteration >= self.total or self.evaluations.ended:
                     break
-        if self.evaluations.last_iteration != iteration:
-            self._evaluate(iteration)
+        if self.evaluations.last_iteration != self.iteration:
+            self._evaluate(self.iteration)
         return True
+
+    def regroup(self) -> None:
+        """Go on without ranks that were lost (all survivors): from where all of them are."""
+        found = self.session.regroup(evaluated=self._evaluated)
+        self.task.model.train()
+        if self.evaluations.last_iteration > found.evaluated:  # not all have that evaluation: it is repeated
+            self.evaluations.load_state_dict(self._before_evaluation)
+            self._evaluated = found.evaluated
+        self.iteration = found.iteration
+        self._stopped = found.stop and found.iteration < self.total
 
     def _begin(self) -> int:
         """Watch the model, continue from a checkpoint; return the iteration that it is of, else 0."""
@@ -80,10 +102,17 @@ class TrainingLoop:
         if remembers:
             session.keep("evaluations", self.evaluations)
         iteration = session.restore()
-        missing = remembers and self.evaluations.last_iteration != iteration  # a checkpoint is written before it
+        self._evaluated = self.evaluations.last_iteration
+        self._repeats_evaluations = remembers  # a checkpoint is written before an evaluation
+        return iteration
+
+    def _evaluate_missing(self) -> None:
+        """Evaluate where training continues from, if that was due and not done."""
+        iteration = self.iteration
+        missing = self._repeats_evaluations and self.evaluations.last_iteration != iteration
         if missing and 0 < iteration < self.total and self._is_due(iteration):
             self._evaluate(iteration)
-        return iteration
+        self._repeats_evaluations = True
 
     def _is_due(self, iteration: int) -> bool:
         """Return whether the model is evaluated after an iteration."""
@@ -126,5 +155,7 @@ class TrainingLoop:
             perplexity=found.perplexity,
             sample=found.sample,
         )
+        self._before_evaluation = self.evaluations.state_dict()
         if self.evaluations.take(iteration, found.loss) and self.training.keep_best:
             self.session.keep_best()
+        self._evaluated = iteration

@@ -1,4 +1,4 @@
-"""Kueue: a group of plain pods, which wait behind a scheduling gate until the whole group is admitted."""
+"""Kueue, with admission PodGroup: plain pods, which wait behind a scheduling gate until all of them are admitted."""
 
 from heterotp_api.run_policy import Gang
 

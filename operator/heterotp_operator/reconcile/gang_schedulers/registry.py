@@ -11,10 +11,15 @@ from heterotp_operator.reconcile.gang_schedulers.volcano import VOLCANO
 SCHEDULERS: dict[str, GangScheduler] = {"kueue": KUEUE, "volcano": VOLCANO, "coscheduling": COSCHEDULING}
 
 
+def set_priority_class(gang: Gang, body: Body) -> None:
+    """Set the priority class of a pod whose template names none."""
+    if gang.priority_class_name:
+        body["spec"].setdefault("priorityClassName", gang.priority_class_name)
+
+
 def join_gang(gang: Gang, member: GangMember) -> None:
     """Mark a pod as a member of its job's gang; without a gang scheduler only its priority class is set."""
-    if gang.priority_class_name:
-        member.body["spec"].setdefault("priorityClassName", gang.priority_class_name)
+    set_priority_class(gang, member.body)
     if (scheduler := SCHEDULERS.get(gang.provider)) is not None:
         scheduler.mark_pod(gang, member)
 

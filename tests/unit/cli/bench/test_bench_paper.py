@@ -10,7 +10,9 @@ from heterotp_cli.bench.drawn import about, drawn
 from heterotp_cli.bench.emulation import DEPTH, EPOCH_ITERATIONS, MODELS, RANKS, VIT_1B, VIT_3B, fluid_limit
 from heterotp_cli.bench.figure import Claim, Figure
 from heterotp_cli.bench.live import DETECTION, WARM_UP, document, measured, settled
-from heterotp_cli.bench.scenarios import EVEN, FIGURES, FULL, QUICK, Step, gang_runs, one
+from heterotp_cli.bench.rank_time import pin
+from heterotp_cli.bench.real_cpu import cpu_runs, strategies
+from heterotp_cli.bench.scenarios import EVEN, FIGURES, FULL, QUICK, Step, gang_runs, needed, one
 from heterotp_cli.bench.store import Store
 from heterotp_cli.bench.trials import alike, always, eq1_ratio, in_turn, trials
 from heterotp_cli.bench_command import check_figures, command, measure, time_key
@@ -55,12 +57,13 @@ def test_every_step_has_a_name_and_a_policy_of_its_own(size):
     from heterotp_api.policy import BalancingSettings, policy_problem
 
     for run in gang_runs(size, FIGURES):
+        assert run.model.job(run.name, run.speeds, "m", size.pace).spec.process_count == RANKS
         assert len({step.name for step in run.steps}) == len(run.steps)
         for step in run.steps:
             assert policy_problem(BalancingSettings.model_validate(step.policy), RANKS) is None
 
 
-@pytest.mark.parametrize("figure", FIGURES)
+@pytest.mark.parametrize("figure", [name for name in FIGURES if not name.startswith("real-")])
 def test_a_single_figure_needs_the_baseline_and_its_own_trials(figure):
     steps = [step for run in gang_runs(FULL, [figure]) for step in run.steps]
     assert all(figure in step.figures for step in steps)
@@ -150,7 +153,7 @@ def test_a_step_does_not_rest_while_plans_change():
 
 def test_times_are_the_papers_whatever_the_pace():
     lines = [line(1, 4.0), line(1, 4.0), line(2, 1.0), line(2, 3.0), line(2, 2.0)]
-    found = measured(lines, lines[2:], 0.5)
+    found = measured(lines, lines[2:], Step("s", ZERO), 0.5)
     assert (found["steady"], found["transition"], found["matmul"]) == (4.0, [8.0, 8.0], [1.0, 0.5])
     epoch = statistics.composed_epoch(found)
     assert epoch.value == 16 + (EPOCH_ITERATIONS - 2) * 4
@@ -179,16 +182,83 @@ def test_the_page_has_every_figure_its_table_and_its_verdicts(tmp_path):
     assert 'class="verdict does-not-hold"' not in text and 'class="verdict holds"' in text
 
 
+def test_the_page_is_one_file_with_a_command_for_every_claim(tmp_path):
+    figures = drawn(FIGURES, paper_times(), FULL)
+    for mode, option in (("quick", " --quick"), ("full", "")):
+        (tmp_path / mode).mkdir()
+        text = page.write(tmp_path / mode, figures, "about").read_text()
+        assert text.count("data:image/png;base64,") == sum(len(figure.charts) for figure in figures)
+        assert "src=" not in text.replace('src="data:image', "") and 'href="#' in text and ".csv" not in text
+        for figure in figures:
+            for claim in figure.claims:
+                level = "emulated" if claim.level == "training" else claim.level
+                assert f"heterotp bench paper --level {level} --figure {figure.name}{option} --fresh" in text
+
+
+@pytest.mark.parametrize("size", [QUICK, FULL], ids=["quick", "full"])
+def test_every_step_on_real_ranks_has_a_policy_that_its_gang_can_follow(size):
+    from heterotp_api.policy import BalancingSettings, policy_problem
+
+    for run in cpu_runs(size):
+        job = run.model.job(run.name, run.speeds, "m", 1.0)
+        assert {group.device.type for group in job.spec.worker_groups} == {"cpu"}
+        assert job.spec.process_count == run.model.ranks == len(run.speeds)
+        assert len({step.name for step in run.steps}) == len(run.steps)
+        for step in run.steps:
+            assert policy_problem(BalancingSettings.model_validate(step.policy), run.model.ranks) is None
+            injected = document(1, step, run.model.mode)["injections"]
+            assert {each["mode"] for each in injected} == ({"repeat"} if max(step.chis) > 1 else set())
+    names = {step.name.split(" chi")[0] for run in cpu_runs(size) for step in run.steps if " chi" in step.name}
+    assert names == {*strategies(), "oracle", "evict"}
+
+
+def test_table_1_is_measured_on_real_transfers_cell_by_cell():
+    emulated = {s.name for run in gang_runs(FULL, ["table1"]) for s in run.steps}
+    real = {s.name for run in needed(cpu_runs(FULL), ["table1"]) for s in run.steps}
+    assert real == emulated
+
+
+def test_a_straggler_that_wanders_is_run_and_not_composed():
+    step = Step("s", ZERO, one(8, 0), (), 3, 2)
+    (injection,) = document(4, step)["injections"]
+    assert (injection["ranks"], injection["slowdown"]) == (list(range(RANKS)), 8)
+    assert injection["pattern"] == {"roundRobin": {"every": {"iterations": 3}}}
+    lines = [line(plan, seconds, plan != 2) for plan, seconds in enumerate([1.0, 3.0, 2.0, 6.0, 6.0, 6.0, 9.0])]
+    assert settled(lines[:5], step, 2) is None
+    way = settled(lines, step, 2)
+    assert len(way) == 6
+    found = measured(lines, way, step, 1.0)
+    assert (found["steady"], found["samples"]) == (4.0, [2.0, 6.0])
+
+
+def test_a_rank_is_kept_on_a_core_of_its_own(monkeypatch):
+    set_to = []
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {3, 5, 7})
+    monkeypatch.setattr("os.sched_setaffinity", lambda pid, cores: set_to.append(cores))
+    for rank in range(4):
+        pin(rank, 2)
+    pin(0, 0)
+    assert set_to == [{3}, {5}, {3}, {5}]
+
+
 def test_charts_and_columns_name_the_origin_of_numbers():
-    origins = ("(emulated)", "(simulated)", "(computed)", "(real training)", "(the paper's)")
-    plain = {"model", "selection", "gamma", "imputation", "strategy", "chi", "plan", "primitive (senders)"}
+    origins = (
+        "(emulated)",
+        "(simulated)",
+        "(computed)",
+        "(real training)",
+        "(the paper's)",
+        "(real CPU ranks)",
+        "(real GPUs)",
+    )
+    plain = {"model", "selection", "gamma", "imputation", "strategy", "chi", "plan", "primitive (senders)", "ranks"}
     for figure in drawn(FIGURES, paper_times(), FULL):
         assert all(chart.y.endswith(origins) for chart in figure.charts)
         assert all(column.endswith(origins) for column in figure.columns if column not in plain)
 
 
 def test_the_page_names_what_its_intervals_leave_out():
-    text = about("quick", 60)
+    text = about("quick", {"seconds": 60})
     assert "one run and the next" in text and text.count("RESHARD and AUTO are ours, no part of the paper") == 1
 
 
@@ -207,7 +277,7 @@ def test_verdicts_are_counted():
 
 def test_earlier_figures_stay_on_the_page_and_times_add_up(tmp_path, monkeypatch):
     class Nothing:
-        def __init__(self, *arguments):
+        def __init__(self, *arguments, **options):
             self.run = lambda: None
 
     monkeypatch.setattr("heterotp_cli.bench_command.Bench", Nothing)
@@ -223,3 +293,8 @@ def test_an_unknown_figure_is_named():
     with pytest.raises(BadInput, match=r"--figure: 'seven': must be one of imputation, .*periods"):
         check_figures(("table1", "seven"))
     assert isinstance(CliRunner().invoke(command, ["paper", "--figure", "seven"]).exception, BadInput)
+
+
+def test_the_gpu_level_is_refused_until_it_was_run():
+    found = CliRunner().invoke(command, ["paper", "--level", "gpu"]).exception
+    assert isinstance(found, BadInput) and "--level: 'gpu'" in str(found)

@@ -5,7 +5,8 @@ from dataclasses import asdict, replace
 
 import pytest
 from click.testing import CliRunner
-from heterotp_api.policy import BalancingSettings, Reshard, Zero
+from heterotp_api.policy import BalancingSettings
+from heterotp_api.strategy_blocks import Reshard, Zero
 from heterotp_cli.errors import BadInput
 from heterotp_cli.main import group
 from heterotp_cli.simulate.machine import machine_of

@@ -261,3 +261,19 @@ STALL = "no iteration for 12 s; rank 1 is still computing (data, since 11:02:03 
 )
 def test_a_stall_comes_before_what_is_of_earlier_iterations(fields, text):
     assert paragraph(JobView("demo", stall=STALL, **fields)) == text
+
+
+def test_who_is_late_is_named_with_stage_and_cost_also_where_products_are_even():
+    blame = [
+        {"rank": 1, "stage": "data", "seconds": 0.1, "share": 0.9},
+        {"rank": 2, "stage": "ffnForward", "seconds": 0.01, "share": 0.1},
+    ]
+    even = balancing(**NOTHING, limitIterationSeconds=0.342, strategy="AUTO")
+    assert "Other ranks wait for rank 1 in loading data: 100 ms, 29 % of an iteration." in of_status(
+        balancing=even, blame=blame
+    )
+
+
+def test_a_rank_that_loses_little_is_not_named():
+    blame = [{"rank": 1, "stage": "data", "seconds": 0.01, "share": 1.0}]
+    assert "wait for rank" not in of_status(balancing=balancing(**NOTHING), blame=blame)

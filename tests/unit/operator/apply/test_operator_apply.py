@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from heterotp_operator.apply import MOST_AT_ONCE, Applier, batches
+from heterotp_operator.apply import MOST_AT_ONCE, MOST_BESIDE_OTHERS, SMALL_BULK, Applier, batches
 from heterotp_operator.cluster import (
     PODGROUPS,
     ApiError,
@@ -70,9 +70,37 @@ def test_batches_grow_from_one_and_keep_the_order_of_kinds():
     pods = tuple(create_pod(child("Pod", f"p{number}")) for number in range(40))
     before = (BumpAttempt(1, 0, "1"), CreateService(child("Service", "s")))
     deletes = (DeletePod("p", "u"), DeletePod("q", "v"))
-    found = [[type(action) for action in batch] for batch in batches((*before, *pods, *deletes))]
+    actions = (*before, *pods, *deletes)
+    found = [[type(action) for action in batch] for batch in batches(actions, lambda: MOST_AT_ONCE)]
     assert [len(batch) for batch in found] == [1, 1, 1, 2, 4, 8, 16, 9, 1, 1]
     assert [each for batch in found for each in batch] == [*map(type, before), *[CreatePod] * 40, *[DeletePod] * 2]
+
+
+@pytest.mark.parametrize(
+    ("count", "others", "most"),
+    [(65, True, MOST_BESIDE_OTHERS), (65, False, MOST_AT_ONCE), (SMALL_BULK, True, MOST_AT_ONCE)],
+    ids=["a large gang beside others", "a large gang alone", "a small gang beside others"],
+)
+async def test_a_large_gang_gives_way_to_jobs_of_other_namespaces(stores, monkeypatch, count, others, most):
+    pauses, sleep = [], asyncio.sleep
+
+    async def pause(seconds):
+        pauses.append(seconds)
+        await sleep(0)
+
+    client = Slow()
+    monkeypatch.setattr("heterotp_operator.apply.asyncio.sleep", pause)
+    applier = Applier(client, stores, JOB, beside_others=lambda: others)
+    assert await applier.run(tuple(create_pod(child("Pod", f"p{number}")) for number in range(count)))
+    assert (client.most, len(client.calls)) == (most, count)
+    waited = [seconds for seconds in pauses if seconds]
+    assert bool(waited) == (most == MOST_BESIDE_OTHERS)
+
+
+def test_batches_shrink_when_others_come():
+    most = iter([MOST_AT_ONCE] * 4)
+    pods = tuple(create_pod(child("Pod", f"p{number}")) for number in range(20))
+    assert [len(batch) for batch in batches(pods, lambda: next(most, 2))] == [1, 2, 4, 8, 2, 2, 1]
 
 
 async def test_a_quota_that_is_exhausted_is_asked_once(applier, client):

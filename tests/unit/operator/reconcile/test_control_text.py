@@ -5,7 +5,7 @@ import json
 from heterotp_api import names
 from heterotp_operator.reconcile.actions import ApplyConfigMap
 from heterotp_operator.store import trim_child
-from support.reconcile_world import World, injection, manifest
+from support.reconcile_world import World, injection, labelled, manifest, policy
 
 
 def long_world():
@@ -52,3 +52,18 @@ def test_another_injection_of_a_long_document_raises_its_generation():
     world.put(injection("j", born=1))
     (written,) = looked_at(world)
     assert (written["generation"], len(written["injections"])) == (document["generation"] + 1, 2)
+
+
+def written(**policy_spec):
+    """Return the zero block of the control document that a policy of strategy ZERO leads to."""
+    world = World(labelled(manifest()))
+    world.put(policy("p", 1, strategy="ZERO", **policy_spec))
+    world.settle()
+    return world.control["balancing"]["zero"]
+
+
+def test_a_document_names_no_field_that_older_trainers_lack_unless_somebody_gave_it():
+    undeclared = {"times", "gammaBy", "layerRatios", "redraw"}
+    assert not undeclared & set(written(zero={"selection": "Pri"}))
+    assert written(zero={"redraw": "epoch"})["redraw"] == "epoch"
+    assert written(preset="paper")["times"] == "measured"

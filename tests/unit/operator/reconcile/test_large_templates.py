@@ -44,7 +44,7 @@ def test_the_pods_of_a_large_template_take_bounded_memory_and_copies(copies):
 
 def test_bodies_of_pods_share_nothing_that_one_of_them_changes():
     """Each body is built from the same template: what completes one must not be in the next."""
-    gang = {"gang": {"provider": "kueue", "queue": "q"}}
+    gang = {"gang": {"provider": "kueue", "queue": "q", "admission": "PodGroup"}}
     template = {
         "metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}},
         "spec": {

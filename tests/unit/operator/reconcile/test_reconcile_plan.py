@@ -1,6 +1,7 @@
 """The ladder of the plan, rung by rung."""
 
 import copy
+import dataclasses
 
 import pytest
 from heterotp_api import names
@@ -15,6 +16,8 @@ from heterotp_operator.reconcile.actions import (
     DeletePod,
     DryRunPod,
 )
+from heterotp_operator.reconcile.observed import Refusal
+from heterotp_operator.reconcile.plan import plan
 from support.reconcile_world import Killed, Settings, World, manifest, with_policy
 
 
@@ -32,6 +35,18 @@ def test_a_new_job_is_accepted_then_numbered_then_created():
     assert sorted(world.pods) == ["job-a-0-1", "job-b-0-1", "job-b-1-1"]
     assert (world.phase, world.status["attempt"], world.status["restarts"]) == ("Starting", 1, 0)
     assert world.status["observedGeneration"] == 1
+
+
+def test_a_template_that_was_accepted_is_tried_again_only_after_a_refusal():
+    seen = World(manifest()).observe()
+    known = dataclasses.replace(seen, accepted={seen.template_key})
+    assert kinds(plan(known))[0] is BumpAttempt
+    elsewhere = dataclasses.replace(seen, accepted={("other", seen.template_key[1])})
+    assert kinds(plan(elsewhere))[:2] == [DryRunPod, DryRunPod]
+    other_class = World(manifest(runPolicy={"gang": {"priorityClassName": "typo"}})).observe()
+    assert kinds(plan(dataclasses.replace(other_class, accepted=known.accepted)))[:2] == [DryRunPod, DryRunPod]
+    refused = dataclasses.replace(known, refusals={"a": Refusal(403, "Forbidden", "exceeded quota")})
+    assert kinds(plan(refused))[:2] == [DryRunPod, DryRunPod]
 
 
 @pytest.mark.parametrize("manager", ["kueue.x-k8s.io/multikueue", "someone"])

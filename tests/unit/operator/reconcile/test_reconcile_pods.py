@@ -178,7 +178,7 @@ def gang(**fields):
 
 
 def test_kueue_sees_a_queue_a_group_and_a_gate():
-    world = gang(provider="kueue", queue="team", priorityClassName="high")
+    world = gang(provider="kueue", queue="team", admission="PodGroup", priorityClassName="high")
     for pod in world.pods.values():
         assert pod["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
         assert pod["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"] == "job-1"

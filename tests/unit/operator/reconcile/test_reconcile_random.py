@@ -17,7 +17,9 @@ POLICY = st.fixed_dictionaries(
     optional={
         "activeDeadlineSeconds": st.integers(50, 500),
         "preRunningDeadlineSeconds": st.integers(50, 500),
-        "gang": st.sampled_from([{"provider": "volcano"}, {"provider": "kueue", "queue": "q"}]),
+        "gang": st.sampled_from(
+            [{"provider": "volcano"}, {"provider": "kueue", "queue": "q", "admission": "PodGroup"}]
+        ),
     },
 )
 # (what happens, which pod, how many seconds later)

@@ -110,8 +110,22 @@ def test_a_job_waits_for_a_pod_that_cannot_be_scheduled():
     assert (world.status["waitingFor"], world.phase) == ("Unschedulable", "Starting")
 
 
+def test_a_job_waits_for_a_scheduler_that_writes_nothing():
+    """Its scheduler is not there, or passes the pods over; the job is looked at again in time to say so."""
+    world = World(manifest())
+    world.settle()
+    assert world.status["waitingFor"] == ""
+    assert 14 < world.plan().requeue_after <= 16
+    world.now += 16
+    world.settle()
+    assert world.status["waitingFor"] == "Unschedulable"
+    world.run()
+    world.settle()
+    assert world.status["waitingFor"] != "Unschedulable"
+
+
 def test_a_gated_pod_waits_for_its_queue():
-    world = World(manifest(runPolicy={"gang": {"provider": "kueue", "queue": "q"}}))
+    world = World(manifest(runPolicy={"gang": {"provider": "kueue", "queue": "q", "admission": "PodGroup"}}))
     world.settle()
     world.pods["job-b-0-1"]["status"]["conditions"] = [
         {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
@@ -249,7 +263,50 @@ def test_training_and_ranks_are_rounded_and_ranks_have_pod_and_node():
     assert "etaSeconds" not in progress
     last = world.status["ranks"][2]
     assert (last["pod"], last["node"], last["computeSeconds"]) == ("job-b-1-1", "node-1", 0.123)
-    assert world.status["slowest"] == "rank 2 (3.0x)"
+
+
+def slowed(*chis):
+    """Return a job that trains, whose ranks have these chi; the speeds beside them do not decide."""
+    world = World(manifest()).started()
+    rows = tuple(
+        TrainerRank(rank=rank, tp_rank=rank, device="cpu", slowdown=chi, relative_speed=1 / (rank + 1))
+        for rank, chi in enumerate(chis)
+    )
+    report = trainer_report(iteration=12, iteration_seconds=0.1, samples_per_second=10.0, eta_seconds=5.0)
+    world.trainer = dataclasses.replace(report, status=report.status.model_copy(update={"ranks": rows}))
+    world.settle()
+    return world
+
+
+@pytest.mark.parametrize(
+    ("chis", "shown"),
+    [
+        ((1.0, 3.94, 1.0), "rank 1 (3.9x)"),
+        ((2.04, 2.01, 1.0), "rank 0 (2.0x)"),
+        ((1.0, 999.6, 250.0), "rank 1 (1000x)"),
+        ((1.04, 1.0, 1.0), None),
+        ((None, None, None), None),
+        ((1.0, float("nan"), float("inf")), None),
+    ],
+)
+def test_the_slowest_rank_is_the_one_of_the_largest_chi(chis, shown):
+    assert slowed(*chis).status.get("slowest") == shown
+
+
+RATES = ("iterationsPerSecond", "samplesPerSecond", "etaSeconds")
+
+
+def test_a_job_that_does_not_run_has_no_speed():
+    world = slowed(1.0, 4.0, 1.0)
+    assert all(name in world.status["training"] for name in RATES)
+    world.edit(runPolicy={"suspend": True})
+    world.settle()
+    world.vanish()
+    world.settle()
+    assert world.phase == "Suspended"
+    assert "slowest" not in world.status
+    assert not set(RATES) & set(world.status["training"])
+    assert (world.status["training"]["iteration"], world.status["training"]["iterationSeconds"]) == (12, 0.1)
 
 
 def test_the_perplexity_of_a_language_model_is_shown():

@@ -1,7 +1,8 @@
 """Plans: feasible, the same on all ranks, changed for a reason only."""
 
 import pytest
-from heterotp_api.policy import BalancingSettings, Mig, Semi, Zero
+from heterotp_api.policy import BalancingSettings
+from heterotp_api.strategy_blocks import Mig, Semi, Zero
 from heterotp_trainer.balancing.decide import decide
 from heterotp_trainer.balancing.effect import effects
 from heterotp_trainer.balancing.history import Observation
@@ -39,6 +40,7 @@ def packed(each):
 
     def report(rank):
         times = {"unit": each.unit[rank], "fixed": each.fixed[rank], "wait": each.wait[rank]}
+        times["matmul"] = each.executed[rank]
         return Report(7, full=each.full[rank], seconds=dict.fromkeys(PHASES, 0.0) | times)
 
     return observation([Report.unpack(report(rank).pack()) for rank in range(len(each.full))], each.migrating)

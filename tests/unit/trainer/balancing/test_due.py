@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from heterotp_api.policy import BalancingSettings, Semi
+from heterotp_api.policy import BalancingSettings
+from heterotp_api.strategy_blocks import Semi
 from heterotp_trainer.balancing.decide import decide
 from heterotp_trainer.balancing.due import MOST_REPRICINGS
 from heterotp_trainer.plans.linears import Line, Link

@@ -4,7 +4,7 @@ import itertools
 import math
 
 import pytest
-from heterotp_api.policy import Zero
+from heterotp_api.strategy_blocks import Zero
 from heterotp_trainer.balancing.layer_columns import columns_by_layer
 from heterotp_trainer.plans.grains import blocks
 from hypothesis import given

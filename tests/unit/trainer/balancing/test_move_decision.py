@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from heterotp_api.policy import Reshard
+from heterotp_api.strategy_blocks import Reshard
 from heterotp_trainer.balancing.decide import decide
 from heterotp_trainer.balancing.history import Observation
 from heterotp_trainer.plans.unit_plan import UnitPlan

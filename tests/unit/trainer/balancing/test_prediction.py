@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from heterotp_api.policy import BalancingSettings
+from heterotp_api.strategy_blocks import Mig
 from heterotp_trainer.balancing.migration import receivers_of
 from heterotp_trainer.balancing.prediction import iteration_seconds, transfer_seconds
 from heterotp_trainer.plans.arrays import interpolated
@@ -141,7 +142,7 @@ def test_pieces_cover_every_column_once_in_proportion_to_speed(counts, weights):
 def test_receivers_are_the_others_by_their_speed(full, columns, receivers):
     even = even_costs(4, parallel="row")
     costs = replace(even, classes=(replace(even.classes[0], columns=columns),))
-    assert receivers_of(costs, seen(full), [0]) == receivers
+    assert receivers_of(costs, seen(full), [0], Mig()) == receivers
 
 
 # -- identity ---------------------------------------------------------------------------------------------

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from heterotp_api.policy import BalancingSettings, Zero
+from heterotp_api.policy import BalancingSettings
+from heterotp_api.strategy_blocks import Zero
 from heterotp_trainer.balancing.decide import decide
 from heterotp_trainer.balancing.prediction import iteration_seconds, pruned_share
 from heterotp_trainer.balancing.pruning import columns_for, fixed, prune, reduction_shares, reference_seconds

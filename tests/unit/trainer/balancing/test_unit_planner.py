@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from heterotp_api.policy import Reshard
+from heterotp_api.strategy_blocks import Reshard
 from heterotp_trainer.balancing.history import Observation
 from heterotp_trainer.balancing.prediction import move_seconds
 from heterotp_trainer.balancing.reshard_problem import ReshardProblem, Times, family_times
@@ -144,6 +144,11 @@ def test_units_with_zero_time_give_no_shares():
     times = Times(np.array([[0.0, 1.0, 4.0]] * 2), np.array([[0.0, 1.0, 1.0]] * 2))
     with pytest.raises(Impossible):
         balanced(times, bounds_of(100, 1, 2, 0), 100, [50, 50])
+
+
+def test_a_rank_that_takes_no_time_by_its_curve_ends_the_search():
+    times = Times(np.array([[0.0, 10.0]] * 3), np.array([[0.0, 1.0], [0.0, 1.0], [0.0, 0.0]]))
+    assert balanced(times, bounds_of(10, 1, 3, 0), 10, [5, 5, 0]) == (0, 0, 10)
 
 
 def test_limits_are_kept_by_even_shares_too():
@@ -364,3 +369,8 @@ def test_the_limit_adds_a_barrier_for_the_vocabulary():
         4 * products + 0.6, rel=1e-3
     )
     assert case.imbalance == pytest.approx(4 * 7.25 / 8 - 1, rel=1e-2)
+
+
+def test_the_ffns_part_of_the_units_time_is_never_negative():
+    seen = Observation.of([1.0, 1.0], [0.3, 0.3], [0.0, 0.0], [0.0, 0.0], attention=[0.2, 0.1], vocabulary=[0.2, 0.1])
+    assert seen.unit_of("ffn") == pytest.approx([0.0, 0.1])

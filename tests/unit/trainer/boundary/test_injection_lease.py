@@ -102,7 +102,7 @@ def test_every_request_has_its_own_bit():
 
 def slowed(*injections):
     device = Device(torch.device("cpu"), "cpu")
-    made = Injector(device, 1, 2)
+    made = Injector(device, 1, range(2), 2)
     made.injections = list(injections)
     made.boundary(1, 0, 1.0)
     return made, device

@@ -130,7 +130,7 @@ def test_the_mode_is_the_first_ones_that_holds(first, second, mode):
 
 def injector(*injections, rank=4):
     device = Device(torch.device("cpu"), "cpu")
-    made = Injector(device, rank, 8)
+    made = Injector(device, rank, range(8), 8)
     made.injections = list(injections)
     return made, device
 

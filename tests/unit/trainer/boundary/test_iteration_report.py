@@ -10,6 +10,7 @@ from heterotp_trainer.boundary.exchange import STOP
 from heterotp_trainer.boundary.iteration_context import IterationContext
 from heterotp_trainer.boundary.iteration_report import IterationStatistics, iteration_report
 from heterotp_trainer.devices.phase_clock import ATTENTION, PHASES, UPDATE, VOCABULARY
+from heterotp_trainer.devices.stage_times import StageTimes
 
 SPENT = {phase: (index + 1) / 8 for index, phase in enumerate(PHASES)} | {ATTENTION: 4.0, VOCABULARY: 2.0, UPDATE: 8.0}
 OWNED = {"heads": 0.25, "ffn": 0.125, "vocab": 0.625}
@@ -62,6 +63,7 @@ def report(ran=None, channel=None, owned=OWNED):
         iteration=9,
         flags=STOP,
         spent=SPENT,
+        stages=StageTimes(meetings=3),
         owned=owned,
         ran=ran,
         control=channel or control(3),
@@ -78,6 +80,7 @@ def test_a_report_holds_each_value_in_its_own_field():
     assert (made.iteration, made.flags, made.ready, made.pace_ratio, made.plan) == (9, STOP, 5, 1.5, 11)
     assert (made.batch, made.batch_norm, made.batch_signed, made.loss) == (13, 1.25, -0.5, 0.75)
     assert (made.measured, made.decision_id, made.unslowed) == (1, 7, 0.25)
+    assert made.stages.meetings == 3
 
 
 def test_attention_and_vocabulary_are_parts_of_the_unit_seconds_and_reported_apart():

@@ -96,7 +96,7 @@ def test_a_pickle_that_runs_code_is_refused(tmp_path, capsys):
 
 
 def test_an_unknown_data_set_is_refused():
-    with pytest.raises(ValueError, match=r"training\.data\.name: 'mnist'.*digits, cifar10, synthetic"):
+    with pytest.raises(ValueError, match=r"training\.data\.name: 'mnist'.*digits, cifar10, shapes-32, synthetic"):
         load_dataset("mnist")
 
 

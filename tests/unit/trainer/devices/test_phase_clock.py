@@ -3,9 +3,11 @@
 import pytest
 import torch
 from heterotp_api.job import Device as DeviceSpec
+from heterotp_api.stages import OWN_STAGES
 from heterotp_trainer.boundary.iteration_context import LATEST, IterationContext, RecentContexts
 from heterotp_trainer.devices.device import Device, EmulatedDevice, settled
 from heterotp_trainer.devices.phase_clock import BOOKED, CudaPhaseClock, NullClock, PhaseClock, phase
+from heterotp_trainer.devices.stage_times import StageTimes
 
 
 class Time:
@@ -147,3 +149,39 @@ def test_the_end_of_an_iteration_books_the_sleep_of_an_emulated_device_on_it():
     now.now += 10**9 // 2
     assert settled(clock, device)["fixed"] == pytest.approx(2.0)
     assert clock.take()["fixed"] == 0
+
+
+def test_own_time_is_booked_by_stage_and_waits_are_in_none():
+    now = Time()
+    clock = PhaseClock(now)
+    for name, stage, seconds in (("data", "ffnForward", 1), ("matmul", "ffnForward", 2), ("wait", "ffnForward", 4)):
+        clock.stage = stage
+        with phase(clock, name):
+            now.now += seconds * 10**9
+    arrived = clock.moment
+    now.now += 10**9
+    clock.switch("fixed")
+    clock.met(arrived)
+    clock.take()
+    times = clock.take_stages()
+    own = dict(zip(OWN_STAGES, times.own, strict=True))
+    assert (own["data"], own["ffnForward"], sum(own.values())) == (1, 2 + 1, 4)
+    assert (times.completed - times.arrived, times.meetings) == (1, 1)
+    assert clock.take_stages() == StageTimes()
+    assert clock.stage == "embedding"
+
+
+def test_cuda_events_give_the_stages_of_the_same_late_iteration():
+    now, passed = Time(), Time()
+    clock = CudaPhaseClock(lambda: Event(now, passed))
+    clock.take()
+    clock.stage = "attentionBackward"
+    with phase(clock, "matmul"):
+        now.now += 2000
+    with phase(clock, "wait"):
+        now.now += 4000
+    assert sum(clock.take_stages().own) == 0
+    clock.take()
+    passed.now = now.now
+    clock.take()
+    assert dict(zip(OWN_STAGES, clock.take_stages().own, strict=True))["attentionBackward"] == pytest.approx(2)

@@ -13,7 +13,7 @@ from heterotp_api import stacks
 from heterotp_api.last_words import MAX_BYTES, rank_failure
 from heterotp_api.names import EXIT_NAME_UNRESOLVED, EXIT_PEER_LOST, Env
 from heterotp_trainer.launch import launcher
-from heterotp_trainer.launch.launcher import ALLOCATOR, Launcher, rank_environments, root_cause, run_lock
+from heterotp_trainer.launch.launcher import ALLOCATOR, Launcher, is_elastic, rank_environments, root_cause, run_lock
 
 
 @pytest.mark.parametrize(
@@ -300,3 +300,26 @@ def test_a_process_that_does_not_answer_is_not_asked():
         silent.stdin.close()
         assert silent.wait(60) == 1, "no signal has ended it"
     assert stacks.ask(silent.pid) == []
+
+
+LOST = """
+import os, signal, time
+if os.environ["LOCAL_RANK"] == "1":
+    os.kill(os.getpid(), signal.SIGKILL)
+time.sleep(0.5)
+"""
+
+
+@pytest.mark.parametrize(("policy", "code"), [("{}", 137), ('{"elastic": {"minRanks": 1}}', 0)])
+def test_the_end_of_the_others_counts_where_they_go_on_without_a_rank(policy, code):
+    with start(LOST, **{Env.SPEC: f'{{"runPolicy": {policy}}}'}) as launcher:
+        launcher.communicate(timeout=60)
+    assert launcher.returncode == code
+
+
+@pytest.mark.parametrize(
+    ("spec", "found"),
+    [('{"runPolicy": {"elastic": {"minRanks": 1}}}', True), ('{"runPolicy": {}}', False), ("no JSON", False)],
+)
+def test_whether_ranks_go_on_without_others_is_in_the_spec(spec, found):
+    assert is_elastic({Env.SPEC: spec}) == found

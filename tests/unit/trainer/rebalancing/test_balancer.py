@@ -5,7 +5,8 @@ from dataclasses import asdict, replace
 
 import pytest
 import torch
-from heterotp_api.policy import BalancingSettings, Semi, Zero
+from heterotp_api.policy import BalancingSettings
+from heterotp_api.strategy_blocks import Semi, Zero
 from heterotp_trainer.balancing.prediction import kept_seconds
 from heterotp_trainer.boundary.exchange import Report
 from heterotp_trainer.devices.device import Device
@@ -129,14 +130,56 @@ def test_migration_is_known_from_the_plan_of_the_report(world):
 
 
 def renewed(world, epochs):
-    """Do a boundary per epoch number; return at which of them the columns were chosen anew."""
-    found = []
+    """Do a boundary per epoch number; return at which of them the columns were chosen anew by importance."""
+    found, assigner = [], world.balancer.assigner
+    apply = assigner.apply
     for number, epoch in enumerate(epochs, 1):
-        before = world.model.fc1.partition
+        assigner.apply = lambda *given, number=number: (found.append(number), apply(*given))
         world.boundary(1.0, epoch=epoch)
-        if world.model.fc1.partition is not before:
-            found.append(number)
+    assigner.apply = apply
     return found
+
+
+def pruned_at(world, epochs):
+    """Do a boundary per epoch number; return the columns of fc2 that are pruned after each of them."""
+    found = []
+    for epoch in epochs:
+        world.boundary(1.0, epoch=epoch)
+        found.append(tuple(world.model.fc2.partition.pruned.ids.tolist()))
+    return found
+
+
+@pytest.mark.parametrize(("redraw", "different"), [("iteration", 6), ("epoch", 3)])
+def test_random_columns_are_drawn_again_while_the_plan_stays_the_same(world, redraw, different):
+    world.follow(pruning(selection="Rd", redraw=redraw))
+    decision = world.balancer.plan.decision_id
+    drawn = pruned_at(world, [0, 0, 1, 1, 2, 2])
+    assert len(set(drawn)) == different and len({len(each) for each in drawn}) == 1
+    assert world.balancer.plan.decision_id == decision
+
+
+def test_a_resumed_run_draws_the_same_columns(monkeypatch):
+    policy = pruning(selection="Rd")
+    worlds = [World(monkeypatch), World(monkeypatch)]
+    worlds[0].follow(policy)
+    pruned_at(worlds[0], [0, 0])
+    state = json.loads(json.dumps(worlds[0].balancer.state()))
+    worlds[1].train()
+    worlds[1].balancer.prepare(state, policy)
+    worlds[1].balancer.resume()
+    worlds[1].iteration = worlds[0].iteration
+    partitions = [world.model.fc2.partition.pruned.ids.tolist() for world in worlds]
+    assert partitions[0] == partitions[1]
+    assert pruned_at(worlds[0], [0, 1]) == pruned_at(worlds[1], [0, 1])
+
+
+def test_columns_by_importance_are_not_drawn_again(world):
+    world.follow(pruning(selection="Pri", statistics_every=1000))
+    for linear in (world.model.fc1, world.model.fc2):
+        linear.weight.data += torch.rand_like(linear.weight)
+    world.balancer.assigner.count_step()
+    world.balancer.assigner.refresh()
+    assert len(set(pruned_at(world, [0, 0, 0]))) == 1
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from heterotp_api.policy import BalancingSettings, Mig, Semi, Zero
+from heterotp_api.policy import BalancingSettings
+from heterotp_api.strategy_blocks import Mig, Semi, Zero
 from heterotp_trainer.balancing.decide import decide
 from heterotp_trainer.balancing.history import History
 from heterotp_trainer.devices.device import Device

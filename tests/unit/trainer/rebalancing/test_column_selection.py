@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from heterotp_api.policy import BalancingSettings, Zero
+from heterotp_api.policy import BalancingSettings
+from heterotp_api.strategy_blocks import Zero
 from heterotp_trainer.balancing.layer_columns import columns_by_layer
 from heterotp_trainer.devices.device import Device
 from heterotp_trainer.devices.phase_clock import NullClock

@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from heterotp_api.policy import BalancingSettings, Zero
+from heterotp_api.policy import BalancingSettings
+from heterotp_api.strategy_blocks import Zero
 from heterotp_trainer.devices.device import Device
 from heterotp_trainer.devices.phase_clock import NullClock
 from heterotp_trainer.plans.costs import Costs

@@ -170,6 +170,8 @@ def test_the_report_has_its_stable_keys():
         "emulated",
         "savedSeconds",
         "deletedShare",
+        "lostSeconds",
+        "blame",
         "skippedUpdates",
         "ranks",
         "decisions",

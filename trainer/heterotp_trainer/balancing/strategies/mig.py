@@ -1,6 +1,6 @@
 """MIG: other ranks compute a part of the stragglers' columns (docs/algorithms.md, MIG)."""
 
-from heterotp_api.policy import Mig
+from heterotp_api.strategy_blocks import Mig
 
 from heterotp_trainer.balancing.history import Observation
 from heterotp_trainer.balancing.migration import migrate, receivers_of
@@ -25,6 +25,6 @@ def _fixed(situation: Situation, settings: Mig) -> Reduced:
     """Return the fixed ratio, migrated to the other ranks; without measured speeds they count as equally fast."""
     costs, ranks = situation.costs, settings.ranks or []
     ones = [1.0] * situation.costs.ranks
-    receivers = receivers_of(costs, situation.seen or Observation.of(ones, ones, ones, ones), ranks)
+    receivers = receivers_of(costs, situation.seen or Observation.of(ones, ones, ones, ones), ranks, settings)
     reductions = fixed(costs, settings.fixed_ratio or 0.0, ranks, settings.grain, "migrated")
     return Reduced(reductions, receivers, settings.primitive, mandated=True)

@@ -4,18 +4,17 @@ import bisect
 import functools
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from heterotp_api.policy import Semi
+from heterotp_api.strategy_blocks import Semi
 
 from heterotp_trainer.balancing.history import Observation
 from heterotp_trainer.balancing.migration import Priced, slowest_first
-from heterotp_trainer.balancing.prediction import pruned_share, received_seconds, shares, slower, transfer_seconds
+from heterotp_trainer.balancing.paper_equations import balanced_beta, migrating
+from heterotp_trainer.balancing.prediction import pruned_share
 from heterotp_trainer.balancing.semi_candidates import SemiProblem
 from heterotp_trainer.balancing.situation import Candidate, Reduced, Situation
 from heterotp_trainer.plans.costs import Costs
-from heterotp_trainer.plans.work_reduction import WorkReductions
 
 BETAS = [step / 32 for step in range(33)]  # about one step per block of columns
-BISECTIONS = 40
 
 
 def semi(situation: Situation) -> Candidate:
@@ -37,10 +36,14 @@ def split(
     if settings.migrating_stragglers is not None:
         least = min(settings.migrating_stragglers, len(order))
         return _first_allowed(costs, (problem.split(x) for x in range(least, len(order) + 1)), limit)
-    if len(order) == 1 and settings.beta_rule == "costBalance":
-        balanced = balanced_beta(problem)
+    if len(order) == 1 and settings.beta_rule != "leastDeletion":
+        printed = settings.beta_rule == "equation2"
+        balanced = balanced_beta(problem, printed=printed)
         betas = [balanced, *(beta for beta in BETAS if beta > balanced)]
-        return _first_allowed(costs, (problem.with_beta(beta) for beta in betas), limit)
+        return _first_allowed(costs, (problem.with_beta(beta, alike=printed) for beta in betas), limit)
+    if len(order) > 1 and settings.split_rule == "equation3":
+        least = migrating(problem)
+        return _first_allowed(costs, (problem.to_all_others(x) for x in range(least, len(order) + 1)), limit)
     bounded = [problem.bounded(limit)] if limit < 1 else []
     plans = [problem.with_beta(beta) for beta in BETAS] if len(order) == 1 else of_several(problem, limit, bounded)
     return least_deletion(costs, [*plans, *bounded], settings.time_tolerance, limit)
@@ -100,42 +103,3 @@ def least_deletion(costs: Costs, plans: Sequence[Priced], tolerance: float, limi
     fastest = min(plan.seconds for plan in allowed)
     near = [plan for plan in allowed if plan.seconds <= (1 + tolerance) * fastest]
     return min(near, key=lambda plan: (pruned_share(costs, plan.reductions), plan.seconds))
-
-
-def balanced_beta(problem: SemiProblem) -> float:
-    """Return the paper's beta: Omega1 + Omega2(L g (1-b)) = Phi1(L g b) + Phi2(L g b / (e-1)) (eq. 2).
-
-    By bisection, clamped to [0, 1]: the root need not exist, for Phi1 has a fixed part.
-    """
-
-    def surplus(beta: float) -> float:
-        plan = problem.with_beta(beta)
-        return _migration_cost(problem, plan) - _resizing_cost(problem, plan)
-
-    least = problem.costs.allocation + problem.costs.extraction.fixed  # however little is pruned
-    if surplus(1.0) <= least:
-        return 1.0
-    low, high = 0.0, 1.0
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if surplus(middle) <= 0 else (low, middle)
-    return low
-
-
-def _resizing_cost(problem: SemiProblem, plan: Priced) -> float:
-    share = _share(problem, plan, "pruned")
-    return problem.costs.allocation + problem.costs.extraction.at(share) if share else 0.0
-
-
-def _share(problem: SemiProblem, plan: Priced, what: str) -> float:
-    columns = getattr(WorkReductions.of(plan.reductions, len(problem.costs.classes), problem.costs.ranks), what)
-    return float(shares(problem.costs, columns)[problem.order[0]])
-
-
-def _migration_cost(problem: SemiProblem, plan: Priced) -> float:
-    """Return sendCost + Phi1 + the longest Phi2 over the receivers, seconds an iteration."""
-    costs = problem.costs
-    more = received_seconds(costs, plan.reductions, plan.receivers) * slower(costs, problem.seen)
-    packing = costs.extraction.at(_share(problem, plan, "migrated"))
-    moved = transfer_seconds(costs, plan.reductions, len(plan.receivers), problem.settings.mig.primitive)
-    return packing + moved + float(more.max())

@@ -3,12 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from heterotp_api.policy import Mig, Semi, Zero
+from heterotp_api.strategy_blocks import Mig, Semi, Zero
 from heterotp_trainer.balancing.migration import Priced, receivers_of
+from heterotp_trainer.balancing.paper_equations import balanced_beta
 from heterotp_trainer.balancing.prediction import iteration_seconds, pruned_share
 from heterotp_trainer.balancing.pruning import prune, reference_seconds
 from heterotp_trainer.balancing.semi_candidates import SemiProblem
-from heterotp_trainer.balancing.strategies.semi import balanced_beta, least_deletion, split
+from heterotp_trainer.balancing.strategies.semi import least_deletion, split
 from heterotp_trainer.plans.grains import grain_for
 from heterotp_trainer.plans.linears import Line, Link
 from heterotp_trainer.plans.work_reduction import WorkReduction
@@ -78,7 +79,7 @@ def choices(draw, count):
 
 def best_of(costs, observed, slow, chosen, limit, plans):
     """Return the least deleted share, and the least seconds with it, within tolerance of the fastest allowed."""
-    receivers = receivers_of(costs, observed, slow)
+    receivers = receivers_of(costs, observed, slow, chosen.mig)
     prices = [
         (pruned_share(costs, plan), iteration_seconds(costs, observed, plan, receivers, chosen.mig.primitive, 0.25))
         for plan in plans

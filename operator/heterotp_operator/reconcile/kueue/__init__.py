@@ -1,0 +1,1 @@
+"""Kueue: the Workload of a job, what was admitted, and what follows from it."""

@@ -1,0 +1,77 @@
+"""A rank of the built-in trainer that is killed at a chosen place: POINT:RANK:CALL arguments, e.g. norm:1:20.
+
+CALL counts the calls of the place's function on that rank; POINT late:1:20 lets rank 1 miss that the sum of the norm
+was complete, as a rank does whose neighbour dies while it passes the sum on.
+"""
+
+import os
+import signal
+import sys
+import threading
+
+from heterotp_trainer import watched
+from heterotp_trainer.boundary.exchange import BoundaryExchange
+from heterotp_trainer.checkpoint.contents import Contents
+from heterotp_trainer.membership.errors import GoneError
+from heterotp_trainer.protection.guard import Guard
+from heterotp_trainer.protection.mirrors import Mirrors
+from heterotp_trainer.resharding.unit_mover import UnitMover
+from heterotp_trainer.run_rank import run_rank
+from heterotp_trainer.session_parts import succession
+from heterotp_trainer.training.builtin import main
+from heterotp_trainer.training.vision import Vision
+
+POINTS = {
+    "gradients": (Mirrors, "receive"),
+    "norm": (watched, "gradient_norm"),
+    "committed": (watched.Watched, "_apply"),
+    "updated": (Guard, "_note"),
+    "boundary": (BoundaryExchange, "post"),
+    "move": (UnitMover, "_move_layer"),
+    "refresh": (Mirrors, "refresh"),
+    "save": (Contents, "gather"),
+    "evaluation": (Vision, "evaluate"),
+    "agreement": (succession, "next_gang"),
+    "takeover": (succession, "_take_over"),
+}
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def arrange(point, call):
+    """Have this rank die when it calls the point's function the call-th time."""
+    owner, name = POINTS[point]
+    real, calls = getattr(owner, name), []
+
+    def wrapped(*arguments, **options):
+        calls.append(1)
+        if len(calls) == call:
+            die()
+        return real(*arguments, **options)
+
+    setattr(owner, name, wrapped)
+
+
+def arrange_late(call):
+    """Have this rank wait for the loss of another one after its call-th sum of the norm, and not know the sum."""
+    real, calls = watched.gradient_norm, []
+
+    def wrapped(parameters, tp, loss=None):
+        norm = real(parameters, tp, loss)
+        calls.append(1)
+        if len(calls) == call:
+            tp.group._generation.in_thread(threading.Event().wait)  # until it is given up
+            raise GoneError("not reached")
+        return norm
+
+    watched.gradient_norm = wrapped
+
+
+if __name__ == "__main__":
+    for argument in sys.argv[1:]:
+        point, rank, call = argument.split(":")
+        if rank == os.environ["RANK"]:
+            arrange_late(int(call)) if point == "late" else arrange(point, int(call))
+    run_rank(main)

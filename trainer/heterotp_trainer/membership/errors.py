@@ -1,0 +1,9 @@
+"""Errors of a gang that may lose ranks."""
+
+
+class GoneError(RuntimeError):
+    """A rank of this generation is gone: whatever the others waited for is given up."""
+
+
+class AloneError(RuntimeError):
+    """The ranks that are left cannot go on without a restart; the message says why."""
