@@ -1,8 +1,7 @@
 """Keeps what happens in an attempt for report.json, in bounded memory: decisions, moves, injections, shares."""
 
-import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from heterotp_api.formatting import utc_time
@@ -59,11 +58,14 @@ def case_of(before: WorkPlan, plan: WorkPlan) -> MoveCase | None:
 
 
 class Journal:
-    """The journal of one attempt; written by the training loop. Iterations: the first one in which something holds."""
+    """The journal of one attempt; written by the training loop.
 
-    def __init__(self, attempt: int, devices: Sequence[str], clock: Callable[[], float] = time.time) -> None:
-        """devices: of each rank, `cuda:...`, `cpu` or `emulated`. clock: unix seconds."""
-        self._attempt, self._clock = attempt, clock
+    Iterations: the first one in which something holds. now: unix seconds, of the log's line about the same, too.
+    """
+
+    def __init__(self, attempt: int, devices: Sequence[str]) -> None:
+        """devices: of each rank, `cuda:...`, `cpu` or `emulated`."""
+        self._attempt = attempt
         self._kinds = [device.partition(":")[0] for device in devices]
         self._decisions: FirstAndNewest[DecisionRecord] = FirstAndNewest(MOST["decisions"])
         self._moves: FirstAndNewest[MoveRecord] = FirstAndNewest(MOST["moves"])
@@ -99,6 +101,7 @@ class Journal:
         chi: Sequence[float | None],
         effects: Sequence[Effect],
         deleted_share: float,
+        now: float,
     ) -> None:
         """Add the decision for `plan`, which follows the plan `before`; chi, effects: of each rank."""
         case = case_of(before, plan)
@@ -106,7 +109,7 @@ class Journal:
         record = DecisionRecord(
             attempt=self._attempt,
             iteration=iteration,
-            time=utc_time(self._clock()),
+            time=utc_time(now),
             decision_id=plan.explained_id,
             strategy=plan.settings.strategy if plan.settings is not None else "None",
             cause=plan.cause.value,
@@ -124,13 +127,13 @@ class Journal:
         self._decisions.add(record)
         self.changes += 1
 
-    def moved(self, iteration: int, decision_id: int, moved: CompletedMove, case: MoveCase | None) -> None:
+    def moved(self, iteration: int, decision_id: int, moved: CompletedMove, case: MoveCase | None, now: float) -> None:
         """Add a move that decision `decision_id` asked for; case: its numbers, where they are known."""
         units = {family: count for family, count, _ in case.units} if case is not None else {}
         record = MoveRecord(
             attempt=self._attempt,
             iteration=iteration,
-            time=utc_time(self._clock()),
+            time=utc_time(now),
             decision_id=decision_id,
             heads=units.get("heads", 0),
             hidden_units=units.get("ffn", 0),
@@ -142,20 +145,19 @@ class Journal:
         self._moves.add(record)
         self.changes += 1
 
-    def injected(self, iteration: int, asked: Asked) -> tuple[InjectionRecord, ...] | None:
+    def injected(self, iteration: int, asked: Asked, now: float) -> tuple[InjectionRecord, ...] | None:
         """Take each rank's (chi, mode) of `iteration`; return the injections in force, None where nothing changed."""
         if asked == self._asked or not (self._asked or any(chi > 1 for chi, _ in asked)):
             return None
         before, self._asked = self._asked or ((1.0, None),) * len(asked), asked
-        for rank, (was, now) in enumerate(zip(before, asked, strict=True)):
-            if was != now:
-                self._change(iteration, rank, *now)
+        for rank, (was, becomes) in enumerate(zip(before, asked, strict=True)):
+            if was != becomes:
+                self._change(iteration, rank, *becomes, utc_time(now))
         self.changes += 1
         return tuple(self._slowed[rank] for rank in sorted(self._slowed))
 
-    def _change(self, iteration: int, rank: int, chi: float, mode: SlowdownMode | None) -> None:
+    def _change(self, iteration: int, rank: int, chi: float, mode: SlowdownMode | None, moment: str) -> None:
         """End the injection on a rank, and begin the one with this chi."""
-        moment = utc_time(self._clock())
         if rank in self._slowed:
             ended = self._slowed.pop(rank)
             self._injections.add(ended.model_copy(update={"to_iteration": iteration, "to_time": moment}))

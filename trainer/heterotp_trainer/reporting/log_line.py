@@ -10,6 +10,6 @@ def log_line(iteration: int, text: str, now: float) -> str:
     return f"{utc_time(now)} iteration {iteration}: {text}"
 
 
-def log(iteration: int, text: str) -> None:
-    """Print a line about an iteration at once."""
-    print(log_line(iteration, text, time.time()), flush=True)
+def log(iteration: int, text: str, now: float | None = None) -> None:
+    """Print a line about an iteration at once; now: unix seconds, None: by the clock."""
+    print(log_line(iteration, text, time.time() if now is None else now), flush=True)

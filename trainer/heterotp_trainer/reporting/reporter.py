@@ -249,8 +249,9 @@ class Reporter(NullReporter):
         self._costs = costs
         self.run_status.inject(injecting)
         self.metrics.injected(injecting.asked[self._environment.rank][0])
+        now = time.time()
         if self.job is not None:
-            self._log_injections(injecting)
+            self._log_injections(injecting, now)
         before = self.run_status.work
         if plan is before:
             return
@@ -260,25 +261,25 @@ class Reporter(NullReporter):
         if self.job is not None:
             self.job.decided(plan)
         if self._moved is not None:
-            self.run_status.journal.moved(self._coming, plan.decision_id, self._moved, case_of(before, plan))
+            self.run_status.journal.moved(self._coming, plan.decision_id, self._moved, case_of(before, plan), now)
             self._moved = None
         if chi is not None:
-            self._log_decision(before, plan, chi)
+            self._log_decision(before, plan, chi, now)
 
-    def _log_decision(self, before: WorkPlan, plan: WorkPlan, chi: Sequence[float | None]) -> None:
+    def _log_decision(self, before: WorkPlan, plan: WorkPlan, chi: Sequence[float | None], now: float) -> None:
         """Keep and print a decision; chi: of each rank, when it was made."""
         status = self.run_status
         deleted = pruned_share(self._costs, plan.reductions_by_rank) if self._costs and plan.reductions else 0.0
-        status.journal.decided(self._coming, before, plan, chi, status.effects, deleted)
-        status.update(decision_iteration=self._coming, decision_at=time.time())
-        log(self._coming, f"decision {plan.explained_id}: {plan.reason}")
+        status.journal.decided(self._coming, before, plan, chi, status.effects, deleted, now)
+        status.update(decision_iteration=self._coming, decision_at=now)
+        log(self._coming, f"decision {plan.explained_id}: {plan.reason}", now)
 
-    def _log_injections(self, injecting: Injecting) -> None:
+    def _log_injections(self, injecting: Injecting, now: float) -> None:
         """Keep and print the slow-downs of ranks where they changed."""
-        found = self.run_status.journal.injected(self._coming, injecting.asked)
+        found = self.run_status.journal.injected(self._coming, injecting.asked, now)
         if found is not None:
             slowed = listed([f"rank {each.rank} {each.slowdown:g}x ({each.mode})" for each in found], NAMED)
-            log(self._coming, f"injections slow {slowed}" if found else "injections slow no rank")
+            log(self._coming, f"injections slow {slowed}" if found else "injections slow no rank", now)
 
     def resumed(self, iteration: int) -> None:
         """See NullReporter.resumed."""

@@ -31,24 +31,9 @@ CASE = MoveCase(
 )
 
 
-class Wall:
-    """Unix seconds that stand still until they are set."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
-def wall():
-    return Wall()
-
-
-@pytest.fixture
-def journal(wall):
-    return Journal(2, ["cpu", "cuda:H200"], wall)
+def journal():
+    return Journal(2, ["cpu", "cuda:H200"])
 
 
 def plan(number, cause=Cause.REDUCED, **more):
@@ -66,10 +51,11 @@ def test_the_first_and_the_newest_entries_are_kept():
     assert bounded(tuple(range(11)), 4) == ((0, 1, 9, 10), 7)
 
 
-def test_a_decision_is_kept_with_its_numbers(journal, wall):
-    wall.now = 1767225600.0
+def test_a_decision_is_kept_with_its_numbers(journal):
     made = plan(3, stragglers=(1,), predicted_seconds=0.5, untouched_seconds=0.75)
-    journal.decided(41, WorkPlan(), made, [1.0, 4.0], (Effect(), Effect(pruned=0.25, migrated=0.5)), 0.125)
+    journal.decided(
+        41, WorkPlan(), made, [1.0, 4.0], (Effect(), Effect(pruned=0.25, migrated=0.5)), 0.125, 1767225600.0
+    )
     (found,) = journal.document().model_dump(by_alias=True)["decisions"]
     assert found == {
         "attempt": 2,
@@ -91,8 +77,8 @@ def test_a_move_has_the_numbers_of_its_proposal_and_its_decision_names_the_slow_
     proposal = Proposal(2, UnitPlan.even(2, 8, 64), (), (), False, CASE)
     before = plan(2, ownership=Ownership(proposal=proposal))
     after = plan(3, Cause.UNITS_MOVED)
-    journal.moved(50, 3, CompletedMove(0.5, 4000.0), CASE)
-    journal.decided(50, before, after, [1.0, None], (), 0.0)
+    journal.moved(50, 3, CompletedMove(0.5, 4000.0), CASE, 0.0)
+    journal.decided(50, before, after, [1.0, None], (), 0.0, 0.0)
     found = journal.document()
     assert [(each.rank, each.slowdown) for each in found.decisions[0].stragglers] == [(1, None)]
     (move,) = found.moves
@@ -101,13 +87,12 @@ def test_a_move_has_the_numbers_of_its_proposal_and_its_decision_names_the_slow_
     assert (move.expected_seconds, move.decision_id, move.iteration) == (0.25, 3, 50)
 
 
-def test_an_injection_has_a_beginning_and_an_end(journal, wall):
-    assert journal.injected(1, (NONE, NONE)) is None
-    assert [each.rank for each in journal.injected(5, (NONE, (4.0, None)))] == [1]
-    assert journal.injected(6, (NONE, (4.0, None))) is None
-    wall.now = 60.0
-    assert len(journal.injected(9, ((2.0, "spin"), (3.0, None)))) == 2
-    assert journal.injected(12, ((2.0, "spin"), NONE))[0].rank == 0
+def test_an_injection_has_a_beginning_and_an_end(journal):
+    assert journal.injected(1, (NONE, NONE), 0.0) is None
+    assert [each.rank for each in journal.injected(5, (NONE, (4.0, None)), 0.0)] == [1]
+    assert journal.injected(6, (NONE, (4.0, None)), 0.0) is None
+    assert len(journal.injected(9, ((2.0, "spin"), (3.0, None)), 60.0)) == 2
+    assert journal.injected(12, ((2.0, "spin"), NONE), 60.0)[0].rank == 0
     found = [
         (each.rank, each.slowdown, each.mode, each.from_iteration, each.to_iteration)
         for each in journal.document().injections
@@ -127,7 +112,7 @@ class EndsMeanwhile(dict):
 
 
 def test_an_injection_may_end_while_another_thread_reads_the_journal(journal):
-    journal.injected(5, ((4.0, None), (2.0, None)))
+    journal.injected(5, ((4.0, None), (2.0, None)), 0.0)
     journal._slowed = EndsMeanwhile(journal._slowed)
     assert [each.rank for each in journal.document().injections] == [0, 1]
 
@@ -141,9 +126,9 @@ def test_shares_are_kept_where_they_change(journal):
 
 def test_the_report_of_a_week_is_bounded(journal):
     for number in range(1, 20_001):
-        journal.decided(30 * number, WorkPlan(), plan(number, stragglers=(1,)), [1.0, 4.0], (), 0.0)
-        journal.injected(30 * number, (NONE, (2.0 + number % 2, None)))
-        journal.moved(30 * number, number, CompletedMove(0.5, 4000.0), CASE)
+        journal.decided(30 * number, WorkPlan(), plan(number, stragglers=(1,)), [1.0, 4.0], (), 0.0, 0.0)
+        journal.injected(30 * number, (NONE, (2.0 + number % 2, None)), 0.0)
+        journal.moved(30 * number, number, CompletedMove(0.5, 4000.0), CASE, 0.0)
         journal.shares(30 * number, [0.5, 0.25 + 0.25 * (number % 2)])
     found = journal.document()
     assert len(found.decisions) == MOST["decisions"] == 300
