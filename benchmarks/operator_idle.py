@@ -11,7 +11,7 @@ trainer of this tree does (--plain: as trainers did that knew no conditional ans
 | cpuShare         | of one core, taken by the operator's process                            | <= 0.25 |
 | pollsPerSecond   | requests that the ranks answered; bytesPerPoll: of their answers        |         |
 | connections      | opened by the operator, per second                                      |         |
-| writesPerSecond  | of statuses, all jobs together                                          |         |
+| writesPerSecond  | of statuses, all jobs together; reconciles: of jobs                     |         |
 | megabytes        | resident memory of the operator                                         |         |
 
 Real etcd and kube-apiserver. Emulated: there are no nodes, this program writes the status of pods; one server answers
@@ -21,6 +21,7 @@ for all ranks 0, each on a loopback address of its own.
 import argparse
 import asyncio
 import random
+import re
 import secrets
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from pathlib import Path
 
 from aiohttp import web
 from bare_cluster import ROOT, Api, Operator, install_crds, measured
+from operator_ready import metrics_of
 from operator_trust import PORT, make_jobs, path_of, run_pods, shown
 
 sys.path[:0] = [str(ROOT / "trainer")]
@@ -141,6 +143,7 @@ async def observe(api: Api, operator: Operator, ranks: Ranks, arguments: argpars
             written += bool(body)
 
     pictured = picture(operator, arguments.picture, arguments.seconds) if arguments.picture else None
+    reconciled = _reconciles(operator)
     busy, since, before = operator.cpu_seconds(), time.monotonic(), (ranks.polls, ranks.bytes, ranks.connections)
     with suppress(TimeoutError):
         await asyncio.wait_for(listen(), arguments.seconds)
@@ -154,12 +157,19 @@ async def observe(api: Api, operator: Operator, ranks: Ranks, arguments: argpars
         "bytesPerPoll": sent / max(1, polls),
         "connectionsPerSecond": connections / seconds,
         "writesPerSecond": written / seconds,
+        "reconcilesPerSecond": (_reconciles(operator) - reconciled) / seconds,
         "megabytes": operator.memory()["now"],
     }
 
 
 def _counts(ranks: Ranks) -> tuple[int, int, int]:
     return ranks.polls, ranks.bytes, ranks.connections
+
+
+def _reconciles(operator: Operator) -> float:
+    of_jobs = r'^heterotp_operator_reconcile_total\{kind="HeteroTPJob".*\} (\S+)$'
+    found = re.findall(of_jobs, metrics_of(operator), re.M)
+    return sum(map(float, found))
 
 
 def picture(operator: Operator, command: str, seconds: float) -> subprocess.Popen:

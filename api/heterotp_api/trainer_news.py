@@ -1,7 +1,7 @@
 """When a status document brings news to who knows an earlier one, and how an answer says that there is none.
 
 News are facts (states, generations, decisions, who straggles) and numbers that jump. Iterations go on and times are
-noisy at every poll: that is none, and waits until the whole document is asked for again, after WHOLE_SECONDS. Nor is
+noisy at every poll: that is none, and waits until the whole document is asked for again, WHOLE_SECONDS later. Nor is
 for how long no iteration has ended: who asks sees that by the place, and then asks for whole documents.
 A rank that gives its document a token (ETag) answers the same token without news by 304 and the place that it has
 reached, in a header. Tokens and places are a stranger's: they have one short form each, any other text is none.
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from heterotp_api.trainer_status import MOST, TrainerRank, TrainerStatus
 
-WHOLE_SECONDS = 30.0  # after which the operator asks for a whole document, and shows its numbers
+WHOLE_SECONDS = 30.0  # after which the operator asks for a whole document, and shows its numbers; of many jobs later
 JUMP_RATIO = 0.5  # noise of 5 % on every number of every poll must be no news
 TINY = 1e-9
 PLACE_HEADER = "X-HeteroTP-Place"

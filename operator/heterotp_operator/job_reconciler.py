@@ -21,6 +21,7 @@ from heterotp_operator.reconcile.actions import ApplyConfigMap, CreatePod, Decis
 from heterotp_operator.reconcile.job_control import decide_control
 from heterotp_operator.reconcile.observed import Observed
 from heterotp_operator.reconcile.plan import plan
+from heterotp_operator.reconcile.refresh import refresh_seconds
 from heterotp_operator.renewals import KeyReader
 from heterotp_operator.settings import Settings
 from heterotp_operator.status_throttle import alike_but_numbers, due, due_later, patience
@@ -145,11 +146,11 @@ class JobReconciler:
 
     def _is_due(self, key: Key, written: Json, wanted: Json, memory: _Memory) -> bool:
         """Return whether to write the status now; one that waits is looked at again in time."""
-        now = self._monotonic()
+        now, refresh = self._monotonic(), refresh_seconds(len(self._stores.jobs))
         age = now - memory.written_at
-        if not due(written, wanted, age):
+        if not due(written, wanted, age, refresh):
             memory.waiting_since = None
-            if (later := due_later(written, wanted, age)) is not None:
+            if (later := due_later(written, wanted, age, refresh)) is not None:
                 self._queue.add_after(key, later)
             return False
         if memory.waiting_since is None:

@@ -1,7 +1,7 @@
 """Asks the ranks 0 of all jobs, and keeps what makes the next poll of each cheap: a connection and a known document.
 
 A first request has a connection of its own, and any server may answer it. Who gives its document a token shows to be
-a trainer that can be asked again on one connection: by the token for WHOLE_SECONDS, then for the whole document. After
+a trainer that can be asked again on one connection: by the token for a while, then for the whole document. After
 any failure, and for another pod, all begins anew; a pod whose answer on a kept connection could not be used gets no
 other one. A connection is one job's and one pod's; there are bounds on how many there are and how old they get, and
 each holds bytes only while it is asked.
@@ -45,9 +45,9 @@ class _Known:
         if (place := (status.epoch, status.iteration)) != self.place:
             self.place, self.moved_at = place, now
 
-    def is_current(self, now: float) -> bool:
+    def is_current(self, now: float, refresh: float) -> bool:
         """Return whether to ask for news alone; of a rank that stands still all is asked for, because it may hang."""
-        return now - min(self.since, self.moved_at) < WHOLE_SECONDS
+        return now - self.since < refresh and now - self.moved_at < WHOLE_SECONDS
 
     def close(self) -> None:
         if self.connection is not None:
@@ -75,8 +75,13 @@ class RankClient:
         if (known := self._known.pop(key, None)) is not None:
             known.close()
 
-    async def ask(self, key: Key, where: Target, headers: dict[str, str], seconds: float) -> Answer:
-        """Return rank 0's status document, or the kind of failure; at most `seconds`."""
+    async def ask(
+        self, key: Key, where: Target, headers: dict[str, str], seconds: float, refresh: float = WHOLE_SECONDS
+    ) -> Answer:
+        """Return rank 0's status document, or the kind of failure; at most `seconds`.
+
+        refresh: seconds after which the whole document is asked for again, without news, too.
+        """
         known = self._known.get(key)
         if known is not None and known.where != where:
             self.forget(key)
@@ -85,7 +90,7 @@ class RankClient:
             if known is None:
                 answer = await ask_once(where, headers, seconds)
             else:
-                answer = await self._ask_again(known, headers, seconds)
+                answer = await self._ask_again(known, headers, seconds, refresh)
         except BaseException:  # a cancelled one, too: its answer may still come
             self._drop(key)
             raise
@@ -109,8 +114,8 @@ class RankClient:
         known.token, known.status, known.since = answer.token, answer.status, now
         known.saw(answer.status, now)
 
-    async def _ask_again(self, known: _Known, headers: dict[str, str], seconds: float) -> Answer:
-        current = known.is_current(self._now())
+    async def _ask_again(self, known: _Known, headers: dict[str, str], seconds: float, refresh: float) -> Answer:
+        current = known.is_current(self._now(), refresh)
         condition = {"If-None-Match": known.token} if current else {}
         request = request_of(known.where.address, known.where.port, PATH, {**headers, **condition})
         connected_before = known.connection

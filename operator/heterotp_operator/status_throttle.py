@@ -1,4 +1,4 @@
-"""When a status is written: facts at once, measured numbers when one jumps, all that is left after 30 s.
+"""When a status is written: facts at once, measured numbers when one jumps, all that is left later (refresh.py).
 
 What is about to change again waits for a moment, so that one write shows it all: counts of pods, while no condition
 changes with them, and a control document that the ranks have not taken yet.
@@ -23,22 +23,21 @@ MEASURED = (
     *("iterationSeconds", "predictedIterationSeconds", "limitIterationSeconds", "untouchedIterationSeconds"),
     *("slowdown", "share", "injectedSlowdown", "measuredSlowdown", "measured"),
 )  # numbers that a jump of is worth a write; not those near 0 (waiting), and not those that only grow (iterations)
-EVERY_SECONDS = WHOLE_SECONDS  # numbers that are newer than the last write are there then, and not before
 COUNTS = ("ready", "active", "succeeded")  # of a worker group's pods; one that failed shows at once
 GATHER_SECONDS = 1.0  # in which pods that come up together are counted
 ANSWER_SECONDS = 3.0  # in which running ranks apply a control document
 
 
-def due(written: Json, wanted: Json, seconds_since_write: float) -> bool:
-    """Return whether `wanted` is worth a write over the live status `written`."""
+def due(written: Json, wanted: Json, seconds_since_write: float, refresh: float = WHOLE_SECONDS) -> bool:
+    """Return whether `wanted` is worth a write over the live status `written`; refresh: seconds, see refresh.py."""
     if _facts(written) != _facts(wanted) or jumped(_measured(written), _measured(wanted)):
         return True
-    return seconds_since_write >= EVERY_SECONDS and _differ(written, wanted)
+    return seconds_since_write >= refresh and _differ(written, wanted)
 
 
-def due_later(written: Json, wanted: Json, seconds_since_write: float) -> float | None:
+def due_later(written: Json, wanted: Json, seconds_since_write: float, refresh: float = WHOLE_SECONDS) -> float | None:
     """Return the seconds after which a status that is not due now is; None when there is nothing to write."""
-    return max(0.0, EVERY_SECONDS - seconds_since_write) if _differ(written, wanted) else None
+    return max(0.0, refresh - seconds_since_write) if _differ(written, wanted) else None
 
 
 def _differ(written: Json, wanted: Json) -> bool:

@@ -20,6 +20,7 @@ from heterotp_operator.queue import Key, WorkQueue
 from heterotp_operator.rank_client import RankClient
 from heterotp_operator.reconcile.observed import Progress, TrainerReport
 from heterotp_operator.reconcile.poll_news import Shown, is_worth_a_look
+from heterotp_operator.reconcile.refresh import refresh_seconds
 from heterotp_operator.renewals import KeyReader, Renewals
 from heterotp_operator.store import Stores
 
@@ -111,7 +112,8 @@ class TrainerPoller:
             if job is None:
                 del self._targets[key]
             return
-        answer = await self._client.ask(key, where, self._renewals.headers(key, job, where.pod_uid), self._timeout)
+        headers = self._renewals.headers(key, job, where.pod_uid)
+        answer = await self._client.ask(key, where, headers, self._timeout, self._refresh)
         self._metrics.polls.labels(answer.failure or "success").inc()
         if self._stores.jobs.get(key) is None:  # it was deleted meanwhile, and forgotten: nothing is kept of it again
             self.forget(key)
@@ -125,6 +127,10 @@ class TrainerPoller:
         if self._renewals.take(key, where.pod_uid, answer.challenge):  # the next poll renews the lease
             pause = min(pause, NEWS_SECONDS)
         self.queue.add_after(key, pause * random.uniform(1 - JITTER, 1 + JITTER))
+
+    @property
+    def _refresh(self) -> float:
+        return refresh_seconds(len(self._stores.jobs))
 
     def _pause(self, key: Key, pod_uid: str, answer: Answer) -> float:
         """Return the seconds until the next poll; a rank that does not answer is polled less and less often."""
@@ -158,6 +164,6 @@ class TrainerPoller:
         report = TrainerReport(answer.status, answer.failure, since)
         self._reports[key] = uid, report
         now, shown = self._monotonic(), self._shown.get(key) if old is not None else None
-        if not answer.unchanged and is_worth_a_look(shown, report, now):
+        if not answer.unchanged and is_worth_a_look(shown, report, now, self._refresh):
             self._shown[key] = Shown.of(report, now)
             self._changed(key)

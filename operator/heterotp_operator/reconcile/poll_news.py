@@ -27,8 +27,8 @@ class Shown:
         return cls(report.failure, None if status is None else news_of(status), hash(status), at)
 
 
-def is_worth_a_look(shown: Shown | None, report: TrainerReport, now: float) -> bool:
-    """Return whether to reconcile: at once for news and failures, else for whatever is newer after WHOLE_SECONDS.
+def is_worth_a_look(shown: Shown | None, report: TrainerReport, now: float, refresh: float = WHOLE_SECONDS) -> bool:
+    """Return whether to reconcile: at once for news and failures, else for whatever is newer after `refresh` seconds.
 
     shown: of the last report of the same pod that a reconcile saw; None: there was none.
     """
@@ -37,4 +37,4 @@ def is_worth_a_look(shown: Shown | None, report: TrainerReport, now: float) -> b
     status = report.status
     if shown.news is None or status is None:
         return (shown.news is None) is not (status is None)
-    return news_of(status).to(shown.news) or (now - shown.at >= WHOLE_SECONDS and shown.digest != hash(status))
+    return news_of(status).to(shown.news) or (now - shown.at >= refresh and shown.digest != hash(status))

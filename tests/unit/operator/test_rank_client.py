@@ -97,8 +97,8 @@ async def ended(client, left):
             await asyncio.sleep(0.005)
 
 
-async def asked(client, rank, key=KEY, pod="p", seconds=10.0):
-    return await client.ask(key, Target(pod, "127.0.0.1", rank.port), {"X": "1"}, seconds)
+async def asked(client, rank, key=KEY, pod="p", seconds=10.0, refresh=WHOLE_SECONDS):
+    return await client.ask(key, Target(pod, "127.0.0.1", rank.port), {"X": "1"}, seconds, refresh)
 
 
 async def test_a_trainer_that_gives_a_token_is_asked_by_it_on_one_connection(client, rank):
@@ -133,6 +133,18 @@ async def test_a_rank_that_says_for_ever_that_nothing_is_new_is_asked_for_the_wh
     assert await asked(client, rank) == BAD, "nobody named a document"
     assert rank.named[-1] is None
     await ended(client, 0)
+
+
+async def test_among_many_jobs_the_whole_is_asked_for_less_often_but_of_a_rank_that_stands_still(client, rank, clock):
+    rank.answers = [WHOLE, unchanged(f"{PLACE_HEADER}: 0.8"), unchanged(f"{PLACE_HEADER}: 0.9")]
+    for _ in range(2):
+        await asked(client, rank, refresh=62.5)
+        clock[0] += WHOLE_SECONDS - 1
+    await asked(client, rank, refresh=62.5)
+    assert rank.named == [None, TOKEN, TOKEN]
+    clock[0] += WHOLE_SECONDS
+    await asked(client, rank, refresh=62.5)
+    assert rank.named[-1] is None
 
 
 async def test_of_a_rank_that_stands_still_the_whole_is_asked_at_every_poll(client, rank, clock):

@@ -126,6 +126,12 @@ def test_a_change_that_is_not_due_is_due_30_seconds_after_the_last_write():
     assert due_later(BASE, new, float("inf")) == 0.0
 
 
+def test_among_many_jobs_a_change_that_is_not_due_waits_longer():
+    new = changed(savedSeconds=300.0)
+    assert due_later(BASE, new, 10.0, 62.5) == 52.5
+    assert not due(BASE, new, 62.0, 62.5) and due(BASE, new, 62.5, 62.5)
+
+
 def test_saved_seconds_are_a_number_that_only_grows():
     old, new = changed(savedSeconds=100.0), changed(savedSeconds=300.0)
     assert not due(old, new, 29) and due(old, new, 30)

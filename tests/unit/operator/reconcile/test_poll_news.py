@@ -36,3 +36,10 @@ GOOD, SILENT, BAD = report(STATUS), report(None, "NoAnswer"), report(None, "BadA
 def test_news_and_failures_at_once_and_the_rest_after_a_while(shown, now, seconds, look):
     before = None if shown is None else Shown.of(shown, 100.0)
     assert is_worth_a_look(before, now, 100.0 + seconds) is look
+
+
+def test_among_many_jobs_the_rest_waits_longer():
+    before = Shown.of(GOOD, 100.0)
+    assert not is_worth_a_look(before, report(LATER), 162.0, 62.5)
+    assert is_worth_a_look(before, report(LATER), 162.5, 62.5)
+    assert is_worth_a_look(before, report(STOPPING), 100.0, 62.5)
