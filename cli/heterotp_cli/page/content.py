@@ -30,8 +30,8 @@ def content(history: History, report: dict[str, Any]) -> dict[str, Any]:
         "decisions": [{key: made.get(key) for key in OF_DECISION} for made in report.get("decisions") or []],
         "leftOut": (report.get("leftOut") or {}).get("decisions") or 0,
     }
-    finite: dict[str, Any] = _finite(document)
-    return finite
+    found: dict[str, Any] = finite(document)
+    return found
 
 
 def _columns(length: int, ranks: int) -> list[slice]:
@@ -81,10 +81,10 @@ def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """Return the value with None in place of numbers that JSON lacks."""
     if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
+        return {key: finite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
+        return [finite(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -53,6 +53,20 @@ def run_directories() -> list[Path]:
     return sorted(path.parent for path in RUNS.glob(f"*/{workdir.RUN}"))
 
 
+def newest_run() -> str:
+    """Return the run directory below ./runs that was written last; raise BadInput where there is none."""
+    found = run_directories()
+    if not found:
+        raise BadInput(f"RUN_DIR: there is no run below ./{RUNS}: name the directory of a `heterotp run`")
+    return str(max(found, key=_written))
+
+
+def _written(place: Path) -> float:
+    """Return when a run last wrote its status or began, unix seconds."""
+    times = [path.stat().st_mtime for path in (place / workdir.RUN, place / workdir.STATUS) if path.exists()]
+    return max(times, default=0.0)
+
+
 def _existing_runs() -> str:
     found = [str(path) for path in run_directories()]
     return f"; there are {listed(found, MOST_LISTED)}" if found else ""
