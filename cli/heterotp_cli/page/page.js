@@ -195,6 +195,7 @@ function newRow(body) {
 
 // rows that are there keep their elements: only what changed is written
 function fillTable() {
+  if (table.first >= run.ranks.length) table.first = 0;
   const body = document.querySelector("#ranks tbody"), rows = [...run.ranks].sort(order).slice(table.first, table.first + PAGE);
   const longest = run.ranks.reduce((most, rank) => Math.max(most, total(rank)), 1e-9);
   while (body.rows.length > rows.length) body.lastChild.remove();
@@ -208,7 +209,7 @@ function fillTable() {
     });
   });
   at("pages").hidden = run.ranks.length <= PAGE;
-  put(at("shown"), `${Math.min(table.first + 1, rows.length)}-${table.first + rows.length} of ${run.ranks.length}`);
+  put(at("shown"), rows.length ? `${table.first + 1}-${table.first + rows.length} of ${run.ranks.length}` : "none");
   at("previous").disabled = table.first === 0;
   at("next").disabled = table.first + PAGE >= run.ranks.length;
   document.querySelectorAll("#ranks th").forEach((head, i) => {
