@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from heterotp_cli.errors import Failed
+from heterotp_cli.ui.needed import require_server
 from heterotp_cli.verbs.program import Program, job_command
 
 if TYPE_CHECKING:
@@ -39,14 +39,6 @@ def build(program: Program) -> click.Command:
         serve(feed, port, started)
 
     return ui
-
-
-def require_server() -> None:
-    """Raise Failed where the library that serves the page is not installed."""
-    import importlib.util
-
-    if importlib.util.find_spec("aiohttp") is None:
-        raise Failed("aiohttp is not installed: pip install 'heterotp[cli]'")
 
 
 def _feed(program: Program, name: str | None, options: dict[str, Any]) -> "Feed":

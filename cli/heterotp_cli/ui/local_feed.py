@@ -4,6 +4,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -17,7 +18,7 @@ from heterotp_cli.ui.document import Picture
 from heterotp_cli.ui.history_file import HistoryFile
 from heterotp_cli.verbs.explanation import explain
 from heterotp_cli.verbs.local import LocalTarget
-from heterotp_cli.verbs.view import JobView, places_of
+from heterotp_cli.verbs.view import ENDED, places_of
 
 MOST_LOOKS = 8  # parts of a long history that are read before the page is shown
 Read = TypeVar("Read")
@@ -58,7 +59,10 @@ class LocalFeed:
 
     def look(self) -> Picture:
         """Return the run as its files have it now."""
+        report = self._report.get() or {}
         view = self.target.look()
+        if report.get("state") in ENDED:  # also while the command that writes it still holds the lock
+            view = replace(view, state=str(report["state"]))
         groups = self._groups.get() or []
         for _ in range(MOST_LOOKS):
             self._follow(len(groups))
@@ -73,7 +77,7 @@ class LocalFeed:
             self._key,
             explain(view, time.time(), self.target.command("policy")),
             self._newest,
-            self._facts(view),
+            {**report, "state": view.state} if report and view.ended else None,
             [made.model_dump(by_alias=True) for made in journal.decisions],
             journal.left_out.decisions,
             note="a long history is being read" if self._history.behind else "",
@@ -97,10 +101,6 @@ class LocalFeed:
     def _directory(self) -> Path:
         assert self.target.place is not None
         return self.target.place
-
-    def _facts(self, view: JobView) -> dict[str, Any] | None:
-        report = self._report.get() if view.ended else None
-        return {**report, "state": view.state} if report is not None else None
 
 
 def groups_of(place: Path) -> list[str]:

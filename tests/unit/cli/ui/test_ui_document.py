@@ -5,6 +5,7 @@ import random
 from dataclasses import replace
 
 import pytest
+from heterotp_cli.run_lock import lock
 from heterotp_cli.ui.cluster_feed import MOST_DECISIONS, ClusterFeed
 from heterotp_cli.ui.columns import Columns, RankTimes
 from heterotp_cli.ui.document import MOST_TEXT, Known, Picture, document
@@ -124,6 +125,16 @@ def test_a_run_that_has_ended_shows_its_report_and_no_buttons(tmp_path):
     assert (found["state"], found["iterations"]) == ("succeeded", 99)
     assert (found["live"]["running"], found["live"]["controls"]) == (False, False)
     assert found["live"]["explanation"].startswith("demo has succeeded")
+
+
+def test_a_run_has_ended_when_its_report_says_so(tmp_path):
+    run = Run(tmp_path)
+    feed = LocalFeed(open_run(str(tmp_path)))
+    with lock(tmp_path):
+        assert shown(feed)["live"]["running"]
+        write_json(run.place / "report.json", {"job": "demo", "state": "stopped"})
+        found = shown(feed)
+    assert (found["state"], found["live"]["running"]) == ("stopped", False)
 
 
 def test_a_run_that_began_anew_is_shown_from_its_beginning(tmp_path):
