@@ -27,6 +27,8 @@ function showState() {
   put(at("alarm"), [stall, note].filter(Boolean).join(" · "));
   put(at("state"), running ? "live" : `the run has ended: ${run.state}`);
   at("controls").hidden = !controls;
+  const policy = at("policy");
+  if (!policy.dataset.touched && run.live.strategies.includes(run.strategy)) policy.elements.strategy.value = run.strategy;
 }
 
 async function ask() {
@@ -72,7 +74,7 @@ const number = (form, name) => (form.elements[name].value === "" ? undefined : N
 function controlEvents() {
   const policy = at("policy"), injection = at("injection");
   for (const strategy of run.live.strategies) element("option", strategy, policy.elements.strategy).value = strategy;
-  if (run.live.strategies.includes(run.strategy)) policy.elements.strategy.value = run.strategy;
+  policy.elements.strategy.addEventListener("change", () => { policy.dataset.touched = "yes"; });
   policy.addEventListener("submit", (event) => {
     event.preventDefault();
     send("policy", { strategy: policy.elements.strategy.value, maxPrunedShare: number(policy, "maxPrunedShare") });

@@ -7,11 +7,11 @@ import threading
 import time
 from http.client import HTTPException
 from pathlib import Path
-from urllib.request import Request, urlopen
 
 import pytest
 import yaml
 from support.cli_process import cli_process
+from support.live_page import fetched, posted
 from support.patience import PATIENCE_SECONDS
 from support.run_processes import processes_of
 
@@ -25,16 +25,6 @@ JOB = {
         "training": {"model": {"hiddenSize": 32, "depth": 1, "heads": 4, "patchSize": 4}, "iterations": 100_000},
     },
 }
-
-
-def fetched(address):
-    with urlopen(address, timeout=60) as answer:
-        return json.loads(answer.read())
-
-
-def posted(address, body):
-    text = json.dumps(body).encode()
-    return fetched(Request(address, data=text, headers={"Content-Type": "application/json"}, method="POST"))
 
 
 class Poller(threading.Thread):

@@ -107,8 +107,9 @@ def test_buttons_change_the_run_by_keyboard_alone(alive, browser):
     with run.obeying(), served(run) as address:
         tab = browser()
         tab.open(address)
+        assert tab.value("document.querySelector('#policy select').value") == "AUTO"  # what the run has
         focus(tab, "strategy")
-        tab.value("document.activeElement.value = 'SEMI'")
+        tab.value("document.activeElement.value = 'SEMI'; document.activeElement.dispatchEvent(new Event('change'))")
         tab.key("Tab")
         tab.call("Input.insertText", text="0.25")
         tab.key("Tab")
