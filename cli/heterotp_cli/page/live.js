@@ -6,7 +6,7 @@ let newest = Date.now(); // of the last answer
 function take(news) {
   const { first, key, decided } = news.live, anew = key !== run.live.key, decisionsChanged = decided !== run.live.decided;
   for (const name of ["iteration", "seconds", "loss", "accuracy"]) news[name] = anew ? news[name] : run[name].slice(0, first).concat(news[name]);
-  if (!anew) news.chi = news.chi.map((line, rank) => (run.chi[rank] || []).slice(0, first).concat(line));
+  for (const name of ["chi", "lost"]) if (!anew) news[name] = news[name].map((line, rank) => run[name][rank].slice(0, first).concat(line));
   if (news.decisions === null) news.decisions = run.decisions;
   Object.assign(run, news);
   return { first: anew ? 0 : first, decisionsChanged };

@@ -84,10 +84,16 @@ function newPoints() {
   charts.get(at("loss")).setData(lossData());
 }
 
-// from 1 (as fast as the reference rank) to 4 and more
-function heat(chi) {
-  if (chi === null) return dark.matches ? [44, 49, 56] : [228, 231, 235];
-  const part = Math.min(1, Math.max(0, (chi - 1) / 3));
+// what the heat map may show: part: of the scale, 0 to 1
+const COLOURS = {
+  chi: { lines: () => run.chi, part: (chi) => (chi - 1) / 3, text: times, keys: [[1, "1x"], [2, "2x"], [3, "3x"], [4, "4x and more"]] },
+  lost: { lines: () => run.lost, part: (share) => share * 2, text: percent, keys: [[0, "0 %"], [0.1, "10 %"], [0.25, "25 %"], [0.5, "50 % of an iteration and more"]] },
+};
+const coloured = () => COLOURS[at("colour").value];
+
+function heat(value) {
+  if (value === null) return dark.matches ? [44, 49, 56] : [228, 231, 235];
+  const part = Math.min(1, Math.max(0, coloured().part(value)));
   const [from, to] = [dark.matches ? [38, 66, 100] : [214, 230, 245], dark.matches ? [255, 120, 90] : [200, 69, 47]];
   return from.map((value, i) => Math.round(value + part * (to[i] - value)));
 }
@@ -98,7 +104,7 @@ const cells = document.createElement("canvas"); // one pixel per rank and column
 
 // paints the columns from number `first` on, and draws all of them at the size of the page
 function drawHeat(first = 0) {
-  const canvas = at("heat"), rows = run.chi.length, columns = run.iteration.length;
+  const canvas = at("heat"), rows = coloured().lines().length, columns = run.iteration.length;
   const row = Math.max(1, Math.min(24, Math.ceil(480 / Math.max(1, rows))));
   canvas.width = canvas.clientWidth;
   canvas.height = row * rows;
@@ -121,17 +127,17 @@ function paintCells(first, rows, columns) {
     else first = 0;
   }
   if (first >= columns) return;
-  const image = context.createImageData(columns - first, rows);
+  const lines = coloured().lines(), image = context.createImageData(columns - first, rows);
   for (let rank = 0, i = 0; rank < rows; rank++)
-    for (let column = first; column < columns; column++, i += 4) image.data.set([...heat(run.chi[rank][column]), 255], i);
+    for (let column = first; column < columns; column++, i += 4) image.data.set([...heat(lines[rank][column]), 255], i);
   context.putImageData(image, first, 0);
 }
 
 function tell() {
-  const line = run.chi[picked.rank];
+  const line = coloured().lines()[picked.rank];
   if (!line || !line.length) return;
   picked.column = Math.min(picked.column, line.length - 1);
-  at("cell").textContent = `rank ${picked.rank}, iteration ${run.iteration[picked.column]}: ${times(line[picked.column])}`;
+  at("cell").textContent = `rank ${picked.rank}, iteration ${run.iteration[picked.column]}: ${coloured().text(line[picked.column])}`;
 }
 
 function pick(rank, column) {
@@ -153,18 +159,22 @@ function heatEvents() {
     pick(Math.floor((event.clientY - box.top) / box.height * run.chi.length),
       Math.floor((event.clientX - box.left) / box.width * run.iteration.length));
   });
-  const scale = at("scale");
-  scale.append("chi");
-  for (const chi of [1, 2, 3, 4]) {
-    const key = element("span", "", scale);
-    key.className = "key";
-    key.dataset.chi = chi;
-    scale.append(chi === 4 ? "4x and more" : `${chi}x`);
-  }
+  at("colour").addEventListener("change", () => {
+    drawHeat();
+    colourScale();
+    tell();
+  });
 }
 
 function colourScale() {
-  for (const key of at("scale").querySelectorAll(".key")) key.style.background = `rgb(${heat(Number(key.dataset.chi)).join(",")})`;
+  const scale = at("scale");
+  scale.replaceChildren();
+  for (const [value, text] of coloured().keys) {
+    const key = element("span", "", scale);
+    key.className = "key";
+    key.style.background = `rgb(${heat(value).join(",")})`;
+    scale.append(text);
+  }
 }
 
 const busy = (rank) => Object.keys(PHASES).reduce((sum, phase) => sum + (phase === "wait" ? 0 : rank[phase] || 0), 0);

@@ -67,6 +67,9 @@ def entry_of(view: JobView, ranks: int) -> dict[str, Any]:
     for each in view.ranks:
         if each.rank < ranks:
             rows[each.rank] = _row(each)
+    if view.blame:
+        for rank, row in enumerate(rows):
+            row["blamed"] = sum(each.seconds for each in view.blame if each.rank == rank)
     measured = view.iteration_seconds is not None
     times = {"iterationSeconds": view.iteration_seconds, "measured": measured}
     return {"iteration": view.iteration, "loss": view.loss, "accuracy": view.accuracy, **times, "ranks": rows}

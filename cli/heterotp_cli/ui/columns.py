@@ -6,9 +6,10 @@ Entries are as in history.jsonl, or as cluster_feed.py makes them. No clock, no 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
-from heterotp_cli.page.content import MOST_CELLS, MOST_COLUMNS, PHASES
+from heterotp_cli.page.content import MOST_CELLS, MOST_COLUMNS, PHASES, lost_seconds, short
 
 FEWEST_COLUMNS = 12
 MOST_SAMPLES = 256  # iteration times that a column keeps for its median
@@ -24,6 +25,7 @@ class Column:
     """Iterations `first` to `last`: `count` entries.
 
     chi: largest of each rank, None where none was computed in these iterations; before: the last one known before them.
+    lost: seconds that others lost to each rank, and the time of the iterations of which that is known.
     """
 
     first: int
@@ -34,6 +36,7 @@ class Column:
     loss: float | None = None
     accuracy: float | None = None
     chi: Line = field(default_factory=list)
+    lost: list[tuple[float, float]] = field(default_factory=list)
 
     def add(self, entry: Entry, chi: Sequence[float | None]) -> None:
         """Add the next iteration."""
@@ -44,6 +47,7 @@ class Column:
         self.loss = _newer(self.loss, number(entry.get("loss")))
         self.accuracy = _newer(self.accuracy, number(entry.get("accuracy")))
         self.chi = _largest(self.chi, chi)
+        self.lost = _sums(self.lost, [lost_seconds([entry], rank) for rank in range(len(chi))])
 
     def merged(self, later: "Column") -> "Column":
         """Return one column of this and the next one."""
@@ -56,12 +60,18 @@ class Column:
             _newer(self.loss, later.loss),
             _newer(self.accuracy, later.accuracy),
             _largest(self.chi, later.chi),
+            _sums(self.lost, later.lost),
         )
 
     @property
     def median(self) -> float | None:
         """Median of the measured times, seconds; None where none was measured."""
         return sorted(self.seconds)[len(self.seconds) // 2] if self.seconds else None
+
+    def lost_share(self, rank: int) -> float | None:
+        """Return the part of the column's time that others lost to a rank; None where it is not known."""
+        lost, took = self.lost[rank] if rank < len(self.lost) else (0.0, 0.0)
+        return short(lost / took) if took else None
 
     def known_chi(self, ranks: int) -> Line:
         """Return chi of each rank, the last one known where none was computed."""
@@ -120,6 +130,7 @@ class Columns:
             "loss": [column.loss for column in shown],
             "accuracy": [column.accuracy for column in shown],
             "chi": [[_short(line[rank]) for line in lines] for rank in range(self.ranks)],
+            "lost": [[column.lost_share(rank) for column in shown] for rank in range(self.ranks)],
         }
 
 
@@ -177,6 +188,12 @@ def _thinned(values: list[float]) -> list[float]:
 
 def _padded(line: Sequence[float | None], length: int) -> Line:
     return [*line[:length], *[None] * (length - len(line))]
+
+
+def _sums(one: list[tuple[float, float]], other: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the sums of two pairs of each rank."""
+    pairs = zip_longest(one, other, fillvalue=(0.0, 0.0))
+    return [(a + c, b + d) for (a, b), (c, d) in pairs]
 
 
 def _largest(one: Sequence[float | None], other: Sequence[float | None]) -> Line:

@@ -30,6 +30,8 @@ def test_a_short_history_is_shown_as_in_the_report():
         slowed(i, draw.choice(choices), iterationSeconds=draw.random(), measured=draw.random() < 0.8)
         for i in range(1, 101)
     ]
+    for entry in entries[::3]:
+        entry["ranks"][0]["blamed"] = draw.random() / 10
     ranks = tuple(RankReport(rank=rank, group="a") for rank in range(2))
     report = RunReport(job="demo", state="running", attempt=1, ranks=ranks).document()
     static = content(History(tuple(range(1, 101)), tuple(entries)), report)
@@ -44,6 +46,13 @@ def test_columns_are_merged_in_pairs_where_they_would_be_too_many():
     assert shown["iteration"] == [4, 8, 9]
     assert shown["seconds"] == [3.0, 7.0, 9.0]
     assert shown["chi"] == [[None] * 3, [4.0, 8.0, 9.0]]
+
+
+def test_lost_time_of_merged_columns_is_weighted_by_time():
+    entries = [history_entry(i, 1, iterationSeconds=float(i)) for i in range(1, 5)]
+    for entry, blamed in zip(entries, (0.5, 1.0, None, 0.0), strict=True):
+        entry["ranks"][0]["blamed"] = blamed
+    assert filled(entries, ranks=1, most=2).document(0)["lost"] == [[0.5, 0]]
 
 
 def test_a_long_history_takes_bounded_memory():
@@ -82,6 +91,7 @@ def test_damaged_rows_are_shown_as_not_known(ranks):
         "loss": [None],
         "accuracy": [None],
         "chi": [[None]],
+        "lost": [[None]],
     }
     assert times.of(0)["matmul"] is None
 

@@ -11,7 +11,7 @@ from heterotp_cli.ui.columns import Columns, RankTimes
 from heterotp_cli.ui.document import MOST_TEXT, Known, Picture, document
 from heterotp_cli.ui.local_feed import LocalFeed
 from heterotp_cli.verbs.local import open_run
-from heterotp_cli.verbs.view import JobView, RankView
+from heterotp_cli.verbs.view import BlameView, JobView, RankView
 from heterotp_cli.workdir import write_json
 from support.played_run import Run, append_history, history_entry
 
@@ -38,7 +38,8 @@ class Browser:
         if first:
             for name in LINES:
                 news[name] = self.run[name][:first] + news[name]
-            news["chi"] = [old[:first] + new for old, new in zip(self.run["chi"], news["chi"], strict=True)]
+            for name in ("chi", "lost"):
+                news[name] = [old[:first] + new for old, new in zip(self.run[name], news[name], strict=True)]
         if news["decisions"] is None:
             news["decisions"] = self.run["decisions"]
         self.run = json.loads(json.dumps(news, allow_nan=False))
@@ -50,7 +51,7 @@ def test_parts_make_the_whole_through_merges_and_resumes():
     for _ in range(300):
         iteration = max(1, iteration - draw.randrange(5)) if draw.random() < 0.05 else iteration + 1
         entry = history_entry(iteration, 3, loss=draw.random())
-        entry["ranks"][draw.randrange(3)]["chi"] = draw.random()
+        entry["ranks"][draw.randrange(3)] |= {"chi": draw.random(), "blamed": draw.random() / 10}
         columns.add(entry)
         times.add(entry)
         if draw.random() < 0.1:
@@ -187,8 +188,9 @@ def test_a_job_is_shown_from_its_statuses():
     assert found["chi"] == [[None], [None], [4.0]]
     assert found["ranks"][2]["other"] == pytest.approx(0.1)
     assert (found["ranks"][2]["group"], found["ranks"][0]["slowdown"]) == ("slow", None)
-    job.now(iteration=9, reason="second")
+    job.now(iteration=9, reason="second", blame=(BlameView(2, "ffn", 0.1), BlameView(2, "data", 0.1)))
     found = shown(feed)
+    assert [line[-1] for line in found["lost"]] == [0, 0, 0.5]
     assert (found["iteration"], [made["reason"] for made in found["decisions"]]) == ([5, 9], ["first", "second"])
     job.now(attempt=2, iteration=7)
     assert shown(feed)["iteration"] == [5, 7]

@@ -141,6 +141,9 @@ def focus(tab, name):
 
 def test_the_heat_map_is_read_by_keys_and_colours_follow_dark_mode(alive, browser):
     run, _ = alive
+    (run.place / "history.jsonl").unlink()
+    rows = [{"chi": 1.0, "blamed": 0.01}, {"chi": 2.0, "blamed": 0.03}, {}, {}]
+    append_history(run.place, *(history_entry(i, ranks=rows) for i in (1, 2)))
     with served(run) as address:
         tab = browser()
         tab.open(address)
@@ -152,6 +155,11 @@ def test_the_heat_map_is_read_by_keys_and_colours_follow_dark_mode(alive, browse
             "getComputedStyle(document.body).backgroundColor",
             "[...cells.getContext('2d').getImageData(0, 0, 1, 1).data]",
         )
+        tab.value(
+            "document.querySelector('#colour').value = 'lost';"
+            "document.querySelector('#colour').dispatchEvent(new Event('change'))"
+        )
+        assert (tab.text("#cell"), tab.text("#scale")[:4]) == ("rank 1, iteration 2: 25.0 %", "0 %1")
         light = tab.value(ground), tab.value(cell)
         tab.dark(True)
         tab.until(f"{ground} === 'rgb(21, 24, 28)'")
