@@ -3,6 +3,7 @@
 import json
 import secrets
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,7 +47,8 @@ def command(run_dir: str, ranks: tuple[int, ...], everyone: bool, steps: int, ou
     try:
         file = _collected(target, request, folder, output or folder / "trace.json", wait)
     finally:
-        target.end_trace(request.uid)
+        with suppress(BadInput, Failed, OSError):  # the run may be gone
+            target.end_trace(request.uid)
     click.echo(f"trace of {steps} iterations: {file}")
 
 

@@ -107,16 +107,14 @@ class PageServer:
         return response
 
     async def _page(self, request: web.Request) -> web.Response:
-        picture = await self._look()
-        whole = document(picture, Known())
+        whole = await self._news(Known())
         assert whole is not None
         return web.Response(text=live_page(self._timed(whole)), content_type="text/html")
 
     async def _data(self, request: web.Request) -> web.Response:
-        picture = await self._look()
-        found = document(picture, _known(request))
+        found = await self._news(_known(request))
         self._polled_at = time.monotonic()
-        if picture.view.ended:
+        if self._picture is not None and self._picture.view.ended:
             self._end_shown.set()
         if found is None:
             return web.Response(status=204)
@@ -125,13 +123,16 @@ class PageServer:
     def _timed(self, found: dict[str, Any]) -> dict[str, Any]:
         return {**found, "live": {**found["live"], "everySeconds": self._every}}
 
-    async def _look(self) -> Picture:
-        """Return the job as it was at most `every` seconds ago; several pages do not make more looks."""
+    async def _news(self, known: Known) -> dict[str, Any] | None:
+        """Return what a browser lacks of the job as it was at most `every` seconds ago; see document.
+
+        Several pages do not make more looks. A look changes what documents are made of, so that neither overlaps.
+        """
         async with self._looking:
             if self._picture is None or time.monotonic() - self._at >= self._every * 0.9:
                 self._picture = await asyncio.to_thread(self._safely)
                 self._at = time.monotonic()
-            return self._picture
+            return await asyncio.to_thread(document, self._picture, known)
 
     def _safely(self) -> Picture:
         try:

@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+import threading
 from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import ClientSession, web
 from heterotp_cli.errors import Failed
 from heterotp_cli.run_lock import lock
+from heterotp_cli.ui import server as page_server
 from heterotp_cli.ui.local_feed import LocalFeed
 from heterotp_cli.ui.serve import listen
 from heterotp_cli.ui.server import LINGER_SECONDS, MOST_BODY, PageServer, refusal
@@ -141,6 +143,24 @@ async def test_many_pages_look_at_the_run_once(run, monkeypatch):
         monkeypatch.setattr(server._feed, "look", lambda: looks.append(1) or look())
         await asyncio.gather(*(ask(f"/{TOKEN}/data") for _ in range(20)))
         assert len(looks) == 1
+
+
+async def test_what_is_sent_is_not_changed_meanwhile(run, monkeypatch):
+    async with served(run, every=0) as (server, ask):
+        looks, asked, go = [], [], threading.Event()
+        look, make = server._feed.look, page_server.document
+        monkeypatch.setattr(server._feed, "look", lambda: looks.append(1) or look())
+        monkeypatch.setattr(page_server, "refusal", lambda *given: asked.append(1) or "")
+        monkeypatch.setattr(page_server, "document", lambda *given: go.wait(PATIENCE_SECONDS) and make(*given))
+        both = [asyncio.create_task(ask(f"/{TOKEN}/data")) for _ in range(2)]
+        deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+        while len(asked) < 2 or not looks:
+            assert asyncio.get_running_loop().time() < deadline
+            await asyncio.sleep(0.01)
+        assert len(looks) == 1  # the second look waits until the first document is made
+        go.set()
+        assert [status for status, *_ in await asyncio.gather(*both)] == [200, 200]
+        assert len(looks) == 2
 
 
 async def test_a_job_that_cannot_be_read_keeps_its_last_picture(run, monkeypatch):
