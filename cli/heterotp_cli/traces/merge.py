@@ -19,6 +19,7 @@ FIRST_PROCESS, PROCESSES = 1000, 100  # of rank 0; of each rank
 ITERATIONS, PHASES = 1, 2  # tracks of a rank's first process
 OF_PROFILER = ("Spans", "Traces", "")  # processes in which the profiler writes about itself
 MOST_TEXT = 200
+GAP_NS = 2  # between slices of our tracks
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,8 @@ def _decided(meta: RankTrace, start_ns: int, decisions: Sequence[Mapping[str, An
 
 
 def _slice(name: str, begin_ns: int, length_ns: int, process: int, thread: int) -> Event:
-    times = {"ts": begin_ns / 1000, "dur": length_ns / 1000}
+    # a reader that cuts microseconds to whole nanoseconds must not see slices of one track overlap
+    times = {"ts": begin_ns / 1000, "dur": max(0, length_ns - GAP_NS) / 1000}
     return {"ph": "X", "cat": "heterotp", "name": name, "pid": process, "tid": thread, **times}
 
 

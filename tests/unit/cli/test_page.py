@@ -72,7 +72,7 @@ def test_many_ranks_and_iterations_bound_the_page():
 def test_the_page_names_no_other_place():
     text = page(history(entry(1, 2), entry(2, 2)), report(2))
     assert not re.findall(r"""(?:src|href)\s*=\s*["']|url\(|@import""", text)
-    assert "default-src 'none'" in text
+    assert "default-src 'none'" in text and "connect-src 'none'" in text
     assert not re.findall("@[A-Z]+@", text)
     assert "Leon Sorokin" in text
 

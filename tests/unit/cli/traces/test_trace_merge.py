@@ -1,6 +1,9 @@
 """Traces of ranks become one: on one clock, one process per rank, with our tracks."""
 
+import itertools
 import json
+import random
+from dataclasses import replace
 
 import pytest
 from heterotp_api.rank_trace import RankTrace, meta_file, profile_file
@@ -62,6 +65,18 @@ def test_every_rank_has_a_process_of_its_own_and_flows_do_not_meet():
     ours = {event["pid"] for event in named(document, "iteration 7")}
     assert ours == {event["pid"] for event in named(document, "a")}
     json.dumps(document, allow_nan=False)
+
+
+def test_slices_of_our_tracks_do_not_overlap_for_a_reader_of_whole_nanoseconds():
+    draw = random.Random(2)
+    moments = sorted({100 * SECOND + draw.randrange(SECOND) for _ in range(2000)})
+    one = traced(0)
+    phases = tuple((at, phase) for at, phase in zip(moments, ("matmul", "wait") * 1000, strict=False))
+    document = merged([replace(one, meta=one.meta.model_copy(update={"phases": phases}))], ())
+    found = [event for event in document["traceEvents"] if event["name"] in ("matmul", "wait")]
+    assert len(found) > 1900
+    for before, after in itertools.pairwise(found):
+        assert int(before["ts"] * 1000) + int(before["dur"] * 1000) <= int(after["ts"] * 1000)
 
 
 def test_devices_have_processes_of_their_own():

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import threading
 from contextlib import asynccontextmanager
 
@@ -91,6 +92,11 @@ def test_names_of_this_machine_are_answered(host):
 )
 def test_others_are_refused(host, origin, path):
     assert refusal(host, origin, path, TOKEN)
+
+
+def test_only_the_loopback_address_listens():
+    with listen(0) as listening:
+        assert listening.family == socket.AF_INET and listening.getsockname()[0] == "127.0.0.1"
 
 
 async def test_the_page_is_for_whoever_has_the_address(run):
