@@ -88,7 +88,8 @@ def make_parts(
     keeper = checkpoints.keeper
     reports = Reports(gang.exchange_group, where, control, injector, keeper, statistics, rank=rank, ranks=ranks)
     root = environment.workdir / TRACES if environment.workdir is not None else None
-    tracing = Tracing(root, rank, gang.facts[rank].boot, member.clock, statistics)
+    cuda = member.device.torch_device.type == "cuda"
+    tracing = Tracing(root, rank, gang.facts[rank].boot, member.clock, statistics, cuda=cuda)
     in_force = InForce(control, injector, statistics, reporter, tracing)
     telemetry = Telemetry(environment, gang, heartbeat, control, shown=shown)
     ending = Ending(heartbeat, control, telemetry, reporter)

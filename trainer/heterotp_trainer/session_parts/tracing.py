@@ -7,10 +7,10 @@ comparison.
 import shutil
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from heterotp_api.rank_trace import MOST_BYTES, MOST_EVENTS, RankTrace, TraceRequest, meta_file, profile_file
 from torch.profiler import ProfilerActivity, profile
 
@@ -25,9 +25,12 @@ FAILURES = (OSError, RuntimeError, ValueError)  # of profiler and files
 class Tracing:
     """The trace that is asked for, if there is one; `ask` and `boundary` are called by the training loop."""
 
-    def __init__(self, root: Path | None, rank: int, boot: str, clock: Clock, statistics: IterationStatistics) -> None:
-        """root: folder of all traces; None: nothing is traced. boot: of this machine."""
+    def __init__(
+        self, root: Path | None, rank: int, boot: str, clock: Clock, statistics: IterationStatistics, *, cuda: bool
+    ) -> None:
+        """root: folder of all traces; None: nothing is traced. boot: of this machine. cuda: the device's work, too."""
         self._root, self._rank, self._boot = root, rank, boot
+        self._activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
         self._clock, self._statistics = clock, statistics
         self._request: TraceRequest | None = None
         self._begun = ""  # uid of the newest request
@@ -62,7 +65,7 @@ class Tracing:
         if meta_file(folder, self._rank).exists():  # before this process began
             return
         self._own = _Recording(folder, self._rank, self._boot, self._clock, iteration + 1)
-        self._own.start()
+        self._own.start(self._activities)
 
     def _end(self, iteration: int) -> None:
         own, self._own, self._request = self._own, None, None
@@ -80,7 +83,7 @@ class _Recording:
         self._bounds: list[int] = []
         self._error = ""
 
-    def start(self) -> None:
+    def start(self, activities: Sequence[ProfilerActivity]) -> None:
         """Start the profiler."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -89,7 +92,6 @@ class _Recording:
                 raise OSError(
                     f"only {free >> 20} MiB are free in {self._folder}, a trace may need {2 * MOST_BYTES >> 20}"
                 )
-            activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * torch.cuda.is_available()
             profiler = profile(activities=activities)
             profiler.start()
             self._profile = profiler

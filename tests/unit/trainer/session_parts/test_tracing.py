@@ -32,7 +32,7 @@ def clock():
 @pytest.fixture
 def make(tmp_path, clock):
     def made(rank=2, root=tmp_path / "traces"):
-        return Tracing(root, rank, "boot", clock, Statistics())
+        return Tracing(root, rank, "boot", clock, Statistics(), cuda=False)
 
     return made
 
