@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field
 from heterotp_api.base import Model, Rule
 from heterotp_api.injection import Slowdown
 from heterotp_api.policy import BalancingSettings
+from heterotp_api.rank_trace import TraceRequest
 from heterotp_api.strategy_blocks import Rank, unique
 
 SCHEMA_VERSION = 1
@@ -35,6 +36,7 @@ class ControlDocument(Model):
     lease_seconds: float | None = Field(None, gt=0, allow_inf_nan=False)  # JSON carries no infinity to other ranks
     balancing: BalancingSettings = LOSSLESS_AUTO
     injections: list[ControlInjection] = Field([], max_length=1000)
+    trace: TraceRequest | None = None  # of local runs
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(

@@ -27,6 +27,8 @@ VERBS = (
     Verb("describe-ranks", "verbs.describe_ranks", "Show all known values of every rank.", on_jobs=True),
     Verb("inject", "verbs.inject", "Slow ranks of a live {thing} on purpose.", on_jobs=True),
     Verb("policy", "verbs.policy", "Change how a live {thing} balances.", on_jobs=True),
+    Verb("ui", "ui_command", "Serve a page that shows a {thing} while it runs, with buttons.", on_jobs=True),
+    Verb("trace", "trace_command", "Trace some iterations of a live run, with our phases, for Perfetto."),
     Verb("simulate", "simulate_command", "Predict the effect of every strategy, without training."),
     Verb("bench", "bench_command", "Redraw the paper's figures beside the paper's numbers."),
     Verb("dashboards", "dashboards_command", "Push the Grafana boards, or write them into files."),

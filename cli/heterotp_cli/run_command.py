@@ -5,7 +5,7 @@ import os
 import secrets
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,6 +33,7 @@ from heterotp_cli.logs import rank_log
 from heterotp_cli.pods import PodCommand, free_ports, pod_commands, program_digest
 from heterotp_cli.report import completed, summary_lines
 from heterotp_cli.run_lock import is_in
+from heterotp_cli.ui.needed import require_server
 
 if TYPE_CHECKING:
     from heterotp_cli.runner import Outcome
@@ -43,7 +44,8 @@ if TYPE_CHECKING:
 @click.option("--workdir", type=click.Path(path_type=Path), help="Run directory; default ./runs/<job>.")
 @click.option("--resume", is_flag=True, help="Continue the run in the directory from its last checkpoint.")
 @click.option("--fresh", is_flag=True, help="Discard an earlier run of the same job in the directory.")
-def command(manifest: Path, workdir: Path | None, resume: bool, fresh: bool) -> None:
+@click.option("--ui", is_flag=True, help="Serve a page that shows the run, see `heterotp ui`; print its address.")
+def command(manifest: Path, workdir: Path | None, resume: bool, fresh: bool, ui: bool) -> None:
     """Train the HeteroTPJob of MANIFEST on this machine, one process per rank, without Kubernetes.
 
     Ctrl-C writes a last checkpoint and stops all ranks; a second one kills them. Exits 0 done, 1 failed,
@@ -55,6 +57,8 @@ def command(manifest: Path, workdir: Path | None, resume: bool, fresh: bool) -> 
     if not resume and (problem := held_checkpoints(chosen.job)) is not None:
         raise BadInput(f"{manifest}: {problem}")
     require_trainer()
+    if ui:
+        require_server()
     try:
         gpus, note = deal(chosen.job, visible(os.environ))
     except ValueError as error:
@@ -66,7 +70,15 @@ def command(manifest: Path, workdir: Path | None, resume: bool, fresh: bool) -> 
     with handle, fails_without(place, handle.fileno()):
         directory.prepare(place, name, attempt, chosen.control.dump(), group_facts(chosen.job), goal.program)
         chosen = replace(chosen, notes=(*chosen.notes, *filter(None, [note])))
-        run_attempt(manifest, chosen, attempt, place, gpus, handle.fileno())
+        with page(place) if ui else nullcontext():
+            run_attempt(manifest, chosen, attempt, place, gpus, handle.fileno())
+
+
+def page(place: Path) -> AbstractContextManager[None]:
+    """Return the server of the run's page, which prints its address."""
+    from heterotp_cli.ui.beside import page_beside
+
+    return page_beside(place)
 
 
 @contextmanager

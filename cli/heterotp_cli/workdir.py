@@ -5,6 +5,7 @@ status.json    the live status, written by rank 0         history.jsonl  one lin
 report.json    the result                                 report.png     its picture
 report.html    its page
 logs/          one file per pod and rank                  checkpoints/   unless the manifest sets another path
+traces/        of `heterotp trace`, see heterotp_api.rank_trace
 last_words/    of the last attempt, one file per pod: the documents of heterotp_api.last_words
 journal.json   decisions, moves, injections and shares of this attempt (by rank 0), earlier_journal.json of those before
 cost_calibration.json   the costs that decisions use           run.lock       see run_lock.py
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from heterotp_api.names import CONTROL_FILE
+from heterotp_api.rank_trace import TRACES
 
 from heterotp_cli.errors import BadInput
 from heterotp_cli.goal import Goal
@@ -138,7 +140,7 @@ def prepare(
     if attempt == 1:
         for stale in (HISTORY, CALIBRATION):
             (workdir / stale).unlink(missing_ok=True)
-        for folder in (LOGS, CHECKPOINTS):
+        for folder in (LOGS, CHECKPOINTS, TRACES):
             shutil.rmtree(workdir / folder, ignore_errors=True)
     shutil.rmtree(workdir / LAST_WORDS, ignore_errors=True)
     for folder in (LOGS, LAST_WORDS):

@@ -300,6 +300,7 @@ class Session:
             parts.checkpoints.save_or_go_on(watched, iteration)  # last: with columns and shares of the coming iteration
         parts.heartbeat.iteration_ended()
         watched.iteration_ended()
+        parts.tracing.boundary(iteration)
         self.clock.switch(before)
         return Directive(action.stop, action.evaluate)
 

@@ -1,7 +1,7 @@
 """What the page of a run shows, as plain numbers: pure functions of the history and the report."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from heterotp_cli.follow import History
@@ -26,12 +26,13 @@ def content(history: History, report: dict[str, Any]) -> dict[str, Any]:
         "loss": [_last(part, "loss") for part in entries],
         "accuracy": [_last(part, "accuracy") for part in entries],
         "chi": _carried([[_chi(part, rank) for part in entries] for rank in range(len(ranks))]),
+        "lost": [[lost_share(part, rank) for part in entries] for rank in range(len(ranks))],
         "ranks": [_rank(rank, history.entries) for rank in ranks],
         "decisions": [{key: made.get(key) for key in OF_DECISION} for made in report.get("decisions") or []],
         "leftOut": (report.get("leftOut") or {}).get("decisions") or 0,
     }
-    finite: dict[str, Any] = _finite(document)
-    return finite
+    found: dict[str, Any] = finite(document)
+    return found
 
 
 def _columns(length: int, ranks: int) -> list[slice]:
@@ -60,6 +61,31 @@ def _chi(entries: Sequence[dict[str, Any]], rank: int) -> float | None:
     return round(max(known), 2) if known else None
 
 
+def lost_share(entries: Sequence[Mapping[str, Any]], rank: int) -> float | None:
+    """Return the part of these iterations' time that others lost to a rank, 0..1; None where it is not known."""
+    lost, took = lost_seconds(entries, rank)
+    return short(lost / took) if took else None
+
+
+def lost_seconds(entries: Sequence[Mapping[str, Any]], rank: int) -> tuple[float, float]:
+    """Return what others lost to a rank, and the time of the iterations of which that is known, seconds."""
+    lost = took = 0.0
+    for entry in entries:
+        rows = entry.get("ranks")
+        row = rows[rank] if isinstance(rows, list) and rank < len(rows) else None
+        blamed = row.get("blamed") if isinstance(row, dict) else None
+        seconds = entry.get("iterationSeconds")
+        if isinstance(blamed, int | float) and isinstance(seconds, int | float):
+            lost, took = lost + blamed, took + seconds
+    return (lost, took) if math.isfinite(lost + took) else (0.0, 0.0)
+
+
+def short(value: float) -> float:
+    """Return a number with two digits behind the point, in as few characters as JSON needs."""
+    rounded = round(value, 2)
+    return int(rounded) if rounded == int(rounded) else rounded
+
+
 def _carried(lines: list[list[float | None]]) -> list[list[float | None]]:
     """Return the lines with each gap filled by the value before it: chi is computed once per window only."""
     for line in lines:
@@ -81,10 +107,10 @@ def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """Return the value with None in place of numbers that JSON lacks."""
     if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
+        return {key: finite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
+        return [finite(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -19,14 +19,24 @@ def write_page(history: History, report: dict[str, Any], target: Path) -> None:
 
 
 def page(history: History, report: dict[str, Any]) -> str:
-    """Return the page as HTML."""
+    """Return the page of a run that has ended as HTML, which asks no server."""
+    return _page(content(history, report), "'none'")
+
+
+def live_page(document: dict[str, Any]) -> str:
+    """Return the page that asks its server for news; document: as the server's, all of it."""
+    return _page(document, "'self'")
+
+
+def _page(document: dict[str, Any], connects: str) -> str:
     parts = {
-        "@TITLE@": html.escape(str(report.get("job"))),
+        "@TITLE@": html.escape(str(document.get("job"))),
+        "@CONNECTS@": connects,
         "@STYLE@": _part("uplot/uPlot.min.css") + _part("page.css"),
         "@LICENCE@": _part("uplot/LICENSE").replace("--", "- -"),
         "@UPLOT@": _part("uplot/uPlot.iife.min.js"),
-        "@SCRIPT@": _part("page.js"),
-        "@DATA@": script_safe(content(history, report)),  # last: nothing in it is replaced
+        "@SCRIPT@": _part("page.js") + _part("live.js"),
+        "@DATA@": script_safe(document),  # last: nothing in it is replaced
     }
     text = _part("page.html")
     for name, part in parts.items():

@@ -14,13 +14,15 @@ from heterotp_api.control import LOSSLESS_AUTO, ControlDocument, ControlInjectio
 from heterotp_api.formatting import listed
 from heterotp_api.load import first_error
 from heterotp_api.names import CONTROL_FILE
-from heterotp_api.policy import BalancingSettings
+from heterotp_api.policy import BalancingSettings, beyond
+from heterotp_api.rank_trace import TraceRequest
 from heterotp_api.ranks import RankPlace
 from pydantic import ValidationError
 
 from heterotp_cli import workdir
 from heterotp_cli.errors import BadInput, Failed
 from heterotp_cli.follow import read_status
+from heterotp_cli.journal import read_journal
 from heterotp_cli.run_lock import alive
 from heterotp_cli.verbs import change_requests, change_status
 from heterotp_cli.verbs.change_requests import RankSelector, SlowdownRequest
@@ -51,6 +53,20 @@ def open_run(name: str | None) -> "LocalTarget":
 def run_directories() -> list[Path]:
     """Return the run directories below ./runs."""
     return sorted(path.parent for path in RUNS.glob(f"*/{workdir.RUN}"))
+
+
+def newest_run() -> str:
+    """Return the run directory below ./runs that was written last; raise BadInput where there is none."""
+    found = run_directories()
+    if not found:
+        raise BadInput(f"RUN_DIR: there is no run below ./{RUNS}: name the directory of a `heterotp run`")
+    return str(max(found, key=_written))
+
+
+def _written(place: Path) -> float:
+    """Return when a run last wrote its status or began, unix seconds."""
+    times = [path.stat().st_mtime for path in (place / workdir.RUN, place / workdir.STATUS) if path.exists()]
+    return max(times, default=0.0)
 
 
 def _existing_runs() -> str:
@@ -131,6 +147,31 @@ class LocalTarget:
         before = "--default" if old.balancing == LOSSLESS_AUTO else change_requests.options_of(old.balancing)
         undo_command = f"{self.command('policy')} {before}" if old.balancing != settings else ""
         return Change(f"{view.name}: policy {policy}; replaces {old.balancing.strategy}", undo_command, status)
+
+    def trace(self, request: TraceRequest) -> None:
+        """Put a request for a trace into the control document."""
+        view = self._live()
+        if request.ranks is not None and (wrong := beyond(request.ranks, len(self._places(view)))) is not None:
+            raise BadInput(f"--rank: {wrong}")
+        self._publish(view, lambda document, generation: {"trace": request})
+
+    def groups(self) -> list[str]:
+        """Return the worker group of each rank."""
+        return [str(place.group) for place in self._places(self.look())]
+
+    def decisions(self) -> list[dict[str, Any]]:
+        """Return the decisions of all attempts, ascending; keys as in report.json."""
+        return [made.model_dump(by_alias=True) for made in read_journal(self._directory).decisions]
+
+    def end_trace(self, uid: str) -> None:
+        """Take a request for a trace out of the control document, if it is still there."""
+        view = self.look()
+
+        def without(document: ControlDocument, generation: int) -> dict[str, Any]:
+            ours = document.trace is not None and document.trace.uid == uid
+            return {"trace": None} if ours else {}
+
+        self._publish(view, without)
 
     @property
     def _directory(self) -> Path:

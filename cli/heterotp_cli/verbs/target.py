@@ -35,6 +35,10 @@ class Change:
 class Target(Protocol):
     """One job, or for `jobs` the place where jobs are."""
 
+    @property
+    def name(self) -> str:
+        """Name of the job as the user gave it."""
+
     def look(self) -> JobView:
         """Return the job as it is now."""
 

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.cli_process import run_cli
+from support.cli_process import cli_process, run_cli
 from support.cli_views import INJECTED, REDUCED_WORK, SLOW, balancing, job_status, rank
 from support.gang import Gang, groups_of, job
 from support.kube import Kube, KubeError, make_namespace
+from support.live_page import fetched, posted
 
 pytestmark = pytest.mark.integration
 NAMESPACE = "plugin"
@@ -295,6 +296,43 @@ def test_a_job_that_does_not_run_takes_changes_for_later(call, kube, demo):
     assert (code, errors) == (2, ["JOB: 'demo': it has Succeeded: nothing changes any more"])
 
 
+# -- the page -------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def served(kubeconfig):
+    """Give the address of the page of the job demo, served by the command."""
+    arguments = ("ui", "demo", "-n", NAMESPACE)
+    with cli_process(*arguments, module="heterotp_cli.plugin", env=os.environ | {"KUBECONFIG": str(kubeconfig)}) as ui:
+        line = ui.stdout.readline()
+        assert line.startswith("page of demo: http://127.0.0.1:"), line
+        yield line.split()[-1]
+
+
+def test_ui_shows_a_job_and_its_buttons_change_it(kube, kubeconfig, demo):
+    with operator(kubeconfig), served(kubeconfig) as address:
+        shown = fetched(f"{address}data")
+        assert (shown["job"], shown["state"], shown["iteration"], shown["seconds"]) == (
+            "demo",
+            "Running",
+            [70],
+            [0.349],
+        )
+        assert [rank["slowdown"] for rank in shown["ranks"]] == [1.0, 1.0, 4.01, 1.0]
+        assert shown["live"]["explanation"].startswith("Rank 2 (group fast, node node-2) slows demo: ")
+        assert posted(f"{address}policy", {"strategy": "MIG"})["verdict"] == "in force"
+        assert demo.live()["spec"]["balancing"]["policy"]["strategy"] == "MIG"
+        assert posted(f"{address}injection", {"rank": 3, "slowdown": 4, "seconds": 600})["verdict"] == "in force"
+        assert injections(kube)["demo-rank-3"]["spec"]["stop"] == {"seconds": 600}
+        assert posted(f"{address}injection", {"rank": 3, "stop": True})["verdict"] == "in force"
+        assert injections(kube) == {}
+        told = posted(f"{address}injection", {"rank": 9, "slowdown": 4})
+        assert (told["verdict"], told["message"]) == ("refused", "--rank: 9: the job has ranks 0 .. 3")
+        write_status(demo, job_status(phase="Succeeded"))
+        told = posted(f"{address}policy", {"default": True})
+        assert told == {"verdict": "refused", "message": "JOB: 'demo': it has Succeeded: nothing changes any more"}
+
+
 # -- mistakes -------------------------------------------------------------------------------------------------
 
 
@@ -302,6 +340,7 @@ def test_a_job_that_does_not_run_takes_changes_for_later(call, kube, demo):
     ("arguments", "line"),
     [
         (["top", "dem"], f"JOB: 'dem': no such HeteroTPJob in namespace {NAMESPACE}; there are demo"),
+        (["ui", "dem"], f"JOB: 'dem': no such HeteroTPJob in namespace {NAMESPACE}; there are demo"),
         (["explain", "dem"], f"JOB: 'dem': no such HeteroTPJob in namespace {NAMESPACE}; there are demo"),
         (["inject", "demo", "--rank", "9", "--chi", "4"], "--rank: 9: the job has ranks 0 .. 3"),
         (["inject", "demo", "--group", "new", "--chi", "4"], "--group: 'new': the job has the groups fast, slow"),

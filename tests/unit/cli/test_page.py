@@ -39,6 +39,13 @@ def test_chi_of_a_gap_is_the_last_one_known():
     assert content(log, report(2))["chi"][1] == [None, 1.0, 1.0, 4.0, 4.0]
 
 
+def test_lost_time_is_a_part_of_the_iterations_of_which_it_is_known():
+    late, unknown = entry(1, 2, iterationSeconds=0.4), entry(2, 2)
+    late["ranks"][0]["blamed"], late["ranks"][1]["blamed"] = 0.0, 0.1
+    log = history(late, unknown)
+    assert content(log, report(2))["lost"] == [[0, None], [0.25, None]]
+
+
 def test_times_are_of_measured_iterations_only():
     unmeasured = entry(2, 2, measured=False, iterationSeconds=9.0)
     unmeasured["ranks"][0]["wait"] = 9.0
@@ -53,7 +60,7 @@ def test_histories_without_chi_and_with_infinite_loss_are_shown():
         del rank["chi"]
     shown = content(history(early, entry(2, 1)), report(2))
     assert shown["loss"] == [None, 1.0]
-    assert shown["chi"] == [[None, None], [None, None]]
+    assert shown["chi"] == shown["lost"] == [[None, None], [None, None]]
 
 
 def test_many_ranks_and_iterations_bound_the_page():
@@ -65,7 +72,7 @@ def test_many_ranks_and_iterations_bound_the_page():
 def test_the_page_names_no_other_place():
     text = page(history(entry(1, 2), entry(2, 2)), report(2))
     assert not re.findall(r"""(?:src|href)\s*=\s*["']|url\(|@import""", text)
-    assert "default-src 'none'" in text
+    assert "default-src 'none'" in text and "connect-src 'none'" in text
     assert not re.findall("@[A-Z]+@", text)
     assert "Leon Sorokin" in text
 

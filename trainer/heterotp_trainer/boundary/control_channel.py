@@ -64,6 +64,8 @@ def check_ranks(document: ControlDocument, ranks: int) -> None:
         wrong = beyond(injection.ranks, ranks)
         if wrong is not None:
             raise ControlError("invalid", f"{CONTROL_FILE}: injections[{number}].ranks: {wrong}", document.generation)
+    if document.trace is not None and (wrong := beyond(document.trace.ranks or [], ranks)) is not None:
+        raise ControlError("invalid", f"{CONTROL_FILE}: trace.ranks: {wrong}", document.generation)
 
 
 def no_problem(settings: BalancingSettings) -> str | None:

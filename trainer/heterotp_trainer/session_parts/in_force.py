@@ -7,6 +7,7 @@ from heterotp_trainer.boundary.exchange import GangAction, Report, merge_reports
 from heterotp_trainer.boundary.injector import Injector
 from heterotp_trainer.boundary.iteration_report import IterationStatistics
 from heterotp_trainer.reporting.null_reporter import NullReporter
+from heterotp_trainer.session_parts.tracing import Tracing
 from heterotp_trainer.watched import Watched
 
 
@@ -19,8 +20,10 @@ class InForce:
         injector: Injector,
         statistics: IterationStatistics,
         reporter: Callable[[], NullReporter],
+        tracing: Tracing,
     ) -> None:
         """reporter: returns that of now."""
+        self._tracing = tracing
         self._control, self._injector, self._statistics, self._reporter = control, injector, statistics, reporter
 
     def boundary(self, watched: Watched, previous: tuple[Report, ...] | None, iteration: int, epoch: int) -> GangAction:
@@ -44,6 +47,7 @@ class InForce:
         document = self._control.receive(length)
         watched.balancer.apply(document.balancing)
         self._injector.injections = document.injections
+        self._tracing.ask(document.trace)
         self._reporter().applied(document, iteration + 1)
 
     def _balance(self, watched: Watched, previous: tuple[Report, ...] | None, iteration: int, epoch: int) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from heterotp_api.rank_trace import TRACES
 
 from heterotp_trainer.boundary.control_channel import ControlChannel, ControlError
 from heterotp_trainer.boundary.heartbeat import Heartbeat
@@ -23,6 +24,7 @@ from heterotp_trainer.session_parts.ending import Ending
 from heterotp_trainer.session_parts.in_force import InForce
 from heterotp_trainer.session_parts.reports import Reports
 from heterotp_trainer.session_parts.telemetry import Telemetry
+from heterotp_trainer.session_parts.tracing import Tracing
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.whole_only import refuse_drawing_units
 
@@ -51,6 +53,7 @@ class Parts:
     in_force: InForce
     telemetry: Telemetry
     ending: Ending
+    tracing: Tracing
 
 
 def make_parts(
@@ -84,10 +87,13 @@ def make_parts(
     checkpoints = SessionCheckpoints(environment, group, heartbeat, where, injector, statistics, reporter)
     keeper = checkpoints.keeper
     reports = Reports(gang.exchange_group, where, control, injector, keeper, statistics, rank=rank, ranks=ranks)
-    in_force = InForce(control, injector, statistics, reporter)
+    root = environment.workdir / TRACES if environment.workdir is not None else None
+    cuda = member.device.torch_device.type == "cuda"
+    tracing = Tracing(root, rank, gang.facts[rank].boot, member.clock, statistics, cuda=cuda)
+    in_force = InForce(control, injector, statistics, reporter, tracing)
     telemetry = Telemetry(environment, gang, heartbeat, control, shown=shown)
     ending = Ending(heartbeat, control, telemetry, reporter)
-    return Parts(heartbeat, control, injector, statistics, checkpoints, reports, in_force, telemetry, ending)
+    return Parts(heartbeat, control, injector, statistics, checkpoints, reports, in_force, telemetry, ending, tracing)
 
 
 def make_context(member: Member, dtype: torch.dtype, probe: tuple[int, int, int]) -> TPContext:

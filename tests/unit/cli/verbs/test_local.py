@@ -4,66 +4,17 @@ import json
 import re
 import threading
 import time
-from contextlib import contextmanager
 
 import pytest
 from click.testing import CliRunner
-from heterotp_api.control import ControlDocument
 from heterotp_api.trainer_status import TrainerRank
 from heterotp_cli.errors import BadInput, Failed
 from heterotp_cli.main import group
 from heterotp_cli.run_lock import alive, lock
 from heterotp_cli.verbs import change_requests
 from heterotp_cli.verbs.local import open_run
-from heterotp_cli.workdir import prepare, read_json, write_json
-from support.cli_views import run_status
-
-GROUPS = [{"name": "fast", "pods": 1, "processesPerPod": 3}, {"name": "slow", "pods": 1, "processesPerPod": 1}]
-MANIFEST_INJECTION = {"uid": "by-manifest", "name": "demo-rank-3", "ranks": [3], "slowdown": 2}
-
-
-class Run:
-    """A run directory, and rank 0 in it."""
-
-    def __init__(self, place, groups=GROUPS):
-        self.place = place
-        control = {"schemaVersion": 1, "generation": 1, "balancing": {"strategy": "AUTO", "maxPrunedShare": 0.0}}
-        prepare(place, "demo", 1, {**control, "injections": [MANIFEST_INJECTION]}, groups)
-        self.reported = {}
-        self.report()
-
-    def report(self, **changes):
-        self.reported |= changes
-        write_json(self.place / "status.json", run_status(**self.reported).dump())
-
-    @property
-    def control(self):
-        return ControlDocument.model_validate(read_json(self.place / "control.json"))
-
-    @property
-    def injections(self):
-        return {each.uid: (each.ranks, each.slowdown) for each in self.control.injections}
-
-    @contextmanager
-    def obeying(self, refuse=""):
-        """Play a rank 0 that applies every document, or refuses it."""
-        stop = threading.Event()
-
-        def obey():
-            while not stop.wait(0.02):
-                if refuse:
-                    self.report(control_error=refuse, control_error_generation=self.control.generation)
-                else:
-                    generation = self.control.generation
-                    self.report(applied_generation=generation, control_generation=generation)
-
-        thread = threading.Thread(target=obey)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
+from heterotp_cli.workdir import prepare, write_json
+from support.played_run import Run
 
 
 @pytest.fixture(autouse=True)

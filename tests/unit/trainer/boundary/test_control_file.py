@@ -37,6 +37,8 @@ def test_an_injection_needs_uid_ranks_and_slowdown_only():
             "balancing.zero: zero belongs to strategy",
         ),
         (injected({"ranks": []}), "invalid", "injections[0].ranks: list should have at least 1 item"),
+        ('{"generation": 1, "trace": {"uid": "../a", "steps": 1}}', "invalid", "trace.uid: '../a'"),
+        ('{"generation": 1, "trace": {"uid": "a", "steps": 1000}}', "invalid", "trace.steps: 1000"),
         (injected({"uid": ""}), "invalid", "injections[0].uid: ''"),
         (injected({"slowdown": 0.5}), "invalid", "injections[0].slowdown: 0.5"),
         (injected({"mode": "nap"}), "invalid", "injections[0].mode: 'nap'"),
@@ -100,8 +102,9 @@ def test_the_last_good_document_stays(control, tmp_path):
             {"injections": [{"uid": "a", "ranks": [3], "slowdown": 2}, {"uid": "b", "ranks": [9], "slowdown": 2}]},
             "injections[1].ranks: 9: the job has ranks 0 .. 3",
         ),
+        ({"trace": {"uid": "a", "steps": 1, "ranks": [4]}}, "trace.ranks: 4: the job has ranks 0 .. 3"),
     ],
-    ids=["policy", "injection"],
+    ids=["policy", "injection", "trace"],
 )
 def test_ranks_that_the_job_does_not_have_are_refused(control, tmp_path, more, words):
     write(tmp_path / "control.json", 5, **more)

@@ -1,0 +1,1 @@
+"""`heterotp trace`: traces of ranks, asked for, awaited, and merged into one."""
