@@ -4,7 +4,8 @@
 1    failed                    77   a victim: the name of rank 0's pod does not resolve
 2    bad input                 78   loss or gradients are not finite
 75   a victim: a peer died     79   no iteration within runPolicy.progressDeadlineSeconds
-     or hangs                  143  stopped, after a last checkpoint
+     or hangs                  80   a victim: the others go on without this rank, which may come back
+                               143  stopped, after a last checkpoint
 """
 
 import os
@@ -18,6 +19,7 @@ from heterotp_api.names import (
     EXIT_CHECKPOINT_OWNER,
     EXIT_NAME_UNRESOLVED,
     EXIT_NON_FINITE,
+    EXIT_NOT_LET_IN,
     EXIT_PEER_LOST,
     EXIT_STOPPED,
 )
@@ -26,7 +28,7 @@ from heterotp_trainer.boundary.exchange import MismatchError
 from heterotp_trainer.boundary.finite_guard import NonFiniteError
 from heterotp_trainer.checkpoint.errors import CheckpointError, NotFiniteError, OwnerError, WriteError
 from heterotp_trainer.errors import InputError, place_of, with_place
-from heterotp_trainer.launch.rendezvous import NameUnresolvedError, lost_peer
+from heterotp_trainer.launch.rendezvous import NameUnresolvedError, NotLetInError, lost_peer
 from heterotp_trainer.membership.groups import left_any
 from heterotp_trainer.session import Precision, Session
 from heterotp_trainer.session_parts.ending import UNFINISHED
@@ -81,6 +83,8 @@ def explain(error: Exception) -> tuple[str, int] | None:
         return str(error), 1
     if isinstance(error, (InputError, CheckpointError)):
         return with_place(error), EXIT_BAD_INPUT
+    if isinstance(error, NotLetInError):
+        return f"a peer died or hangs: {error}", EXIT_NOT_LET_IN
     if isinstance(error, NameUnresolvedError):
         return str(error), EXIT_NAME_UNRESOLVED
     if lost_peer(error):

@@ -42,12 +42,15 @@ from heterotp_trainer.checkpoint.kept import Kept, Stateful
 from heterotp_trainer.devices.device import clock_of, open_device
 from heterotp_trainer.devices.whereabouts import Whereabouts
 from heterotp_trainer.errors import InputError
+from heterotp_trainer.launch.admission import alone
 from heterotp_trainer.launch.environment import RankEnvironment, read_environment
-from heterotp_trainer.launch.rendezvous import Gang, PeerLostError, agree, leave, meet
+from heterotp_trainer.launch.rendezvous import NotLetInError, PeerLostError, agree, leave, meet
+from heterotp_trainer.membership.errors import GoneError
 from heterotp_trainer.model.checks import SEED
 from heterotp_trainer.rebalancing.balancer import Balancer
 from heterotp_trainer.reporting.log_line import log
 from heterotp_trainer.reporting.null_reporter import NullReporter
+from heterotp_trainer.session_parts.admission import Entrance, enter_gang
 from heterotp_trainer.session_parts.ending import check_trained
 from heterotp_trainer.session_parts.parts import Member, make_context, make_parts
 from heterotp_trainer.session_parts.succession import Regrouped, succeed
@@ -89,7 +92,12 @@ class Session:
         training, rank = environment.spec.training, environment.rank
         self.precision: Precision = precision or (training.precision if training else "fp32")
         self.device, complaint = open_device(environment.device, environment.local_rank, self.precision, rank)
-        self.gang: Gang = meet(environment, self.device, complaint)
+        self._as_launched = environment
+        self.came_back = bool(environment.comeback)  # this rank was lost, and joins a gang that runs
+        if self.came_back:
+            self.gang, self.environment = alone(environment, self.device, complaint)
+        else:
+            self.gang = meet(environment, self.device, complaint)
         self.clock = clock_of(self.device)
         self.reporter = NullReporter()
         self.ended: State | None = None  # the state given to `finish`
@@ -100,13 +108,17 @@ class Session:
         self._iteration = 0
         self._tp: TPContext | None = None
         self._watched: Watched | None = None
-        self._member = Member(environment, self.gang, self.device, self.clock, self.where)
-        self._parts = make_parts(self._member, lambda: self.reporter, self._refused, shown=telemetry)
+        self._member = Member(self.environment, self.gang, self.device, self.clock, self.where)
+        shown = telemetry and not self.came_back
+        self._parts = make_parts(self._member, lambda: self.reporter, self._refused, shown=shown)
         self.control, self._injector = self._parts.control, self._parts.injector
         signal.signal(signal.SIGTERM, self._request_stop)
         self._parts.ending.begin()
         self._telemetry_shown = telemetry
         self._agreed_stop = False  # all ranks know that they stop
+        self._admitting = False  # a rank that came back is being let in
+        self.last_evaluated = 0  # the iteration whose model was evaluated last
+        self._entrance = Entrance()
 
     @classmethod
     def from_environment(cls, *, telemetry: bool = True, precision: Precision | None = None) -> "Session":
@@ -240,6 +252,7 @@ class Session:
         statistic.
         """
         self._parts.statistics.leave_out()
+        self.last_evaluated = self._iteration
         self.reporter.evaluated(loss, accuracy, epoch, perplexity, sample)
 
     def keep_best(self) -> None:
@@ -285,7 +298,14 @@ class Session:
             watched.draws.iteration_ended(iteration)
         self._iteration, parts.telemetry.status.running, watched.stepped = iteration, True, False
         report = parts.reports.make(
-            watched, iteration, loss, self.clock, self.device, stop=self._stop_requested, evaluate=evaluate
+            watched,
+            iteration,
+            loss,
+            self.clock,
+            self.device,
+            stop=self._stop_requested,
+            evaluate=evaluate,
+            admit=self._entrance.waiting,
         )
         before = self.clock.switch("control")
         previous = parts.reports.exchange(report)
@@ -300,6 +320,8 @@ class Session:
             parts.checkpoints.save_or_go_on(watched, iteration)  # last: with columns and shares of the coming iteration
         parts.heartbeat.iteration_ended()
         watched.iteration_ended()
+        if action.admit and not action.stop and iteration != watched.iterations:
+            self._let_in()
         self.clock.switch(before)
         return Directive(action.stop, action.evaluate)
 
@@ -341,11 +363,49 @@ class Session:
         ranks all continue with rank 0's. Raises InputError where the checkpoint is of another model, holds a name that
         is not kept, or lacks one that is.
         """
+        if self.came_back:
+            self._come_in()
+            return self._iteration
         self._iteration = self._parts.checkpoints.restore(self.watched, self.control.newest_policy())
         membership = self.gang.membership
         if membership is not None:
             self.watched.protect(self._iteration, membership.guard, membership.nodes)
+            self._entrance.open(self.gang, self.environment, unlike=self.watched.unlike)
         return self._iteration
+
+    def _come_in(self) -> None:
+        """Be let in by the others, and take the state that they hold (the rank that comes back)."""
+        earlier = self.gang
+        try:
+            self.gang, self.environment, handed = enter_gang(self.watched, self._as_launched, earlier.facts[0])
+            self._parts.ending.give_up()
+            self._begun, self.last_evaluated = True, int(handed.session["evaluated"])
+            self.watched.contents.kept.close()
+            self._injector.resume(handed.session["injections"])
+            self._renew(handed.iteration)
+        except GoneError as error:
+            raise NotLetInError(f"the others did not let this rank in: {error}") from None
+        self.reporter.regrouped((), self.watched.losses)
+
+    def _let_in(self) -> None:
+        """Let in the rank that waits, which came back (all ranks); the state is that after this iteration.
+
+        Raises GoneError where it, or another rank, is lost meanwhile: `regroup` follows.
+        """
+        started, watched, self._admitting = time.perf_counter(), self.watched, True
+        told = {"evaluated": self.last_evaluated, "injections": self._injector.state()}
+        with self.where.busy("a rank that came back is let in"):
+            found = self._entrance.let_in(watched, self.gang, self.environment, told)
+            self._admitting = False
+            if found is None:
+                return
+            self._parts.ending.give_up()
+            self.gang, self.environment, origin = found
+            self._renew(self._iteration)
+        self.reporter.regrouped((), watched.losses)
+        if self.environment.rank == 0:
+            seconds = time.perf_counter() - started
+            log(self._iteration, f"rank {origin} is back: {self.environment.ranks} ranks go on after {seconds:.2f} s")
 
     def regroup(self, *, evaluated: int = 0) -> Regrouped:
         """Go on without ranks that were lost, after a call raised GoneError (all survivors; runPolicy.elastic).
@@ -359,14 +419,23 @@ class Session:
             raise PeerLostError("a rank was lost before training had begun")
         started, watched = time.perf_counter(), self._watched
         self._parts.ending.give_up()
+        self._entrance.close()
         with self.where.busy("ranks were lost, the others regroup"):
             self.gang, self.environment, found = succeed(
-                watched, self.gang, self.environment, evaluated=evaluated, stop=self._agreed_stop
+                watched,
+                self.gang,
+                self.environment,
+                evaluated=evaluated,
+                stop=self._agreed_stop,
+                admitting=self._admitting,
             )
-            self._renew(found)
+            self._admitting = False
+            self._renew(found.iteration)
         seconds = time.perf_counter() - started
         self.reporter.regrouped(found.lost, watched.losses)
-        if self.environment.rank == 0:
+        if self.environment.rank == 0 and not found.lost:
+            log(found.iteration, f"no rank came back: the others go on after {seconds:.2f} s")
+        elif self.environment.rank == 0:
             lost, left = ranks_listed(found.lost), len(self.environment.members)
             log(
                 found.iteration,
@@ -374,21 +443,22 @@ class Session:
             )
         return found
 
-    def _renew(self, found: Regrouped) -> None:
-        """Make the parts of the session anew, for the ranks of now (all of them)."""
+    def _renew(self, iteration: int) -> None:
+        """Make the parts of the session anew, for the ranks of now, after an iteration (all of them)."""
         watched, earlier = self.watched, self._parts
-        self._iteration = self.where.iteration = found.iteration
+        self._iteration = self.where.iteration = iteration
         self._member = Member(self.environment, self.gang, self.device, self.clock, self.where)
         self._parts = make_parts(self._member, lambda: self.reporter, self._refused, shown=self._telemetry_shown)
         self.control, self._injector = self._parts.control, self._parts.injector
         self._injector.resume(earlier.injector.state())
-        self._parts.statistics.started = found.iteration
+        self._parts.statistics.started = iteration
         self._parts.checkpoints.keeper.continues()
         self._show()
         self._parts.ending.begin()
         self.clock.switch("fixed")
         self.clock.take()
         watched.stepped = False
+        self._entrance.open(self.gang, self.environment, unlike=watched.unlike)
 
     def _request_stop(self, number: int, frame: object) -> None:
         self._stop_requested = True
@@ -405,6 +475,7 @@ class Session:
         self.watched.saved_time.take(last)
         self.reporter.finish(last or None, state)
         self._parts.ending.stop_threads()
+        self._entrance.close(ended=True)
         with self.where.waiting("the end of all ranks"):
             leave(self.gang)
         for holder in (self.tp, self.control, self._parts.reports, self._parts.checkpoints):
@@ -414,6 +485,7 @@ class Session:
 
     def fail(self, message: str, *, stopped: bool = False) -> None:
         """Show a failure, or a stop by force; nothing is exchanged, because peers may be gone."""
+        self._entrance.close(ended=True)
         self._parts.ending.fail(message, stopped=stopped)
 
     def agree(self, what: str, value: str | Sequence[str]) -> None:

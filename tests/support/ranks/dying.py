@@ -1,5 +1,7 @@
 """A rank of the built-in trainer that is killed at a chosen place: POINT:RANK:CALL arguments, e.g. norm:1:20.
 
+POINT:RANK:CALL:START is of a rank that was started again so often; without it, of its first start.
+
 CALL counts the calls of the place's function on that rank; POINT late:1:20 lets rank 1 miss that the sum of the norm
 was complete, as a rank does whose neighbour dies while it passes the sum on.
 """
@@ -9,14 +11,20 @@ import signal
 import sys
 import threading
 
+from heterotp_api.names import Env
 from heterotp_trainer import watched
 from heterotp_trainer.boundary.exchange import BoundaryExchange
+from heterotp_trainer.checkpoint import replica
 from heterotp_trainer.checkpoint.contents import Contents
+from heterotp_trainer.launch import admission as launch_admission
+from heterotp_trainer.launch.knock import Door
 from heterotp_trainer.membership.errors import GoneError
 from heterotp_trainer.protection.guard import Guard
 from heterotp_trainer.protection.mirrors import Mirrors
 from heterotp_trainer.resharding.unit_mover import UnitMover
 from heterotp_trainer.run_rank import run_rank
+from heterotp_trainer.session import Session
+from heterotp_trainer.session_parts import admission as session_admission
 from heterotp_trainer.session_parts import succession
 from heterotp_trainer.training.builtin import main
 from heterotp_trainer.training.vision import Vision
@@ -31,6 +39,15 @@ POINTS = {
     "refresh": (Mirrors, "refresh"),
     "save": (Contents, "gather"),
     "evaluation": (Vision, "evaluate"),
+    "door": (Door, "next"),
+    "knocked": (launch_admission, "_called"),
+    "connected": (launch_admission, "_enter"),
+    "entered": (launch_admission, "_prove"),
+    "state": (replica, "_receive"),
+    "giving": (replica, "_send"),
+    "sharing": (session_admission, "_share_out"),
+    "moved": (watched.Watched, "mirrors"),
+    "back": (Session, "_renew"),
     "agreement": (succession, "next_gang"),
     "takeover": (succession, "_take_over"),
 }
@@ -71,7 +88,7 @@ def arrange_late(call):
 
 if __name__ == "__main__":
     for argument in sys.argv[1:]:
-        point, rank, call = argument.split(":")
-        if rank == os.environ["RANK"]:
+        point, rank, call, *start = argument.split(":")
+        if rank == os.environ["RANK"] and (start or ["0"])[0] == os.environ.get(Env.COMEBACK, "0"):
             arrange_late(int(call)) if point == "late" else arrange(point, int(call))
     run_rank(main)

@@ -18,7 +18,7 @@ from heterotp_trainer.boundary.agreement import SAME_WITHIN
 from heterotp_trainer.devices.phase_clock import PHASES
 from heterotp_trainer.devices.stage_times import StageTimes
 
-STOP, CHECKPOINT, EVALUATE, LEASE_OVER = 1, 2, 4, 8
+STOP, CHECKPOINT, EVALUATE, LEASE_OVER, ADMIT = 1, 2, 4, 8, 16
 _NUMBERS = ("iteration", "flags", "generation", "document_bytes", "measured", "applied", "decision_id", "ready")
 _FRACTIONS = ("full", "unslowed", "attention", "vocabulary", "pace_ratio", "batch_norm", "batch_signed", "loss")
 _HASHES = ("plan", "batch")  # 64 bits each, as two whole numbers that a float64 holds exactly
@@ -99,9 +99,9 @@ def comparable(reports: Sequence[Report]) -> bool:
     return all(report.measured and report.decision_id == reports[0].decision_id for report in reports)
 
 
-def flags_of(*, stop: bool, checkpoint: bool, evaluate: bool, lease_over: bool) -> int:
+def flags_of(*, stop: bool, checkpoint: bool, evaluate: bool, lease_over: bool, admit: bool = False) -> int:
     """Return the requests of one rank as the bits of Report.flags."""
-    bits = ((stop, STOP), (checkpoint, CHECKPOINT), (evaluate, EVALUATE), (lease_over, LEASE_OVER))
+    bits = ((stop, STOP), (checkpoint, CHECKPOINT), (evaluate, EVALUATE), (lease_over, LEASE_OVER), (admit, ADMIT))
     return sum(bit for asked, bit in bits if asked)
 
 
@@ -113,6 +113,7 @@ class GangAction:
     checkpoint: bool = False
     evaluate: bool = False
     lease_over: bool = False
+    admit: bool = False  # let in a rank that came back
     document_bytes: int = 0
 
 
@@ -133,6 +134,7 @@ def merge_reports(reports: Sequence[Report], *, unlike: bool = False) -> GangAct
         checkpoint=bool(flags & CHECKPOINT),
         evaluate=bool(flags & EVALUATE),
         lease_over=bool(flags & LEASE_OVER),
+        admit=bool(flags & ADMIT),
         document_bytes=reports[0].document_bytes,
     )
 

@@ -7,3 +7,7 @@ class GoneError(RuntimeError):
 
 class AloneError(RuntimeError):
     """The ranks that are left cannot go on without a restart; the message says why."""
+
+
+class LeftOutError(AloneError):
+    """The others go on without this rank."""

@@ -46,10 +46,12 @@ class Reports:
         *,
         stop: bool,
         evaluate: bool,
+        admit: bool = False,
     ) -> Report:
         """Return this rank's report of `iteration`, which ends now, and what it asks of all ranks.
 
-        stop, evaluate: whether it asks for that; only rank 0's word counts for an evaluation.
+        stop, evaluate: whether it asks for that; only rank 0's word counts for an evaluation. admit: whether a rank
+        waits that came back, as only rank 0 knows.
         """
         balancer = watched.balancer
         spent, unslowed = settled(clock, device), self._injector.unslowed()
@@ -57,7 +59,7 @@ class Reports:
         return iteration_report(
             iteration=iteration,
             ran=self._statistics.end(iteration, clock.age, context),
-            flags=self._flags(stop=stop, evaluate=evaluate),
+            flags=self._flags(stop=stop, evaluate=evaluate, admit=admit),
             spent=spent,
             stages=clock.take_stages(),
             owned=owned_parts(watched.parameters.values()),
@@ -69,13 +71,14 @@ class Reports:
             loss=watched.told_loss.take(loss),
         )
 
-    def _flags(self, *, stop: bool, evaluate: bool) -> int:
+    def _flags(self, *, stop: bool, evaluate: bool, admit: bool) -> int:
         leads = self._leads
         return flags_of(
             stop=stop,
             checkpoint=leads and self._keeper.is_due(),
             evaluate=leads and evaluate,
             lease_over=leads and self._control.lease_is_over(),
+            admit=leads and admit,
         )
 
     def exchange(self, own: Report) -> tuple[Report, ...] | None:
