@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from heterotp_api.names import CONTROL_FILE
 from support.launched import spec
 from support.places import RANK_SCRIPTS
@@ -28,6 +29,15 @@ def without_moves(folder):
     folder.mkdir(parents=True, exist_ok=True)
     document = {"schemaVersion": 1, "generation": 1, "balancing": {"strategy": "None"}, "injections": []}
     (folder / CONTROL_FILE).write_text(json.dumps(document))
+
+
+def same(run, unbroken, within=1e-4):
+    """All iterations are there, with the losses of the unbroken run but for the order of summation."""
+    found = losses(run)
+    assert sorted(found) == sorted(unbroken)
+    assert found == pytest.approx(unbroken, rel=within)
+    assert run.read("report.json")["state"] == "succeeded"
+    assert list(run.workdir.glob(f"checkpoints/step-*{max(unbroken)}"))
 
 
 def losses(run):

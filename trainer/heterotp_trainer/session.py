@@ -382,10 +382,25 @@ class Session:
             self._begun, self.last_evaluated = True, int(handed.session["evaluated"])
             self.watched.contents.kept.close()
             self._injector.resume(handed.session["injections"])
-            self._renew(handed.iteration)
         except GoneError as error:
             raise NotLetInError(f"the others did not let this rank in: {error}") from None
-        self.reporter.regrouped((), self.watched.losses)
+        try:
+            self._renew(handed.iteration)
+        except GoneError:  # it belongs to the gang by now
+            self._regroup_again()
+        self.reporter.regrouped(self._iteration, (), self.watched.losses)
+        if self.environment.rank == 0:
+            origin, ranks = self._as_launched.rank, self.environment.ranks
+            log(self._iteration, f"rank {origin} is back: {ranks} ranks go on, which it leads")
+
+    def _regroup_again(self) -> None:
+        """Regroup until no rank is lost meanwhile."""
+        while True:
+            try:
+                self.regroup(evaluated=self.last_evaluated)
+                return
+            except GoneError:
+                continue
 
     def _let_in(self) -> None:
         """Let in the rank that waits, which came back (all ranks); the state is that after this iteration.
@@ -402,7 +417,7 @@ class Session:
             self._parts.ending.give_up()
             self.gang, self.environment, origin = found
             self._renew(self._iteration)
-        self.reporter.regrouped((), watched.losses)
+        self.reporter.regrouped(self._iteration, (), watched.losses)
         if self.environment.rank == 0:
             seconds = time.perf_counter() - started
             log(self._iteration, f"rank {origin} is back: {self.environment.ranks} ranks go on after {seconds:.2f} s")
@@ -419,7 +434,6 @@ class Session:
             raise PeerLostError("a rank was lost before training had begun")
         started, watched = time.perf_counter(), self._watched
         self._parts.ending.give_up()
-        self._entrance.close()
         with self.where.busy("ranks were lost, the others regroup"):
             self.gang, self.environment, found = succeed(
                 watched,
@@ -432,7 +446,7 @@ class Session:
             self._admitting = False
             self._renew(found.iteration)
         seconds = time.perf_counter() - started
-        self.reporter.regrouped(found.lost, watched.losses)
+        self.reporter.regrouped(found.iteration, found.lost, watched.losses)
         if self.environment.rank == 0 and not found.lost:
             log(found.iteration, f"no rank came back: the others go on after {seconds:.2f} s")
         elif self.environment.rank == 0:

@@ -65,7 +65,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Entry:
-    """The generation with the newcomer; nodes, facts: of its members, by rank. source: the rank that gives the state."""
+    """The generation with the newcomer; nodes, facts: of its members, by rank. source: who gives the state."""
 
     decision: Decision
     nodes: tuple[str, ...]

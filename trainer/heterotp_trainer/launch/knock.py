@@ -105,12 +105,14 @@ class Door:
 
     def __init__(self, key: Key, folder: Path, attempt: int, host: str, problem: Callable[[Newcomer], str]) -> None:
         """Open the door; where its address cannot be written, nobody finds it."""
-        self._key, self._problem, self._file = key, problem, door_file(folder, attempt)
+        self._key, self._problem, self._attempt = key, problem, attempt
+        self._file = door_file(folder, attempt)
         self._waiting: dict[int, tuple[Newcomer, socket.socket]] = {}
         self._lock, self._over = threading.Lock(), threading.Event()
         self._listener = socket.create_server((host, 0))
         self._listener.settimeout(LOOK_SECONDS)
-        self._write(DoorPlace(host, self._listener.getsockname()[1]))
+        self._place = DoorPlace(host, self._listener.getsockname()[1])
+        self._write(self._place)
         self._thread = threading.Thread(target=self._run, name="door", daemon=True)
         self._thread.start()
 
@@ -135,11 +137,12 @@ class Door:
             return self._waiting.pop(min(self._waiting)) if self._waiting else None
 
     def close(self, *, ended: bool = False) -> None:
-        """Turn all away that wait; ended: tell newcomers that there is no gang any more."""
+        """Turn all away that wait; ended: newcomers hear that there is no gang, unless another rank leads it."""
         self._over.set()
         self._listener.close()
-        if ended:
-            self._write(DoorPlace("", 0))
+        with suppress(ClosedError):
+            if ended and where_to_knock(self._file.parent, self._attempt) == self._place:
+                self._write(DoorPlace("", 0))
         with self._lock:
             for _, connection in self._waiting.values():
                 connection.close()

@@ -24,10 +24,10 @@ class NullReporter:
     def start(self) -> None:
         """Start to write the run directory."""
 
-    def regrouped(self, lost: Sequence[int], losses: Mapping[int, float]) -> None:
-        """Show that training goes on without the ranks that started as `lost`; losses: of the last iterations.
+    def regrouped(self, iteration: int, lost: Sequence[int], losses: Mapping[int, float]) -> None:
+        """Show that training goes on after `iteration`, without the ranks that started as `lost`.
 
-        Of these the history may lack those whose reports had not arrived.
+        losses: of the last iterations, of which the history may lack those whose reports had not arrived.
         """
 
     def given_up(self) -> None:

@@ -86,8 +86,10 @@ class Reporter(NullReporter):
         if self._environment.rank == 0 and self._environment.workdir is not None:
             self._run = RunDirectory(self._environment.workdir, self.status, self.run_status.journal)
 
-    def regrouped(self, lost: Sequence[int], losses: Mapping[int, float]) -> None:
+    def regrouped(self, iteration: int, lost: Sequence[int], losses: Mapping[int, float]) -> None:
         """See NullReporter.regrouped."""
+        self._ended = iteration
+        self.run_status.update(iteration=iteration)
         if self._run is None:
             return
         ranks = len(self.run_status.devices)

@@ -4,13 +4,23 @@ import sys
 
 import pytest
 from heterotp_api.names import Env
-from support.elastic import DYING, ITERATIONS, elastic, losses, without_moves
+from support.elastic import DYING, elastic, losses, same, without_moves
+from support.launched import Launched
 
 SECRET = {Env.RENDEZVOUS_SECRET: "a secret of thirty-two characters"}
+ITERATIONS = 24
+PRECISE = 1e-5  # relative, of losses
+
+
+def gang(**options):
+    """Return the spec of three ranks, one of which is killed in iteration 6 and waited for in iteration 12."""
+    return elastic(3, rejoin=True, iterations=ITERATIONS, evaluateEvery=7, **options)
 
 
 @pytest.fixture
 def dying(launch):
+    """A function that starts a gang whose ranks die at these points."""
+
     def start(body, *points):
         without_moves(launch.workdir)
         return launch(body, command=[sys.executable, DYING, *points], **SECRET)
@@ -18,8 +28,43 @@ def dying(launch):
     return start
 
 
-def test_back(dying):
-    run = dying(elastic(3, rejoin=True, iterations=400), "norm:1:20")
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory):
+    """The losses of a run that loses no rank, and that does not ask for elasticity."""
+    body = gang()
+    del body["runPolicy"]
+    run = Launched(tmp_path_factory.mktemp("unbroken"), body)
     assert run.wait() == 0, run.text()
-    print(run.text())
-    assert "rank 1 is back" in run.text()
+    return losses(run)
+
+
+@pytest.mark.parametrize(("killed", "leader"), [(1, 0), (0, 1)])
+def test_a_rank_that_was_killed_comes_back_and_the_losses_are_those_of_an_unbroken_run(dying, unbroken, killed, leader):
+    run = dying(gang(), f"norm:{killed}:6", f"await:{leader}:12")
+    assert run.wait() == 0, run.text()
+    assert f"rank {killed} is back: 3 ranks go on" in run.text()
+    same(run, unbroken, PRECISE)
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "knocked:1:1:1",
+        "connected:1:1:1",
+        "entered:1:1:1",
+        "state:1:9:1",
+        "sharing:1:1:1",
+        "moved:1:1:1",
+        "back:1:1:1",
+        "connected:2:1",
+        "entered:0:1",
+        "giving:0:9",
+        "sharing:2:1",
+        "moved:2:3",
+        "back:2:2",
+    ],
+)
+def test_a_death_while_a_rank_comes_back_is_survived(dying, unbroken, point):
+    run = dying(gang(), "norm:1:6", "await:0:12", point)
+    assert run.wait() == 0, run.text()
+    same(run, unbroken, PRECISE)

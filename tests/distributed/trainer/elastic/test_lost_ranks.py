@@ -5,8 +5,9 @@ import signal
 import sys
 
 import pytest
-from support.elastic import DYING, ITERATIONS, elastic, losses, without_moves
+from support.elastic import DYING, ITERATIONS, elastic, losses, same, without_moves
 from support.launched import Launched
+
 
 @pytest.fixture
 def dying(launch):
@@ -27,15 +28,6 @@ def unbroken(tmp_path_factory):
     run = Launched(tmp_path_factory.mktemp("unbroken"), body)
     assert run.wait() == 0, run.text()
     return losses(run)
-
-
-def same(run, unbroken):
-    """All iterations are there, with the losses of the unbroken run but for the order of summation."""
-    found = losses(run)
-    assert sorted(found) == sorted(unbroken)
-    assert found == pytest.approx(unbroken, rel=1e-4)
-    assert run.read("report.json")["state"] == "succeeded"
-    assert list(run.workdir.glob(f"checkpoints/step-*{ITERATIONS}"))
 
 
 def test_without_a_loss_mirrors_change_nothing(launch, unbroken):
