@@ -16,11 +16,11 @@ from dataclasses import replace
 from heterotp_api.names import Env
 from heterotp_trainer import watched
 from heterotp_trainer.boundary.exchange import ADMIT, BoundaryExchange
-from heterotp_trainer.checkpoint import replica
 from heterotp_trainer.checkpoint.contents import Contents
 from heterotp_trainer.launch import admission as launch_admission
 from heterotp_trainer.launch.knock import Door
 from heterotp_trainer.membership.errors import GoneError
+from heterotp_trainer.protection import replica
 from heterotp_trainer.protection.guard import Guard
 from heterotp_trainer.protection.mirrors import Mirrors
 from heterotp_trainer.resharding.unit_mover import UnitMover

@@ -83,6 +83,8 @@ def comebacks_of(environ: Mapping[str, str]) -> Comebacks | None:
         policy = json.loads(environ.get(Env.SPEC, "{}")).get("runPolicy") or {}
         if not policy.get("elastic") or policy["elastic"].get("rejoin") is False:
             return None
+        if not environ.get(Env.RENDEZVOUS_SECRET):  # without it nobody is let in
+            return None
         return Comebacks(int(policy.get("backoffLimit", STARTS_AGAIN)))
     except (ValueError, TypeError, AttributeError):
         return None

@@ -11,7 +11,6 @@ from typing import Any
 import torch.distributed as dist
 from heterotp_api.ranks import rank_table
 
-from heterotp_trainer.checkpoint import replica
 from heterotp_trainer.launch.admission import Entry, come_in, let_in, speeds_of
 from heterotp_trainer.launch.door import key_of
 from heterotp_trainer.launch.environment import RankEnvironment
@@ -20,6 +19,7 @@ from heterotp_trainer.launch.knock import Door, Newcomer
 from heterotp_trainer.launch.rendezvous import Gang
 from heterotp_trainer.membership.succession import shared_out, speed_of_newcomer, widened
 from heterotp_trainer.plans.unit_plan import FAMILIES, UnitPlan
+from heterotp_trainer.protection import replica
 from heterotp_trainer.resharding.sharded_state import states_of
 from heterotp_trainer.resharding.unit_mover import UnitMover
 from heterotp_trainer.tensor_parallel.unit_spec import shard_spec

@@ -5,6 +5,7 @@ import sys
 import pytest
 from heterotp_api.names import Env
 from support.elastic import DYING, elastic, losses, same, without_moves
+from support.language_jobs import language, write_text
 from support.launched import Launched
 
 SECRET = {Env.RENDEZVOUS_SECRET: "a secret of thirty-two characters"}
@@ -67,4 +68,33 @@ def test_a_rank_that_was_killed_comes_back_and_the_losses_are_those_of_an_unbrok
 def test_a_death_while_a_rank_comes_back_is_survived(dying, unbroken, point):
     run = dying(gang(), "norm:1:6", "await:0:12", point)
     assert run.wait() == 0, run.text()
+    same(run, unbroken, PRECISE)
+
+
+def test_a_model_of_language_on_unequal_ranks_goes_on_as_if_unbroken(launch):
+    """Vocabulary rows, accumulation, recomputation, shares by speed, and a strategy that moves units."""
+    data, settings = write_text(launch.workdir / "text"), {"accumulate": 2, "recompute": True, "evaluateEvery": 5}
+    body = language(data, {"preset": "llama-tiny"}, device={"type": "cpu"}, **settings)
+    whole = launch.in_folder("whole", body)
+    assert whole.wait() == 0, whole.text()
+    body["runPolicy"] = {"elastic": {"minRanks": 1, "silentAfterSeconds": 60}}
+    run = launch(body, command=[sys.executable, DYING, "norm:1:3", "await:0:6"], **SECRET)
+    assert run.wait() == 0, run.text()
+    assert "rank 1 is back" in run.text()
+    assert losses(run) == pytest.approx(losses(whole), rel=PRECISE)
+    assert run.read("report.json")["testLoss"] == pytest.approx(whole.read("report.json")["testLoss"], rel=PRECISE)
+
+
+def test_masters_of_bf16_come_back_whole(dying, unbroken):
+    run = dying(gang(precision="bf16", accumulate=2, keepBest=True, patience=50), "norm:1:6", "await:0:12")
+    assert run.wait() == 0, run.text()
+    assert "rank 1 is back" in run.text()
+    assert losses(run) == pytest.approx(unbroken, rel=0.02)
+
+
+def test_without_rejoin_or_without_a_secret_nobody_comes_back(dying, launch, unbroken):
+    without_moves(launch.workdir)
+    run = launch(gang(), command=[sys.executable, DYING, "norm:1:6"])
+    assert run.wait() == 0, run.text()
+    assert "is back" not in run.text()
     same(run, unbroken, PRECISE)
