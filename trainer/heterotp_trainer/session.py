@@ -29,6 +29,7 @@ from typing import Any, Literal
 import torch
 from heterotp_api.elastic import elastic_problem
 from heterotp_api.formatting import ranks_listed
+from heterotp_api.gang_text import gang_text
 from heterotp_api.names import Env
 from heterotp_api.policy import BalancingSettings
 from torch import Tensor, nn
@@ -53,6 +54,7 @@ from heterotp_trainer.reporting.null_reporter import NullReporter
 from heterotp_trainer.session_parts.admission import Entrance, enter_gang
 from heterotp_trainer.session_parts.ending import check_trained
 from heterotp_trainer.session_parts.parts import Member, make_context, make_parts
+from heterotp_trainer.session_parts.roster import Roster
 from heterotp_trainer.session_parts.succession import Regrouped, succeed
 from heterotp_trainer.tensor_parallel.context import TPContext, refuse_other_contexts
 from heterotp_trainer.watched import Watched
@@ -119,6 +121,7 @@ class Session:
         self._admitting = False  # a rank that came back is being let in
         self.last_evaluated = 0  # the iteration whose model was evaluated last
         self._entrance = Entrance()
+        self._roster = Roster(environment.spec.process_count)
 
     @classmethod
     def from_environment(cls, *, telemetry: bool = True, precision: Precision | None = None) -> "Session":
@@ -370,8 +373,18 @@ class Session:
         membership = self.gang.membership
         if membership is not None:
             self.watched.protect(self._iteration, membership.guard, membership.nodes)
-            self._entrance.open(self.gang, self.environment, unlike=self.watched.unlike)
+            self._gang_changed()
         return self._iteration
+
+    def _gang_changed(self) -> None:
+        """Open the door for ranks that come back, and show who is left."""
+        guard = self.watched.protection
+        if guard is not None:
+            self._entrance.open(self.gang, self.environment, unlike=self.watched.unlike)
+            gang = self._roster.gang(self.environment.origins, mirrored=bool(guard.mirrors.buddies))
+            self.reporter.gang(gang)
+            if self.environment.rank == 0 and (text := gang_text(gang)):
+                log(self._iteration, text)
 
     def _come_in(self) -> None:
         """Be let in by the others, and take the state that they hold (the rank that comes back)."""
@@ -382,6 +395,8 @@ class Session:
             self._begun, self.last_evaluated = True, int(handed.session["evaluated"])
             self.watched.contents.kept.close()
             self._injector.resume(handed.session["injections"])
+            self._roster.resume(handed.session["roster"])
+            self._roster.back(self._as_launched.rank)
         except GoneError as error:
             raise NotLetInError(f"the others did not let this rank in: {error}") from None
         try:
@@ -408,7 +423,7 @@ class Session:
         Raises GoneError where it, or another rank, is lost meanwhile: `regroup` follows.
         """
         started, watched, self._admitting = time.perf_counter(), self.watched, True
-        told = {"evaluated": self.last_evaluated, "injections": self._injector.state()}
+        told = {"evaluated": self.last_evaluated, "injections": self._injector.state(), "roster": self._roster.state()}
         with self.where.busy("a rank that came back is let in"):
             found = self._entrance.let_in(watched, self.gang, self.environment, told)
             self._admitting = False
@@ -416,6 +431,7 @@ class Session:
                 return
             self._parts.ending.give_up()
             self.gang, self.environment, origin = found
+            self._roster.back(origin)
             self._renew(self._iteration)
         self.reporter.regrouped(self._iteration, (), watched.losses)
         if self.environment.rank == 0:
@@ -444,6 +460,8 @@ class Session:
                 admitting=self._admitting,
             )
             self._admitting = False
+            if self.gang.membership is not None:
+                self._roster.lose(found.lost, found.iteration, self.gang.membership.peers.dead)
             self._renew(found.iteration)
         seconds = time.perf_counter() - started
         self.reporter.regrouped(found.iteration, found.lost, watched.losses)
@@ -472,7 +490,7 @@ class Session:
         self.clock.switch("fixed")
         self.clock.take()
         watched.stepped = False
-        self._entrance.open(self.gang, self.environment, unlike=watched.unlike)
+        self._gang_changed()
 
     def _request_stop(self, number: int, frame: object) -> None:
         self._stop_requested = True

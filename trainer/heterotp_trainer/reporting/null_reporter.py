@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from heterotp_api.control import ControlDocument
+from heterotp_api.trainer_status import TrainerGang
 from torch import Tensor
 
 from heterotp_trainer.boundary.control_channel import ControlError
@@ -29,6 +30,9 @@ class NullReporter:
 
         losses: of the last iterations, of which the history may lack those whose reports had not arrived.
         """
+
+    def gang(self, gang: TrainerGang) -> None:
+        """Show who is left of a gang that may lose ranks."""
 
     def given_up(self) -> None:
         """Write no more: another reporter follows in this process."""

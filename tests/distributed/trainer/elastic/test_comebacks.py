@@ -44,6 +44,9 @@ def test_a_rank_that_was_killed_comes_back_and_the_losses_are_those_of_an_unbrok
     run = dying(gang(), f"norm:{killed}:6", f"await:{leader}:12")
     assert run.wait() == 0, run.text()
     assert f"rank {killed} is back: 3 ranks go on" in run.text()
+    assert f"2/3 ranks live, rank {killed} left at iteration 5 (" in run.text()
+    shown = run.read("status.json")["gang"]
+    assert (shown["started"], shown["live"], shown["lost"], shown["comebacks"]) == (3, 3, [], 1)
     same(run, unbroken, PRECISE)
 
 
@@ -97,4 +100,6 @@ def test_without_rejoin_or_without_a_secret_nobody_comes_back(dying, launch, unb
     run = launch(gang(), command=[sys.executable, DYING, "norm:1:6"])
     assert run.wait() == 0, run.text()
     assert "is back" not in run.text()
+    shown = run.read("status.json")["gang"]
+    assert (shown["live"], shown["members"], [each["rank"] for each in shown["lost"]]) == (2, [0, 2], [1])
     same(run, unbroken, PRECISE)
