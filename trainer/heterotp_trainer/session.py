@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
+import torch.distributed as dist
 from heterotp_api.elastic import elastic_problem
 from heterotp_api.formatting import ranks_listed
 from heterotp_api.gang_text import gang_text
@@ -37,6 +38,7 @@ from torch.utils.data import DataLoader
 
 from heterotp_trainer.boundary.agreement import COMPARE_EVERY, shape_of
 from heterotp_trainer.boundary.control_channel import ControlError
+from heterotp_trainer.boundary.exchange import Report, asked_of
 from heterotp_trainer.boundary.finite_guard import OnNonFinite
 from heterotp_trainer.boundary.loss import scalar_loss
 from heterotp_trainer.checkpoint.kept import Kept, Stateful
@@ -46,7 +48,7 @@ from heterotp_trainer.errors import InputError
 from heterotp_trainer.launch.admission import alone
 from heterotp_trainer.launch.environment import RankEnvironment, read_environment
 from heterotp_trainer.launch.rendezvous import NotLetInError, PeerLostError, agree, leave, meet
-from heterotp_trainer.membership.errors import GoneError
+from heterotp_trainer.membership.errors import AskedToLeaveError, GoneError
 from heterotp_trainer.model.checks import SEED
 from heterotp_trainer.rebalancing.balancer import Balancer
 from heterotp_trainer.reporting.log_line import log
@@ -55,6 +57,7 @@ from heterotp_trainer.session_parts.admission import Entrance, enter_gang
 from heterotp_trainer.session_parts.ending import check_trained
 from heterotp_trainer.session_parts.parts import Member, make_context, make_parts
 from heterotp_trainer.session_parts.roster import Roster
+from heterotp_trainer.session_parts.stopping import Requests
 from heterotp_trainer.session_parts.succession import Regrouped, succeed
 from heterotp_trainer.tensor_parallel.context import TPContext, refuse_other_contexts
 from heterotp_trainer.watched import Watched
@@ -121,6 +124,7 @@ class Session:
         self._admitting = False  # a rank that came back is being let in
         self.last_evaluated = 0  # the iteration whose model was evaluated last
         self._entrance = Entrance()
+        self._requests = Requests()
         self._roster = Roster(environment.spec.process_count)
 
     @classmethod
@@ -306,9 +310,11 @@ class Session:
             loss,
             self.clock,
             self.device,
-            stop=self._stop_requested,
+            stop=self._requests.answer == "Stop" if self._is_elastic else self._stop_requested,
             evaluate=evaluate,
             admit=self._entrance.waiting,
+            asked=self._is_elastic and self._stop_requested,
+            leave=self._requests.answer == "Leave",
         )
         before = self.clock.switch("control")
         previous = parts.reports.exchange(report)
@@ -316,6 +322,7 @@ class Session:
         self.reporter.iteration(report, previous, loss, samples, epoch, self.control.error)
         action = parts.in_force.boundary(watched, previous, iteration, epoch)
         self._agreed_stop = action.stop
+        self._hear(previous or ())
         watched.reprotect()
         if iteration % COMPARE_EVERY == 0:
             watched.compare_replicas(iteration)
@@ -323,6 +330,8 @@ class Session:
             parts.checkpoints.save_or_go_on(watched, iteration)  # last: with columns and shares of the coming iteration
         parts.heartbeat.iteration_ended()
         watched.iteration_ended()
+        if action.leave is not None and not action.stop:
+            self._let_go(action.leave)
         if action.admit and not action.stop and iteration != watched.iterations:
             self._let_in()
         self.clock.switch(before)
@@ -385,6 +394,34 @@ class Session:
             self.reporter.gang(gang)
             if self.environment.rank == 0 and (text := gang_text(gang)):
                 log(self._iteration, text)
+
+    @property
+    def _is_elastic(self) -> bool:
+        return self.gang.membership is not None
+
+    def _hear(self, reports: Sequence[Report]) -> None:
+        """Decide on rank 0 what is done about ranks that were asked to stop."""
+        elastic = self.environment.spec.run_policy.elastic
+        if elastic is not None and self.environment.rank == 0:
+            asked = asked_of(reports)
+            self._requests.hear(asked, time.monotonic(), self.environment.ranks, elastic.min_ranks)
+
+    def _let_go(self, rank: int) -> None:
+        """Go on without a rank that was asked to leave (all ranks): the rank that mirrors it has its units.
+
+        Raises AskedToLeaveError on that rank, GoneError on the others: `regroup` follows.
+        """
+        origin, membership = self.environment.origins[rank], self.gang.membership
+        assert membership is not None
+        with self.where.waiting("a rank that was asked to leave"):
+            dist.barrier(group=self.gang.control_group)  # all know it before anybody acts on it
+        if rank == self.environment.rank:
+            self._entrance.close()
+            self._parts.ending.give_up()
+            raise AskedToLeaveError(f"rank {origin} was asked to leave: the others go on without it")
+        membership.peers.let_go(origin, "was asked to leave")
+        membership.generation.give_up(f"rank {origin} was asked to leave")
+        membership.generation.check()
 
     def _come_in(self) -> None:
         """Be let in by the others, and take the state that they hold (the rank that comes back)."""
@@ -451,14 +488,19 @@ class Session:
         started, watched = time.perf_counter(), self._watched
         self._parts.ending.give_up()
         with self.where.busy("ranks were lost, the others regroup"):
-            self.gang, self.environment, found = succeed(
-                watched,
-                self.gang,
-                self.environment,
-                evaluated=evaluated,
-                stop=self._agreed_stop,
-                admitting=self._admitting,
-            )
+            try:
+                self.gang, self.environment, found = succeed(
+                    watched,
+                    self.gang,
+                    self.environment,
+                    evaluated=evaluated,
+                    stop=self._agreed_stop,
+                    admitting=self._admitting,
+                )
+            except NotLetInError as error:
+                if self._stop_requested:  # it was asked to leave, and has not heard that the others agreed
+                    raise AskedToLeaveError(str(error)) from None
+                raise
             self._admitting = False
             if self.gang.membership is not None:
                 self._roster.lose(found.lost, found.iteration, self.gang.membership.peers.dead)
@@ -490,6 +532,7 @@ class Session:
         self.clock.switch("fixed")
         self.clock.take()
         watched.stepped = False
+        self._requests = Requests()
         self._gang_changed()
 
     def _request_stop(self, number: int, frame: object) -> None:

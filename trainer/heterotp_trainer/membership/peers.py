@@ -84,6 +84,12 @@ class Peers:
             self.dead.pop(rank, None)
             self._unread.append((rank, connection))
 
+    def let_go(self, rank: int, why: str) -> None:
+        """Count a rank as lost that leaves because it was asked to; it closes its connections itself."""
+        with self._changed:
+            self.dead.setdefault(rank, why)
+            self._changed.notify_all()
+
     @property
     def counts(self) -> Mapping[int, int]:
         """What the members had said when the generation was decided: `Left.number` by origin."""

@@ -1,5 +1,7 @@
 """Ranks that were killed are started again and let in, and training goes on as if they had not been lost."""
 
+import os
+import signal
 import sys
 
 import pytest
@@ -103,3 +105,20 @@ def test_without_rejoin_or_without_a_secret_nobody_comes_back(dying, launch, unb
     shown = run.read("status.json")["gang"]
     assert (shown["live"], shown["members"], [each["rank"] for each in shown["lost"]]) == (2, [0, 2], [1])
     same(run, unbroken, PRECISE)
+
+
+@pytest.mark.parametrize("asked", [1, 0])
+def test_a_rank_that_is_asked_alone_leaves_and_the_others_go_on(launch, asked):
+    without_moves(launch.workdir)
+    run = launch(elastic(3, rejoin=True, iterations=100000, epochs=None), **SECRET)
+    run.reach(5)
+    os.kill(run.ranks()[asked], signal.SIGTERM)
+    run.until("it has left", lambda: f"2/3 ranks live, rank {asked} left" in run.text())
+    run.reach(max(losses(run)) + 5)
+    assert f"[rank {asked}] error: rank {asked} was asked to leave" in run.text()
+    assert "(was asked to leave)" in run.text() and "is started again" not in run.text()
+    assert run.read("status.json")["state"] == "running"
+    for rank in run.ranks():
+        os.kill(rank, signal.SIGTERM)
+    assert run.wait() == 143, run.text()
+    assert sorted(losses(run)) == list(range(1, max(losses(run)) + 1))
