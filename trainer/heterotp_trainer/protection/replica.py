@@ -7,7 +7,7 @@
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ from heterotp_trainer.resharding.sharded_state import states_of
 from heterotp_trainer.tensor_parallel.unit_spec import shard_spec
 
 MOST_DIMENSIONS = 16
+PACK_BYTES = 32 << 20  # of a message, or one tensor
 
 
 def send(contents: Contents, facts: Mapping[str, Any], device: torch.device, to: int, group: dist.ProcessGroup) -> None:
@@ -34,8 +35,8 @@ def send(contents: Contents, facts: Mapping[str, Any], device: torch.device, to:
     text = json.dumps([state.body, kinds]).encode()
     _send(torch.tensor([len(text)]), to, group)
     _send(torch.frombuffer(bytearray(text), dtype=torch.uint8), to, group)
-    for tensor in state.tensors:
-        _send(tensor.detach().cpu().contiguous(), to, group)
+    for pack in _packs(state.tensors):
+        _send(torch.cat([each.detach().cpu().contiguous().view(-1).view(torch.uint8) for each in pack]), to, group)
 
 
 def receive(contents: Contents, device: torch.device, source: int, group: dist.ProcessGroup) -> dict[str, Any]:
@@ -54,12 +55,28 @@ def receive(contents: Contents, device: torch.device, source: int, group: dist.P
         tensors = [torch.empty(_shape(shape), dtype=DTYPES[dtype]) for dtype, shape in kinds]
     except (KeyError, TypeError, ValueError):
         raise MalformedMessageError(f"rank {source} sent what is no state") from None
-    for tensor in tensors:
-        _receive(tensor, source, group)
+    for pack in _packs(tensors):
+        arriving = torch.empty(sum(each.nbytes for each in pack), dtype=torch.uint8)
+        _receive(arriving, source, group)
+        for each, part in zip(pack, arriving.split([each.nbytes for each in pack]), strict=True):
+            each.copy_(part.clone().view(each.dtype).view(each.shape))  # clone: a view needs the type's alignment
     held = decode(body, lambda number: tensors[number])
     _take(contents, held, device)
     facts: dict[str, Any] = held["facts"]
     return facts
+
+
+def _packs(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Yield the tensors in messages: each message costs time, and a large one memory."""
+    pack: list[Tensor] = []
+    for tensor in tensors:
+        if pack and sum(each.nbytes for each in pack) + tensor.nbytes > PACK_BYTES:
+            yield pack
+            pack = []
+        if tensor.numel():
+            pack.append(tensor)
+    if pack:
+        yield pack
 
 
 def _shape(shape: list[int]) -> tuple[int, ...]:
