@@ -1,18 +1,28 @@
 """What a lost rank costs with runPolicy.elastic, and what the protection costs without a loss, on this machine.
 
-    python benchmarks/elastic.py [--ranks 4] [--rounds 3] [--iterations 60]
+    python benchmarks/elastic.py [--ranks 4] [--rounds 3] [--iterations 60] [--parts figures rejoin picture]
+                                 [--picture elastic.svg] [--picture-iterations 600]
 
+figures:
 kill      SIGKILL of rank 0, and of the last rank, to the end of the next iteration, s (target <= 2 + an iteration)
 restart   the same loss without elasticity: SIGKILL to the next iteration of `heterotp run --resume`, which continues
           from a checkpoint of every tenth iteration; it is started as soon as the run has ended
 silent    SIGSTOP to the end of the next iteration, heartbeats missed for 5 s (target <= 15)
 loss      greatest relative difference of the losses of the killed runs from those of an unbroken one (target <= 1e-5)
 protect   median iteration with mirrors over that without, no loss (target <= 1.05)
+rejoin:
+pause     of the others, while a rank that was killed is let in, in iterations: the longest time from one iteration to
+          the next around it, less a usual one (target <= 2)
+absent    s from SIGKILL to the first iteration with the new rank, most of which it loads its libraries
+slowed    median iteration of the others while the new process starts, over that before
+restart   s from SIGKILL to the next iteration of a run that is restarted, as above
+picture: loss and iterations per second over time, with a kill and a comeback, beside a restart from a checkpoint
 
 Real processes over gloo, a small vision transformer on the digits.
 """
 
 import argparse
+import itertools
 import json
 import os
 import signal
@@ -25,10 +35,11 @@ from pathlib import Path
 from typing import Any
 
 SECONDS = 300.0
+ENDLESS = 1_000_000  # iterations of a run that is stopped
 AT = 20  # iteration after which a rank is lost
 
 
-def manifest(ranks: int, iterations: int, *, elastic: bool) -> dict[str, Any]:
+def manifest(ranks: int, iterations: int, *, elastic: bool, rejoin: bool = False) -> dict[str, Any]:
     """Return the job."""
     group = {"name": "a", "pods": ranks, "relativeSpeed": 1, "device": {"type": "cpu"}}
     spec: dict[str, Any] = {
@@ -43,7 +54,7 @@ def manifest(ranks: int, iterations: int, *, elastic: bool) -> dict[str, Any]:
         "checkpoint": {"everyIterations": 10},
     }
     if elastic:
-        spec["runPolicy"] = {"elastic": {"minRanks": 1}}
+        spec["runPolicy"] = {"elastic": {"minRanks": 1, "rejoin": rejoin}}
     return {"apiVersion": "heterotp.io/v1alpha1", "kind": "HeteroTPJob", "metadata": {"name": "elastic"}, "spec": spec}
 
 
@@ -139,6 +150,93 @@ def measured(run: Run) -> float:
     return statistics.median(line["iterationSeconds"] for line in run.history() if line["measured"])
 
 
+def comebacks(run: Run) -> int:
+    """Return how many ranks have come back, as the status says."""
+    try:
+        status = json.loads((run.workdir / "status.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return 0
+    return int((status.get("gang") or {}).get("comebacks", 0))
+
+
+def until_back(run: Run, seconds: float = SECONDS) -> None:
+    """Wait for a rank that comes back."""
+    deadline = time.monotonic() + seconds
+    while not comebacks(run):
+        if time.monotonic() > deadline or run.process.poll() is not None:
+            raise SystemExit(f"{run.folder}: no rank came back")
+        time.sleep(0.005)
+
+
+def rejoin_round(folder: Path, ranks: int, iterations: int) -> dict[str, float]:
+    """Return the figures of a rank that is killed and comes back, beside those of a restart."""
+    run = Run(folder / "rejoin", manifest(ranks, ENDLESS, elastic=True, rejoin=True))
+    run.until(AT)
+    killed, before = time.time(), run.history()
+    os.kill(run.ranks()[ranks - 1], signal.SIGKILL)
+    until_back(run)
+    run.until(len(run.history()) + AT)
+    run.process.send_signal(signal.SIGINT)
+    run.finished()
+    lines = run.history()
+    back = next(i for i, line in enumerate(lines) if line["time"] > killed and len(line["ranks"]) == ranks)
+    while len(lines[back - 1]["ranks"]) == ranks:  # lines of before the loss that were written after it
+        back = next(i for i in range(back + 1, len(lines)) if len(lines[i]["ranks"]) == ranks)
+    usual = statistics.median(line["iterationSeconds"] for line in before if line["measured"])
+    steps = [after["time"] - line["time"] for line, after in itertools.pairwise(lines)]
+    with_fewer = steps[len(before) + 3 : back - 3]
+    restarted = Run(folder / "restart", manifest(ranks, iterations, elastic=False))
+    restart = seconds_to_next(restarted, ranks - 1, signal.SIGKILL, resumed=True)
+    restarted.finished()
+    return {
+        "pause": max(0.0, max(steps[back - 3 : back + 4]) - usual) / usual,
+        "absent": lines[back]["time"] - killed,
+        "slowed": statistics.median(with_fewer) / usual if with_fewer else 1.0,
+        "restart": restart,
+    }
+
+
+def pictured(folder: Path, ranks: int, iterations: int, path: Path) -> None:
+    """Draw loss and throughput over time of two runs that lose a rank after a quarter of their iterations."""
+    found = []
+    for name, elastic in (("runPolicy.elastic", True), ("restart from a checkpoint", False)):
+        run = Run(folder / name.split()[0], manifest(ranks, iterations, elastic=elastic, rejoin=elastic))
+        run.until(iterations // 4)
+        killed = time.time()
+        os.kill(run.ranks()[ranks - 1], signal.SIGKILL)
+        if elastic:
+            until_back(run)
+        else:
+            run.resume()
+        run.finished()
+        found.append((name, run.history(), killed))
+    draw(found, path)
+
+
+def draw(runs: list[tuple[str, list[dict[str, Any]], float]], path: Path) -> None:
+    """Write the picture; runs: name, history, unix seconds of the kill."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 6), layout="constrained")
+    losses, speeds = figure.subplots(2, 1, sharex=True)
+    for number, (name, lines, killed) in enumerate(runs):
+        start = lines[0]["time"]
+        times = [line["time"] - start for line in lines]
+        losses.plot(times, [line["loss"] for line in lines], label=name, color=f"C{number}")
+        seconds = range(int(times[-1]) + 1)
+        speeds.step(seconds, [sum(int(t) == second for t in times) for second in seconds], color=f"C{number}")
+        for axes in (losses, speeds):
+            axes.axvline(killed - start, color=f"C{number}", linestyle=":")
+    losses.set_ylabel("loss")
+    losses.legend(title="dotted: a rank is killed")
+    speeds.set_ylabel("iterations in a second")
+    speeds.set_xlabel("seconds")
+    figure.savefig(path)
+
+
 def one_round(folder: Path, ranks: int, iterations: int) -> dict[str, float]:
     """Return the figures of one round."""
     found: dict[str, float] = {}
@@ -173,13 +271,22 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--iterations", type=int, default=60)
+    parser.add_argument("--parts", nargs="+", choices=["figures", "rejoin", "picture"], default=["figures", "rejoin"])
+    parser.add_argument("--picture", type=Path, default=Path("elastic.svg"))
+    parser.add_argument("--picture-iterations", type=int, default=600)
     options = parser.parse_args()
-    rounds = []
     with tempfile.TemporaryDirectory() as folder:
-        for number in range(options.rounds):
-            rounds.append(one_round(Path(folder) / str(number), options.ranks, options.iterations))
-            print(f"round {number}: {rounds[-1]}", flush=True)
-    print(f"{options.ranks} ranks, {options.iterations} iterations, {os.cpu_count()} cores: median [least, greatest]")
+        for part, measure in (("figures", one_round), ("rejoin", rejoin_round)):
+            if part in options.parts:
+                places = [Path(folder) / part / str(number) for number in range(options.rounds)]
+                shown(part, [measure(place, options.ranks, options.iterations) for place in places], options)
+        if "picture" in options.parts:
+            pictured(Path(folder) / "picture", options.ranks, options.picture_iterations, options.picture)
+
+
+def shown(part: str, rounds: list[dict[str, float]], options: argparse.Namespace) -> None:
+    """Print what the rounds of one part have measured."""
+    print(f"{part}: {options.ranks} ranks, {os.cpu_count()} cores, {len(rounds)} rounds: median [least, greatest]")
     for name in rounds[0]:
         values = [each[name] for each in rounds]
         print(f"{name:16} {statistics.median(values):.4g} [{min(values):.4g}, {max(values):.4g}]")

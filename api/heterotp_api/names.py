@@ -38,8 +38,12 @@ EXIT_CHECKPOINT_OWNER = 76  # a newer attempt, or another job, owns the checkpoi
 EXIT_NAME_UNRESOLVED = 77  # a victim, too: the name of rank 0's pod is not in the DNS
 EXIT_NON_FINITE = 78  # loss or gradients are not finite: the last checkpoint leads there again
 EXIT_NO_PROGRESS = 79  # of the rank that the others waited for past runPolicy.progressDeadlineSeconds
+EXIT_NOT_LET_IN = 80  # a victim: of a rank that came back and was not let in (runPolicy.elastic), or is left out
+EXIT_LEFT = 81  # a rank of an elastic gang that was asked to leave (SIGTERM to it alone): the others go on
 EXIT_STOPPED = 143  # stopped by SIGTERM after a last checkpoint
-VICTIM_EXITS = frozenset({EXIT_PEER_LOST, EXIT_NAME_UNRESOLVED})  # explain nothing while another rank's code does
+VICTIM_EXITS = frozenset(
+    {EXIT_PEER_LOST, EXIT_NAME_UNRESOLVED, EXIT_NOT_LET_IN, EXIT_LEFT}
+)  # explain nothing while another rank's code does
 
 
 class Env:
@@ -64,6 +68,7 @@ class Env:
         "HETEROTP_CHECK_MODEL"  # set by `heterotp check-model`: parallelize checks the model and ends the rank
     )
     RENDEZVOUS_SECRET = "HETEROTP_RENDEZVOUS_SECRET"  # of one job and attempt: ranks without it are turned away
+    COMEBACK = "HETEROTP_COMEBACK"  # how often this rank was started again (runPolicy.elastic.rejoin); absent: never
     TP_RANK = "HETEROTP_TP_RANK"
     TP_GROUP = "HETEROTP_TP_GROUP"
     RANK = "RANK"

@@ -99,6 +99,12 @@ class Elastic(Model):
     silent_after_seconds: int | None = Field(
         None, ge=1, le=MOST_SECONDS, description="A rank without heartbeats for so long is lost; absent: 5."
     )
+    rejoin: bool | None = Field(None, description="Whether a rank that was killed is started again; absent: true.")
+
+    @property
+    def rejoins(self) -> bool:
+        """Whether a rank that was killed is started again, and let in."""
+        return self.rejoin is not False
 
     @property
     def silent_seconds(self) -> int:

@@ -120,6 +120,29 @@ class TrainerBlame(_Report):
     share: Annotated[float, Field(ge=0, le=1.000001)] = 0.0
 
 
+class LostRank(_Report):
+    """A rank that a gang with runPolicy.elastic goes on without: since which iteration, and how its loss was seen."""
+
+    rank: Count
+    iteration: Count = 0
+    why: Annotated[str, _cut_text(256)] = ""
+
+
+class TrainerGang(_Report):
+    """Who is left of a gang with runPolicy.elastic. Ranks have the numbers here that they started with.
+
+    `started`: ranks that it began with; `live`: those that are left; `members`: who they are, by their
+    rank of now. `unprotected`: units of so many ranks exist once only. `comebacks`: ranks that came back.
+    """
+
+    started: Count
+    live: Count
+    members: RankNumbers = ()
+    lost: Annotated[tuple[LostRank, ...], _cut_list(MOST_BLAMED)] = ()
+    unprotected: Count = 0
+    comebacks: Count = 0
+
+
 class TrainerInjection(_Report):
     """One injection of the control document: its state and the ranks that it slows now (pattern: the rank in turn).
 
@@ -170,7 +193,7 @@ class TrainerStatus(_Report):
     the last window; `blame`: by whom, and in which stage, the most first, 16 at most. `skipped_updates`:
     updates of this attempt that were left out, because loss or gradients were not finite. `moves`: times that units
     changed rank in this attempt, which took `moved_seconds`. `lease_expired`: injections are dropped until an operator
-    renews the lease.
+    renews the lease. `gang`: absent without runPolicy.elastic.
     """
 
     schema_version: Literal[1] = 1
@@ -221,6 +244,7 @@ class TrainerStatus(_Report):
     other_ranks: OtherRanks | None = None
     injections: Annotated[tuple[TrainerInjection, ...], _cut_list(MOST_INJECTIONS)] = ()
     lease_expired: bool = False
+    gang: TrainerGang | None = None
 
 
 def for_a_poll(status: TrainerStatus) -> TrainerStatus:

@@ -8,9 +8,11 @@ from heterotp_api.formatting import ranks_listed
 from heterotp_api.last_words import RankFailure
 from heterotp_api.names import (
     EXIT_CHECKPOINT_OWNER,
+    EXIT_LEFT,
     EXIT_NAME_UNRESOLVED,
     EXIT_NO_PROGRESS,
     EXIT_NON_FINITE,
+    EXIT_NOT_LET_IN,
     EXIT_PEER_LOST,
 )
 
@@ -23,6 +25,8 @@ REASONS = {
     EXIT_NAME_UNRESOLVED: "did not find the address of rank 0",
     EXIT_CHECKPOINT_OWNER: "was refused by its checkpoints: a newer attempt or another job owns them",
     EXIT_NON_FINITE: "stopped before an update because the loss or a gradient was not finite (NaN or infinite)",
+    EXIT_LEFT: "was asked to leave (SIGTERM), and the others did not go on",
+    EXIT_NOT_LET_IN: "was not let in by the others, which went on without it",
     EXIT_NO_PROGRESS: "ended no iteration within runPolicy.progressDeadlineSeconds",
 }
 NO_DOCUMENT = "its launcher left no document that names the failed rank"

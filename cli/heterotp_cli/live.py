@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from heterotp_api.gang_text import gang_text
 from heterotp_api.ranks import RankPlace
 from heterotp_api.trainer_status import TrainerStatus
 from rich.console import Console, Group, RenderableType
@@ -100,6 +101,8 @@ def render(status: TrainerStatus, places: Sequence[RankPlace], room: int) -> Ren
         parts.append(Text(f"the slowest {len(shown)} of {len(status.ranks)} ranks", style="dim"))
     if stalled := rows.stall(status):
         parts.append(Text(stalled, style=STRAGGLER))
+    if gang := gang_text(status.gang):
+        parts.append(Text(gang, style=STRAGGLER))
     if decision := rows.decision(status):
         parts.append(Text(decision))
     return Group(*parts)

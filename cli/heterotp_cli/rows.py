@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from heterotp_api.formatting import stall_text, utc_time
+from heterotp_api.gang_text import gang_text
 from heterotp_api.ranks import RankPlace
 from heterotp_api.trainer_status import TrainerRank, TrainerStatus
 
@@ -178,6 +179,8 @@ def stall(status: TrainerStatus) -> str:
 def plain_line(status: TrainerStatus, now: float) -> str:
     """Return the line that a run without a terminal prints every few seconds; now: unix seconds."""
     parts = [utc_time(now), headline(status), progress(status), numbers(status)]
+    if gang := gang_text(status.gang):
+        parts.append(gang)
     if stalled := stall(status):
         parts.append(stalled)
     elif status.eta_seconds is not None:

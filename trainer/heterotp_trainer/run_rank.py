@@ -4,7 +4,9 @@
 1    failed                    77   a victim: the name of rank 0's pod does not resolve
 2    bad input                 78   loss or gradients are not finite
 75   a victim: a peer died     79   no iteration within runPolicy.progressDeadlineSeconds
-     or hangs                  143  stopped, after a last checkpoint
+     or hangs                  80   a victim: the others go on without this rank, which may come back
+                               81   asked to leave alone, the others go on
+                               143  stopped, after a last checkpoint
 """
 
 import os
@@ -16,8 +18,10 @@ from typing import NoReturn
 from heterotp_api.names import (
     EXIT_BAD_INPUT,
     EXIT_CHECKPOINT_OWNER,
+    EXIT_LEFT,
     EXIT_NAME_UNRESOLVED,
     EXIT_NON_FINITE,
+    EXIT_NOT_LET_IN,
     EXIT_PEER_LOST,
     EXIT_STOPPED,
 )
@@ -26,7 +30,8 @@ from heterotp_trainer.boundary.exchange import MismatchError
 from heterotp_trainer.boundary.finite_guard import NonFiniteError
 from heterotp_trainer.checkpoint.errors import CheckpointError, NotFiniteError, OwnerError, WriteError
 from heterotp_trainer.errors import InputError, place_of, with_place
-from heterotp_trainer.launch.rendezvous import NameUnresolvedError, lost_peer
+from heterotp_trainer.launch.rendezvous import NameUnresolvedError, NotLetInError, lost_peer
+from heterotp_trainer.membership.errors import AskedToLeaveError
 from heterotp_trainer.membership.groups import left_any
 from heterotp_trainer.session import Precision, Session
 from heterotp_trainer.session_parts.ending import UNFINISHED
@@ -50,7 +55,7 @@ def run_rank(
             _show(session, f"{type(error).__name__}: {with_place(error)}")
             sys.excepthook(type(error), error, error.__traceback__)
             _end(1)
-        _leave(session, *found)
+        _leave(None if isinstance(error, AskedToLeaveError) else session, *found)  # the run has not failed
     code = EXIT_STOPPED if session.ended == "stopped" else 0
     if left_any():  # threads may still wait for ranks that are gone
         _end(code)
@@ -81,6 +86,10 @@ def explain(error: Exception) -> tuple[str, int] | None:
         return str(error), 1
     if isinstance(error, (InputError, CheckpointError)):
         return with_place(error), EXIT_BAD_INPUT
+    if isinstance(error, AskedToLeaveError):
+        return str(error), EXIT_LEFT
+    if isinstance(error, NotLetInError):
+        return f"a peer died or hangs: {error}", EXIT_NOT_LET_IN
     if isinstance(error, NameUnresolvedError):
         return str(error), EXIT_NAME_UNRESOLVED
     if lost_peer(error):

@@ -27,8 +27,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
+import torch.distributed as dist
 from heterotp_api.elastic import elastic_problem
 from heterotp_api.formatting import ranks_listed
+from heterotp_api.gang_text import gang_text
 from heterotp_api.names import Env
 from heterotp_api.policy import BalancingSettings
 from torch import Tensor, nn
@@ -36,20 +38,26 @@ from torch.utils.data import DataLoader
 
 from heterotp_trainer.boundary.agreement import COMPARE_EVERY, shape_of
 from heterotp_trainer.boundary.control_channel import ControlError
+from heterotp_trainer.boundary.exchange import Report, asked_of
 from heterotp_trainer.boundary.finite_guard import OnNonFinite
 from heterotp_trainer.boundary.loss import scalar_loss
 from heterotp_trainer.checkpoint.kept import Kept, Stateful
 from heterotp_trainer.devices.device import clock_of, open_device
 from heterotp_trainer.devices.whereabouts import Whereabouts
 from heterotp_trainer.errors import InputError
+from heterotp_trainer.launch.admission import alone
 from heterotp_trainer.launch.environment import RankEnvironment, read_environment
-from heterotp_trainer.launch.rendezvous import Gang, PeerLostError, agree, leave, meet
+from heterotp_trainer.launch.rendezvous import NotLetInError, PeerLostError, agree, leave, meet
+from heterotp_trainer.membership.errors import AskedToLeaveError, GoneError
 from heterotp_trainer.model.checks import SEED
 from heterotp_trainer.rebalancing.balancer import Balancer
 from heterotp_trainer.reporting.log_line import log
 from heterotp_trainer.reporting.null_reporter import NullReporter
+from heterotp_trainer.session_parts.admission import Entrance, enter_gang
 from heterotp_trainer.session_parts.ending import check_trained
 from heterotp_trainer.session_parts.parts import Member, make_context, make_parts
+from heterotp_trainer.session_parts.roster import Roster
+from heterotp_trainer.session_parts.stopping import Requests
 from heterotp_trainer.session_parts.succession import Regrouped, succeed
 from heterotp_trainer.tensor_parallel.context import TPContext, refuse_other_contexts
 from heterotp_trainer.watched import Watched
@@ -89,7 +97,12 @@ class Session:
         training, rank = environment.spec.training, environment.rank
         self.precision: Precision = precision or (training.precision if training else "fp32")
         self.device, complaint = open_device(environment.device, environment.local_rank, self.precision, rank)
-        self.gang: Gang = meet(environment, self.device, complaint)
+        self._as_launched = environment
+        self.came_back = bool(environment.comeback)  # this rank was lost, and joins a gang that runs
+        if self.came_back:
+            self.gang, self.environment = alone(environment, self.device, complaint)
+        else:
+            self.gang = meet(environment, self.device, complaint)
         self.clock = clock_of(self.device)
         self.reporter = NullReporter()
         self.ended: State | None = None  # the state given to `finish`
@@ -100,13 +113,19 @@ class Session:
         self._iteration = 0
         self._tp: TPContext | None = None
         self._watched: Watched | None = None
-        self._member = Member(environment, self.gang, self.device, self.clock, self.where)
-        self._parts = make_parts(self._member, lambda: self.reporter, self._refused, shown=telemetry)
+        self._member = Member(self.environment, self.gang, self.device, self.clock, self.where)
+        shown = telemetry and not self.came_back
+        self._parts = make_parts(self._member, lambda: self.reporter, self._refused, shown=shown)
         self.control, self._injector = self._parts.control, self._parts.injector
         signal.signal(signal.SIGTERM, self._request_stop)
         self._parts.ending.begin()
         self._telemetry_shown = telemetry
         self._agreed_stop = False  # all ranks know that they stop
+        self._admitting = False  # a rank that came back is being let in
+        self.last_evaluated = 0  # the iteration whose model was evaluated last
+        self._entrance = Entrance()
+        self._requests = Requests()
+        self._roster = Roster(environment.spec.process_count)
 
     @classmethod
     def from_environment(cls, *, telemetry: bool = True, precision: Precision | None = None) -> "Session":
@@ -240,6 +259,7 @@ class Session:
         statistic.
         """
         self._parts.statistics.leave_out()
+        self.last_evaluated = self._iteration
         self.reporter.evaluated(loss, accuracy, epoch, perplexity, sample)
 
     def keep_best(self) -> None:
@@ -285,7 +305,16 @@ class Session:
             watched.draws.iteration_ended(iteration)
         self._iteration, parts.telemetry.status.running, watched.stepped = iteration, True, False
         report = parts.reports.make(
-            watched, iteration, loss, self.clock, self.device, stop=self._stop_requested, evaluate=evaluate
+            watched,
+            iteration,
+            loss,
+            self.clock,
+            self.device,
+            stop=self._requests.answer == "Stop" if self._is_elastic else self._stop_requested,
+            evaluate=evaluate,
+            admit=self._entrance.waiting,
+            asked=self._is_elastic and self._stop_requested,
+            leave=self._requests.answer == "Leave",
         )
         before = self.clock.switch("control")
         previous = parts.reports.exchange(report)
@@ -293,6 +322,7 @@ class Session:
         self.reporter.iteration(report, previous, loss, samples, epoch, self.control.error)
         action = parts.in_force.boundary(watched, previous, iteration, epoch)
         self._agreed_stop = action.stop
+        self._hear(previous or ())
         watched.reprotect()
         if iteration % COMPARE_EVERY == 0:
             watched.compare_replicas(iteration)
@@ -301,6 +331,10 @@ class Session:
         parts.heartbeat.iteration_ended()
         watched.iteration_ended()
         parts.tracing.boundary(iteration)
+        if action.leave is not None and not action.stop:
+            self._let_go(action.leave)
+        if action.admit and not action.stop and iteration != watched.iterations:
+            self._let_in()
         self.clock.switch(before)
         return Directive(action.stop, action.evaluate)
 
@@ -342,11 +376,105 @@ class Session:
         ranks all continue with rank 0's. Raises InputError where the checkpoint is of another model, holds a name that
         is not kept, or lacks one that is.
         """
+        if self.came_back:
+            self._come_in()
+            return self._iteration
         self._iteration = self._parts.checkpoints.restore(self.watched, self.control.newest_policy())
         membership = self.gang.membership
         if membership is not None:
             self.watched.protect(self._iteration, membership.guard, membership.nodes)
+            self._gang_changed()
         return self._iteration
+
+    def _gang_changed(self) -> None:
+        """Open the door for ranks that come back, and show who is left."""
+        guard = self.watched.protection
+        if guard is not None:
+            self._entrance.open(self.gang, self.environment, unlike=self.watched.unlike)
+            gang = self._roster.gang(self.environment.origins, mirrored=bool(guard.mirrors.buddies))
+            self.reporter.gang(gang)
+            if self.environment.rank == 0 and (text := gang_text(gang)):
+                log(self._iteration, text)
+
+    @property
+    def _is_elastic(self) -> bool:
+        return self.gang.membership is not None
+
+    def _hear(self, reports: Sequence[Report]) -> None:
+        """Decide on rank 0 what is done about ranks that were asked to stop."""
+        elastic = self.environment.spec.run_policy.elastic
+        if elastic is not None and self.environment.rank == 0:
+            asked = asked_of(reports)
+            self._requests.hear(asked, time.monotonic(), self.environment.ranks, elastic.min_ranks)
+
+    def _let_go(self, rank: int) -> None:
+        """Go on without a rank that was asked to leave (all ranks): the rank that mirrors it has its units.
+
+        Raises AskedToLeaveError on that rank, GoneError on the others: `regroup` follows.
+        """
+        origin, membership = self.environment.origins[rank], self.gang.membership
+        assert membership is not None
+        with self.where.waiting("a rank that was asked to leave"):
+            dist.barrier(group=self.gang.control_group)  # all know it before anybody acts on it
+        if rank == self.environment.rank:
+            self._entrance.close()
+            self._parts.ending.give_up()
+            raise AskedToLeaveError(f"rank {origin} was asked to leave: the others go on without it")
+        membership.peers.let_go(origin, "was asked to leave")
+        membership.generation.give_up(f"rank {origin} was asked to leave")
+        membership.generation.check()
+
+    def _come_in(self) -> None:
+        """Be let in by the others, and take the state that they hold (the rank that comes back)."""
+        earlier = self.gang
+        try:
+            self.gang, self.environment, handed = enter_gang(self.watched, self._as_launched, earlier.facts[0])
+            self._parts.ending.give_up()
+            self._begun, self.last_evaluated = True, int(handed.session["evaluated"])
+            self.watched.contents.kept.close()
+            self._injector.resume(handed.session["injections"])
+            self._roster.resume(handed.session["roster"])
+            self._roster.back(self._as_launched.rank)
+        except GoneError as error:
+            raise NotLetInError(f"the others did not let this rank in: {error}") from None
+        try:
+            self._renew(handed.iteration)
+        except GoneError:  # it belongs to the gang by now
+            self._regroup_again()
+        self.reporter.regrouped(self._iteration, (), self.watched.losses)
+        if self.environment.rank == 0:
+            origin, ranks = self._as_launched.rank, self.environment.ranks
+            log(self._iteration, f"rank {origin} is back: {ranks} ranks go on, which it leads")
+
+    def _regroup_again(self) -> None:
+        """Regroup until no rank is lost meanwhile."""
+        while True:
+            try:
+                self.regroup(evaluated=self.last_evaluated)
+                return
+            except GoneError:
+                continue
+
+    def _let_in(self) -> None:
+        """Let in the rank that waits, which came back (all ranks); the state is that after this iteration.
+
+        Raises GoneError where it, or another rank, is lost meanwhile: `regroup` follows.
+        """
+        started, watched, self._admitting = time.perf_counter(), self.watched, True
+        told = {"evaluated": self.last_evaluated, "injections": self._injector.state(), "roster": self._roster.state()}
+        with self.where.busy("a rank that came back is let in"):
+            found = self._entrance.let_in(watched, self.gang, self.environment, told)
+            self._admitting = False
+            if found is None:
+                return
+            self._parts.ending.give_up()
+            self.gang, self.environment, origin = found
+            self._roster.back(origin)
+            self._renew(self._iteration)
+        self.reporter.regrouped(self._iteration, (), watched.losses)
+        if self.environment.rank == 0:
+            seconds = time.perf_counter() - started
+            log(self._iteration, f"rank {origin} is back: {self.environment.ranks} ranks go on after {seconds:.2f} s")
 
     def regroup(self, *, evaluated: int = 0) -> Regrouped:
         """Go on without ranks that were lost, after a call raised GoneError (all survivors; runPolicy.elastic).
@@ -361,13 +489,28 @@ class Session:
         started, watched = time.perf_counter(), self._watched
         self._parts.ending.give_up()
         with self.where.busy("ranks were lost, the others regroup"):
-            self.gang, self.environment, found = succeed(
-                watched, self.gang, self.environment, evaluated=evaluated, stop=self._agreed_stop
-            )
-            self._renew(found)
+            try:
+                self.gang, self.environment, found = succeed(
+                    watched,
+                    self.gang,
+                    self.environment,
+                    evaluated=evaluated,
+                    stop=self._agreed_stop,
+                    admitting=self._admitting,
+                )
+            except NotLetInError as error:
+                if self._stop_requested:  # it was asked to leave, and has not heard that the others agreed
+                    raise AskedToLeaveError(str(error)) from None
+                raise
+            self._admitting = False
+            if self.gang.membership is not None:
+                self._roster.lose(found.lost, found.iteration, self.gang.membership.peers.dead)
+            self._renew(found.iteration)
         seconds = time.perf_counter() - started
-        self.reporter.regrouped(found.lost, watched.losses)
-        if self.environment.rank == 0:
+        self.reporter.regrouped(found.iteration, found.lost, watched.losses)
+        if self.environment.rank == 0 and not found.lost:
+            log(found.iteration, f"no rank came back: the others go on after {seconds:.2f} s")
+        elif self.environment.rank == 0:
             lost, left = ranks_listed(found.lost), len(self.environment.members)
             log(
                 found.iteration,
@@ -375,21 +518,23 @@ class Session:
             )
         return found
 
-    def _renew(self, found: Regrouped) -> None:
-        """Make the parts of the session anew, for the ranks of now (all of them)."""
+    def _renew(self, iteration: int) -> None:
+        """Make the parts of the session anew, for the ranks of now, after an iteration (all of them)."""
         watched, earlier = self.watched, self._parts
-        self._iteration = self.where.iteration = found.iteration
+        self._iteration = self.where.iteration = iteration
         self._member = Member(self.environment, self.gang, self.device, self.clock, self.where)
         self._parts = make_parts(self._member, lambda: self.reporter, self._refused, shown=self._telemetry_shown)
         self.control, self._injector = self._parts.control, self._parts.injector
         self._injector.resume(earlier.injector.state())
-        self._parts.statistics.started = found.iteration
+        self._parts.statistics.started = iteration
         self._parts.checkpoints.keeper.continues()
         self._show()
         self._parts.ending.begin()
         self.clock.switch("fixed")
         self.clock.take()
         watched.stepped = False
+        self._requests = Requests()
+        self._gang_changed()
 
     def _request_stop(self, number: int, frame: object) -> None:
         self._stop_requested = True
@@ -406,6 +551,7 @@ class Session:
         self.watched.saved_time.take(last)
         self.reporter.finish(last or None, state)
         self._parts.ending.stop_threads()
+        self._entrance.close(ended=True)
         with self.where.waiting("the end of all ranks"):
             leave(self.gang)
         for holder in (self.tp, self.control, self._parts.reports, self._parts.checkpoints):
@@ -415,6 +561,7 @@ class Session:
 
     def fail(self, message: str, *, stopped: bool = False) -> None:
         """Show a failure, or a stop by force; nothing is exchanged, because peers may be gone."""
+        self._entrance.close(ended=True)
         self._parts.ending.fail(message, stopped=stopped)
 
     def agree(self, what: str, value: str | Sequence[str]) -> None:

@@ -175,10 +175,33 @@ class Watched:
 
     def protect(self, iteration: int, group: dist.ProcessGroup, nodes: Sequence[str]) -> None:
         """Mirror all units from now on, of the state after `iteration` (all ranks); nodes: where each rank runs."""
-        mirrors = Mirrors(self.tp, self.parameters, self.optimizer, group, buddies(nodes))
+        mirrors = self.mirrors(group, nodes)
         if self.protection is None:
             self.protection = Guard(self.model, self.tp.device.torch_device, mirrors)
         self.protection.begin(iteration, mirrors)
+
+    def mirrors(self, group: dist.ProcessGroup, nodes: Sequence[str]) -> Mirrors:
+        """Return mirrors that hold nothing yet; see `protect`."""
+        return Mirrors(self.tp, self.parameters, self.optimizer, group, buddies(nodes))
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a rank that comes back must know beside the model."""
+        return {"unlike": self.unlike, "late": self.batch_hash.late, "guard": self.guard.state()}
+
+    def came_back(self, facts: Mapping[str, Any], iteration: int, norm: float, losses: Mapping[int, float]) -> None:
+        """Continue with what `facts` returned on another rank, after `iteration`, whose gradients had this norm."""
+        device = self.tp.device.torch_device
+        self.unlike = bool(facts["unlike"])
+        self.draws = DrawCheck(self.model, device, unlike=self.unlike)
+        refuse_plain_clipping()
+        tell_of_units(self.model)
+        self.guard.resume(facts["guard"])
+        self.batch_hash.compare(unlike=self.unlike, late=bool(facts["late"]))
+        self.told_loss = ToldLoss(late=bool(facts["late"]))
+        self.protection = Guard(self.model, device, Mirrors(self.tp, self.parameters, self.optimizer, None, ()))
+        self.protection.applied, self.protection.norm = iteration, norm
+        self.protection.losses = dict(losses)
+        self.iteration_ended()
 
     def reprotect(self) -> None:
         """Make mirrors of the units as they are owned now, where units have moved (all ranks)."""

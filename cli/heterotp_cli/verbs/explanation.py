@@ -53,7 +53,7 @@ CLOSE = 0.10  # share of a prediction: measured this near to it is as predicted
 def explain(view: JobView, now: float, change: str) -> str:
     """Return one paragraph at time `now`; `change` is the command that sets the job's policy, without its options."""
     sentences = _running(view, now, change) if view.running else _not_running(view)
-    sentences += [_generation(view), _refusal(view), *_advice(view)]
+    sentences += [view.gang, _generation(view), _refusal(view), *_advice(view)]
     return " ".join(_sentence(each) for each in sentences if each)
 
 

@@ -125,6 +125,7 @@ def _times(view: JobView) -> list[Text]:
 
 def _below(view: JobView, note: str) -> list[Text]:
     texts = [Text(view.stall, style=BAD)] if view.stall else []
+    texts += [Text(view.gang, style=WAIT)] if view.gang else []
     texts += [Text(f"decision: {view.reason}")] if view.reason else []
     if view.problem:
         texts.append(Text(f"refused: {view.problem}", style=BAD))

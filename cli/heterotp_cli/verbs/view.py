@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 from heterotp_api.conditions import FAILED, REPLACEMENT_ADVISED, STALLED, STRAGGLING
+from heterotp_api.gang_text import gang_text
 from heterotp_api.job import Device
 from heterotp_api.ranks import RankPlace
 from heterotp_api.reasons import CONTROL_REFUSED
@@ -81,7 +82,8 @@ class JobView:
 
     `problem` is why the ranks do not follow what was asked for, `problem_reason` its constant of the api; where they
     refused a control document, `problem_generation` is that document's. `stall` tells since when no iteration has
-    ended, and where the ranks are; empty while iterations end.
+    ended, and where the ranks are; empty while iterations end. `gang` tells who is left of a gang that may lose ranks;
+    empty while all live.
     """
 
     name: str
@@ -90,6 +92,7 @@ class JobView:
     waiting_for: str = ""
     message: str = ""
     stall: str = ""
+    gang: str = ""
     emulated: bool = False
     attempt: int | None = None
     rank_count: int | None = None
@@ -179,6 +182,7 @@ def of_run(status: TrainerStatus, groups: Sequence[Body], state: str) -> JobView
         "name": status.job,
         "state": state,
         "stall": "" if state in ENDED else stall(status),
+        "gang": "" if state in ENDED else gang_text(status.gang),
         "rank_count": len(places) or len(status.ranks) or None,
         "generation": status.control_generation,
         "blame": tuple(BlameView(each.rank, each.stage, each.steady_seconds) for each in status.blame),

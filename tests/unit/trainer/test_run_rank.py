@@ -7,7 +7,15 @@ import sys
 
 import pytest
 import torch
-from heterotp_api.names import EXIT_BAD_INPUT, EXIT_NAME_UNRESOLVED, EXIT_PEER_LOST, VICTIM_EXITS, Env
+from heterotp_api.names import (
+    EXIT_BAD_INPUT,
+    EXIT_LEFT,
+    EXIT_NAME_UNRESOLVED,
+    EXIT_NOT_LET_IN,
+    EXIT_PEER_LOST,
+    VICTIM_EXITS,
+    Env,
+)
 from heterotp_trainer.errors import InputError
 from heterotp_trainer.launch.rendezvous import NameUnresolvedError, PeerLostError
 from heterotp_trainer.run_rank import explain
@@ -34,7 +42,7 @@ def test_exit_code_of_an_error(error, code):
 
 
 def test_a_rank_that_cannot_resolve_the_name_is_a_victim():
-    assert {EXIT_NAME_UNRESOLVED, EXIT_PEER_LOST} == VICTIM_EXITS
+    assert {EXIT_NAME_UNRESOLVED, EXIT_PEER_LOST, EXIT_NOT_LET_IN, EXIT_LEFT} == VICTIM_EXITS
 
 
 def raised(error, file):

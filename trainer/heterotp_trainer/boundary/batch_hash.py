@@ -44,7 +44,7 @@ class BatchHash:
 
         late: `take` returns what entered in the iteration before, because some rank's device runs behind its host.
         """
-        self.late, self._unlike = late, unlike
+        self.compare(unlike=unlike, late=late)
         self._sums: Sums = NOTHING  # hash, squares, sum with signs
         self._before: Sums = NOTHING
         self._added = 0
@@ -55,6 +55,10 @@ class BatchHash:
             for part in model.modules()
             if part is not model
         }
+
+    def compare(self, *, unlike: bool, late: bool) -> None:
+        """Compare as among ranks like these from now on."""
+        self.late, self._unlike = late, unlike
 
     def _enter(self, module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         if module.training and (batch := list(_tensors((arguments, named)))):

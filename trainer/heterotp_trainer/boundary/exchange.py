@@ -18,7 +18,7 @@ from heterotp_trainer.boundary.agreement import SAME_WITHIN
 from heterotp_trainer.devices.phase_clock import PHASES
 from heterotp_trainer.devices.stage_times import StageTimes
 
-STOP, CHECKPOINT, EVALUATE, LEASE_OVER = 1, 2, 4, 8
+STOP, CHECKPOINT, EVALUATE, LEASE_OVER, ADMIT, ASKED, LEAVE = 1, 2, 4, 8, 16, 32, 64
 _NUMBERS = ("iteration", "flags", "generation", "document_bytes", "measured", "applied", "decision_id", "ready")
 _FRACTIONS = ("full", "unslowed", "attention", "vocabulary", "pace_ratio", "batch_norm", "batch_signed", "loss")
 _HASHES = ("plan", "batch")  # 64 bits each, as two whole numbers that a float64 holds exactly
@@ -99,10 +99,27 @@ def comparable(reports: Sequence[Report]) -> bool:
     return all(report.measured and report.decision_id == reports[0].decision_id for report in reports)
 
 
-def flags_of(*, stop: bool, checkpoint: bool, evaluate: bool, lease_over: bool) -> int:
+def flags_of(
+    *,
+    stop: bool,
+    checkpoint: bool,
+    evaluate: bool,
+    lease_over: bool,
+    admit: bool = False,
+    asked: bool = False,
+    leave: bool = False,
+) -> int:
     """Return the requests of one rank as the bits of Report.flags."""
-    bits = ((stop, STOP), (checkpoint, CHECKPOINT), (evaluate, EVALUATE), (lease_over, LEASE_OVER))
-    return sum(bit for asked, bit in bits if asked)
+    bits = {
+        STOP: stop,
+        CHECKPOINT: checkpoint,
+        EVALUATE: evaluate,
+        LEASE_OVER: lease_over,
+        ADMIT: admit,
+        ASKED: asked,
+        LEAVE: leave,
+    }
+    return sum(bit for bit, wanted in bits.items() if wanted)
 
 
 @dataclass(frozen=True)
@@ -113,7 +130,14 @@ class GangAction:
     checkpoint: bool = False
     evaluate: bool = False
     lease_over: bool = False
+    admit: bool = False  # let in a rank that came back
+    leave: int | None = None  # the rank that leaves now, because it alone was asked to
     document_bytes: int = 0
+
+
+def asked_of(reports: Sequence[Report]) -> tuple[int, ...]:
+    """Return the ranks of an elastic gang that were asked to stop."""
+    return tuple(rank for rank, report in enumerate(reports) if report.flags & ASKED)
 
 
 def merge_reports(reports: Sequence[Report], *, unlike: bool = False) -> GangAction:
@@ -125,7 +149,9 @@ def merge_reports(reports: Sequence[Report], *, unlike: bool = False) -> GangAct
     _must_agree("the plan's hash", [report.plan for report in reports])
     _must_agree("the batch", [_batch_like(report, reports[0]) for report in reports], SAME_BATCHES)
     _losses_must_agree([report.loss for report in reports], LOSS_WITHIN[unlike])
-    flags = 0
+    asked = asked_of(reports)
+    leaves = bool(reports[0].flags & LEAVE) and bool(asked)
+    flags = STOP if leaves and len(asked) > 1 else 0  # another one was asked meanwhile
     for report in reports:
         flags |= report.flags
     return GangAction(
@@ -133,6 +159,8 @@ def merge_reports(reports: Sequence[Report], *, unlike: bool = False) -> GangAct
         checkpoint=bool(flags & CHECKPOINT),
         evaluate=bool(flags & EVALUATE),
         lease_over=bool(flags & LEASE_OVER),
+        admit=bool(flags & ADMIT),
+        leave=asked[0] if leaves and len(asked) == 1 else None,
         document_bytes=reports[0].document_bytes,
     )
 

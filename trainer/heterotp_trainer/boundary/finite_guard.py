@@ -1,6 +1,7 @@
 """Refuses an update whose loss or gradients are not finite, and undoes what its forward pass wrote."""
 
 import math
+from collections.abc import Mapping
 from typing import Literal
 
 import torch
@@ -24,6 +25,14 @@ class FiniteGuard:
         self._policy = policy
         self._in_a_row = 0
         self.skipped = 0
+
+    def state(self) -> dict[str, int]:
+        """Return what a rank that comes back must know."""
+        return {"skipped": self.skipped, "inARow": self._in_a_row}
+
+    def resume(self, state: Mapping[str, int]) -> None:
+        """Continue with what `state` returned on another rank."""
+        self.skipped, self._in_a_row = int(state["skipped"]), int(state["inARow"])
 
     def allows(self, norm: float, iteration: int) -> bool:
         """Return whether the update of `iteration` may be made.

@@ -39,6 +39,7 @@ class RankEnvironment:
     last_words: Path | None = None
     job_uid: str = ""  # empty: ranks were started by hand
     secret: str = field(default="", repr=False)  # of the rendezvous, see door.py; empty: none is needed
+    comeback: int = 0  # how often this rank was started again (runPolicy.elastic.rejoin)
     members: tuple[int, ...] = ()  # the numbers that the ranks started with; empty: those of now
 
     @property
@@ -132,4 +133,5 @@ def read_environment(environ: Mapping[str, str]) -> RankEnvironment:
         last_words=_path(environ, Env.LAST_WORDS),
         job_uid=_uid(environ),
         secret=_secret(environ),
+        comeback=_number(environ, Env.COMEBACK, 0) if spec.run_policy.elastic is not None else 0,
     )

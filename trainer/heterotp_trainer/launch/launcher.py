@@ -23,6 +23,7 @@ from heterotp_api import stacks
 from heterotp_api.names import EXIT_BAD_INPUT, EXIT_STOPPED, RANK_LINE_PREFIX, VICTIM_EXITS, Env
 from heterotp_api.processes import die_with_parent, is_left_behind
 
+from heterotp_trainer.launch.comebacks import Comebacks
 from heterotp_trainer.launch.cpus import usable_cpus
 
 ORPHAN_GRACE_SECONDS = 10.0  # time for a last checkpoint after the command line was killed
@@ -30,6 +31,7 @@ PEER_GRACE_SECONDS = 10.0  # time in which the other ranks detect that a rank di
 KILL_GRACE_SECONDS = 5.0
 STACKS_SECONDS = 20.0  # from a stop, after which a rank that still runs shows where: a kubelet kills it after 30
 POLL_SECONDS = 0.05
+STARTS_AGAIN = 3  # of a lost rank in a row, where runPolicy.backoffLimit is absent
 TAIL_LINES = 80  # of a rank's output that are kept for the file of last words
 TAIL_LINE_CHARACTERS = 1000
 # glibc keeps freed memory: every iteration allocates the same sizes, and zeroed pages cost as much as copying columns
@@ -75,6 +77,19 @@ def is_elastic(environ: Mapping[str, str]) -> bool:
         return False
 
 
+def comebacks_of(environ: Mapping[str, str]) -> Comebacks | None:
+    """Return how lost ranks are started again, as the job's spec has it; None: they are not."""
+    try:
+        policy = json.loads(environ.get(Env.SPEC, "{}")).get("runPolicy") or {}
+        if not policy.get("elastic") or policy["elastic"].get("rejoin") is False:
+            return None
+        if not environ.get(Env.RENDEZVOUS_SECRET):  # without it nobody is let in
+            return None
+        return Comebacks(int(policy.get("backoffLimit", STARTS_AGAIN)))
+    except (ValueError, TypeError, AttributeError):
+        return None
+
+
 def root_cause(ends: Sequence[tuple[str, int]]) -> tuple[str, int]:
     """Return rank and exit code of the root cause of a pod's end; ends: in the order in which the ranks ended.
 
@@ -98,10 +113,21 @@ class Launcher:
     """The local ranks of one pod."""
 
     def __init__(
-        self, command: Sequence[str], environments: Sequence[Mapping[str, str]], *, elastic: bool = False
+        self,
+        command: Sequence[str],
+        environments: Sequence[Mapping[str, str]],
+        *,
+        elastic: bool = False,
+        comebacks: Comebacks | None = None,
     ) -> None:
-        """elastic: the other ranks go on without one that is lost, or end by themselves."""
-        self._elastic = elastic
+        """elastic: the other ranks go on without one that is lost, or end by themselves.
+
+        comebacks: how lost ranks are started again.
+        """
+        self._elastic, self._comebacks = elastic, comebacks
+        self._command, self._environments = command, environments
+        self._due: dict[int, float] = {}  # monotonic seconds at which the rank of this index is started again
+        self._started: dict[int, float] = {}  # monotonic seconds
         self._stopped_at: float | None = None  # monotonic seconds
         self._parent = os.getppid()
         self._orphaned_at: float | None = None  # monotonic seconds
@@ -114,22 +140,51 @@ class Launcher:
         self._shown: set[int] = set()  # and that wrote them
         path = environments[0].get(Env.LAST_WORDS) if environments else None
         self._last_words = Path(path) if path else None
-        for environment in environments:
-            child = subprocess.Popen(
-                command,
-                env=dict(environment),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                pass_fds=run_lock(environment),
-                preexec_fn=die_with_parent(signal.SIGKILL),  # no orphans, however the launcher ends
-            )
-            self._children.append(child)
-            assert child.stdout is not None
-            reader = threading.Thread(target=self._forward, args=(child.stdout, environment[Env.RANK]), daemon=True)
-            reader.start()
-            self._readers.append(reader)
+        for index, environment in enumerate(environments):
+            self._children.append(self._start(index, environment))
+
+    def _start(self, index: int, environment: Mapping[str, str]) -> "subprocess.Popen[str]":
+        """Return the process of a rank, whose output is read from now on."""
+        child = subprocess.Popen(
+            self._command,
+            env=dict(environment),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            pass_fds=run_lock(environment),
+            preexec_fn=die_with_parent(signal.SIGKILL),  # no orphans, however the launcher ends
+        )
+        assert child.stdout is not None
+        reader = threading.Thread(target=self._forward, args=(child.stdout, environment[Env.RANK]), daemon=True)
+        reader.start()
+        self._readers.append(reader)
+        self._started[index] = time.monotonic()
+        return child
+
+    def _start_again(self, now: float, *, over: bool) -> set[int]:
+        """Start lost ranks whose time has come; return their indexes. over: the gang ends, nobody comes back."""
+        if over or self._stopped_at is not None:
+            self._due.clear()
+        ready = {index for index, due in self._due.items() if due <= now}
+        for index in ready:
+            del self._due[index]
+            assert self._comebacks is not None
+            number = self._comebacks.number[index]
+            rank = self._ranks[index]
+            with suppress(OSError):  # the command line was killed
+                print(f"heterotp launcher: rank {rank} is started again", file=sys.stderr, flush=True)
+            self._children[index] = self._start(index, {**self._environments[index], Env.COMEBACK: str(number)})
+            if self._stopped_at is not None:  # meanwhile
+                self._children[index].send_signal(signal.SIGTERM)
+        return ready
+
+    def _plan_comebacks(self, ended: Iterable[int], now: float) -> None:
+        for index in ended if self._comebacks is not None else ():
+            assert self._comebacks is not None
+            due = self._comebacks.due(index, self._children[index].returncode, self._started[index], now)
+            if due is not None:
+                self._due[index] = due
 
     def signal(self, number: int, frame: FrameType | None = None) -> None:
         """Forward a signal to all ranks that run."""
@@ -163,18 +218,20 @@ class Launcher:
         running = set(range(len(self._children)))
         deadline: float | None = None
         first_end: float | None = None  # monotonic seconds, as the deadline
-        while running:
+        while running or self._due:
             ended = [index for index in running if self._children[index].poll() is not None]
             ends += [(self._ranks[index], self._children[index].returncode) for index in ended]
             self._ended_at |= {self._ranks[index]: time.time() for index in ended}
             running -= set(ended)
             now = time.monotonic()
             first_end = now if ends and first_end is None else first_end
+            self._plan_comebacks(ended, now)
             over = any(code in (0, EXIT_STOPPED) if self._elastic else code for _, code in ends)
             if deadline is None and over and self._stopped_at is None:
                 deadline = now + PEER_GRACE_SECONDS
             if deadline is not None and now > deadline:
                 self._end(running)
+            running |= self._start_again(now, over=over)
             if running and is_left_behind(now, self._stopped_at, first_end):
                 return ends + self._kill_left_behind(running)
             if self._stopped_at is not None and now - self._stopped_at > STACKS_SECONDS:
@@ -257,7 +314,9 @@ def main(arguments: Sequence[str]) -> int:
     command = list(arguments[1:] if arguments[:1] == ["--"] else arguments)
     try:
         environments = rank_environments(os.environ)
-        launcher = Launcher(command or BUILT_IN, environments, elastic=is_elastic(os.environ))
+        launcher = Launcher(
+            command or BUILT_IN, environments, elastic=is_elastic(os.environ), comebacks=comebacks_of(os.environ)
+        )
     except (ValueError, OSError) as error:
         print(f"heterotp launcher: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT

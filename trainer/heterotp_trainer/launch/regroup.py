@@ -12,7 +12,7 @@ from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-
 
 from heterotp_trainer.launch.environment import RankEnvironment
 from heterotp_trainer.launch.json_messages import gather_json
-from heterotp_trainer.membership.errors import GoneError
+from heterotp_trainer.membership.errors import AloneError, GoneError
 from heterotp_trainer.membership.groups import Generation, LeavableGroup, make_group
 from heterotp_trainer.membership.meeting import Lease, Meeting, open_store
 from heterotp_trainer.membership.peers import Address, Decision, Peers, connect, listen
@@ -63,7 +63,7 @@ def join(environment: RankEnvironment, generation: Generation, groups: Groups, t
     """Connect this rank to all others (all ranks); from then on their loss is seen."""
     elastic = environment.spec.run_policy.elastic
     assert elastic is not None
-    host = _host(environment)
+    host = host_of(environment)
     with listen(host) as listener:
         own = Address(host, listener.getsockname()[1], secrets.token_hex(16), socket.gethostname())
         addresses = gather_json(own, Address, environment.ranks, groups.control)
@@ -75,7 +75,7 @@ def join(environment: RankEnvironment, generation: Generation, groups: Groups, t
     return Membership(generation, peers, meeting, groups.guard, tuple(each.node for each in addresses))
 
 
-def _host(environment: RankEnvironment) -> str:
+def host_of(environment: RankEnvironment) -> str:
     """Return the address at which others reach this rank: that of its way to rank 0."""
     if environment.master_address in LOOPBACK:
         return LOOPBACK[0]
@@ -106,10 +106,30 @@ def next_generation(settled: Membership, own: Left, speeds: Sequence[float], tim
         said += 1
         left = replace(own, number=said, generation=generation.number)
         decision, store = settled.meeting.agree(left, generation.members, speeds)
+        if not set(decision.members) <= set(settled.generation.members):
+            raise AloneError("the others go on with a rank that came back, which this one did not see enter")
         generation = Generation(decision.generation, decision.members)
         settled.peers.follow(generation, {each.rank: each.number for each in decision.lefts})
         with suppress(GoneError):
             return _entered(settled, decision, generation, store, said, timeout)
+
+
+def entered(
+    decision: Decision, generation: Generation, rank: int, served: TCPStore | None, timeout: timedelta
+) -> tuple[Groups, Store]:
+    """Return the groups of a decided generation and the store of its heartbeats (all its members).
+
+    served: the store, where this rank serves it. Raises GoneError where the generation is given up meanwhile.
+    """
+
+    def client() -> TCPStore:
+        return open_store(decision.host, decision.port, len(decision.members), timeout)
+
+    store = served if served is not None else generation.in_thread(client)
+    groups = make_groups(generation, PrefixStore(decision.prefix, store), rank, timeout)
+    heartbeats = PrefixStore(f"{decision.prefix}/heartbeats", generation.in_thread(client))
+    generation.hold(heartbeats)
+    return groups, heartbeats
 
 
 def _entered(
@@ -121,15 +141,7 @@ def _entered(
     timeout: timedelta,
 ) -> NextGeneration:
     """Return the generation once all its members have entered it."""
-    rank = decision.members.index(settled.peers.origin)
-
-    def client() -> TCPStore:
-        return open_store(decision.host, decision.port, len(decision.members), timeout)
-
-    store = served if served is not None else generation.in_thread(client)
-    groups = make_groups(generation, PrefixStore(decision.prefix, store), rank, timeout)
-    heartbeats = PrefixStore(f"{decision.prefix}/heartbeats", generation.in_thread(client))
-    generation.hold(heartbeats)
+    groups, heartbeats = entered(decision, generation, decision.members.index(settled.peers.origin), served, timeout)
     nodes = tuple(settled.nodes[settled.generation.members.index(each)] for each in decision.members)
     membership = replace(settled, generation=generation, guard=groups.guard, nodes=nodes, said=said)
     return NextGeneration(decision, groups, membership, heartbeats)

@@ -18,9 +18,10 @@ from heterotp_trainer.devices.device import Device
 from heterotp_trainer.errors import OURS, InputError
 from heterotp_trainer.launch.door import TurnedAwayError, enter, key_of, prove_to_all
 from heterotp_trainer.launch.environment import RankEnvironment
+from heterotp_trainer.launch.facts import Facts, facts_of
 from heterotp_trainer.launch.json_messages import gather_json
 from heterotp_trainer.launch.regroup import Membership, first_generation, join, make_groups, next_generation
-from heterotp_trainer.membership.errors import AloneError, GoneError
+from heterotp_trainer.membership.errors import AloneError, GoneError, LeftOutError
 from heterotp_trainer.membership.groups import Generation
 from heterotp_trainer.membership.peers import Decision
 from heterotp_trainer.membership.survivors import Left
@@ -34,19 +35,12 @@ class PeerLostError(RuntimeError):
     """A peer died or hangs: this rank is a victim, not the cause."""
 
 
+class NotLetInError(PeerLostError):
+    """This rank came back and was not let in, or the others went on without it: a further start may help."""
+
+
 class NameUnresolvedError(PeerLostError):
     """The host name of rank 0's pod did not resolve within the collective timeout."""
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What one rank reports to all others at the start."""
-
-    device: str
-    arithmetic: str  # Device.arithmetic
-    torch_device: str
-    complaint: str  # why this rank cannot run; empty: it can
-    boot: str = ""  # what identifies the boot of its machine: processes of one boot share a monotonic clock
 
 
 @dataclass
@@ -136,8 +130,7 @@ def _facts(
         prove_to_all(key, environment.rank, environment.ranks, control_group)
     except TurnedAwayError as error:
         raise PeerLostError(str(error)) from None
-    own = Facts(device.name, device.arithmetic, device.torch_device.type, complaint, _boot())
-    facts = _exchange(own, environment.ranks, control_group)
+    facts = _exchange(facts_of(device, complaint), environment.ranks, control_group)
     complaints = [f"rank {rank}: {fact.complaint}" for rank, fact in enumerate(facts) if fact.complaint]
     if complaints:
         raise InputError("; ".join(complaints))
@@ -156,6 +149,8 @@ def next_gang(
     timeout = timedelta(seconds=environment.spec.collective_timeout_seconds)
     try:
         found = next_generation(settled, own, speeds, timeout)
+    except LeftOutError as error:
+        raise NotLetInError(str(error)) from None
     except AloneError as error:
         raise PeerLostError(str(error)) from None
     members, groups = found.decision.members, found.groups
@@ -204,13 +199,6 @@ def _wait_for_name(address: str, seconds: float) -> None:
             if time.monotonic() > deadline:
                 raise NameUnresolvedError(f"{address} does not resolve; is rank 0's pod running?") from None
             time.sleep(NAME_POLL_SECONDS)
-
-
-def _boot() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
-    except OSError:
-        return socket.gethostname()
 
 
 def _exchange(facts: Facts, ranks: int, group: dist.ProcessGroup) -> tuple[Facts, ...]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from heterotp_trainer.membership.errors import AloneError
+from heterotp_trainer.membership.errors import AloneError, LeftOutError
 from heterotp_trainer.membership.peers import Decision, Peers
 from heterotp_trainer.membership.survivors import Left, needs_lease, problem
 
@@ -90,7 +90,7 @@ class Meeting:
         for rank in live:
             said = self._peers.said_since(rank) if rank != own.rank else None
             if said is not None and own.rank in said.dead:
-                raise AloneError(f"rank {rank} goes on without rank {own.rank}, which was silent or cut off")
+                raise LeftOutError(f"rank {rank} goes on without rank {own.rank}, which was silent or cut off")
         if len(live) < len(before) and (why := problem(before, live, self._least, leased=True)):
             raise AloneError(f"{why}: {self._lost(before)}")
 
@@ -109,7 +109,8 @@ class Meeting:
     ) -> tuple[Decision, TCPStore]:
         newest = max(left.generation for left in lefts)
         leased = not needs_lease(before, live) or self._lease.taken(newest, own.rank)
-        if why := problem(before, live, self._least, leased=leased):
+        failed_to_admit = len(live) == len(before) and any(left.admitting for left in lefts)
+        if not failed_to_admit and (why := problem(before, live, self._least, leased=leased)):
             raise AloneError(f"{why}: {self._lost(before)}" if self._lost(before) else why)
         store = open_store(self._peers.host, 0, len(live), self._timeout, serve=True)
         decision = Decision(

@@ -9,7 +9,7 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 
@@ -60,13 +60,40 @@ class Peers:
         self._partial = dict.fromkeys(sockets, b"")
         self._sending = {rank: threading.Lock() for rank in sockets}
         self._changed = threading.Condition()
+        self._unread: list[tuple[int, socket.socket]] = []  # connections that the thread does not read yet
         self._generation: Generation | None = None
         self._counts: Mapping[int, int] = {}  # what members had said when the generation was decided
         self._over = threading.Event()
-        for each in sockets.values():
+        for rank, each in sockets.items():
             each.settimeout(SEND_SECONDS)
+            self._unread.append((rank, each))
         self._thread = threading.Thread(target=self._run, name="peers", daemon=True)
         self._thread.start()
+
+    def admit(self, rank: int, connection: socket.socket) -> None:
+        """Take a rank that comes back as one that lives, with a connection to it."""
+        connection.settimeout(SEND_SECONDS)
+        with self._changed:
+            if (earlier := self._sockets.get(rank)) is not None:
+                earlier.close()
+            self._sockets[rank], self._sending[rank] = connection, threading.Lock()
+            self._heard[rank], self._partial[rank] = time.monotonic(), b""
+            self._counts = {other: count for other, count in self._counts.items() if other != rank}
+            self._ended_well.discard(rank)
+            self.lefts.pop(rank, None)
+            self.dead.pop(rank, None)
+            self._unread.append((rank, connection))
+
+    def let_go(self, rank: int, why: str) -> None:
+        """Count a rank as lost that leaves because it was asked to; it closes its connections itself."""
+        with self._changed:
+            self.dead.setdefault(rank, why)
+            self._changed.notify_all()
+
+    @property
+    def counts(self) -> Mapping[int, int]:
+        """What the members had said when the generation was decided: `Left.number` by origin."""
+        return self._counts
 
     def follow(self, generation: Generation, counts: Mapping[int, int]) -> None:
         """Give up this generation once a member is lost, or says something new. counts: `Left.number` by origin."""
@@ -121,13 +148,15 @@ class Peers:
     def _run(self) -> None:
         every = self._silent / BEATS
         with selectors.DefaultSelector() as selector:
-            for rank, each in self._sockets.items():
-                selector.register(each, selectors.EVENT_READ, rank)
             beat = time.monotonic()
             while not self._over.is_set():
+                while self._unread:
+                    rank, each = self._unread.pop()
+                    selector.register(each, selectors.EVENT_READ, (rank, each))
                 for key, _ in selector.select(max(0.0, min(0.2, beat + every - time.monotonic()))):
-                    if not self._read(key.data):
-                        selector.unregister(key.fileobj)
+                    rank, each = key.data
+                    if self._sockets[rank] is not each or not self._read(rank):
+                        selector.unregister(each)
                 if time.monotonic() >= beat + every:
                     beat = time.monotonic()
                     self._tell_all({})
@@ -135,7 +164,7 @@ class Peers:
 
     def _look_for_silence(self) -> None:
         now = time.monotonic()
-        for rank, heard in self._heard.items():
+        for rank, heard in list(self._heard.items()):
             if now - heard > self._silent and rank not in self.dead and rank not in self._ended_well:
                 self._lost(rank, f"was silent for {now - heard:.0f} s")
 
@@ -230,29 +259,39 @@ def connect(origin: int, listener: socket.socket, addresses: Sequence[Address]) 
     """
     token, found = addresses[0].token, {}
     for rank in range(origin):
-        there = addresses[rank]
-        made = socket.create_connection((there.host, there.port), CONNECT_SECONDS)
-        made.sendall(json.dumps([token, origin]).encode() + b"\n")
-        found[rank] = made
+        found[rank] = reach(addresses[rank].host, addresses[rank].port, token, origin, CONNECT_SECONDS)
+    return found | taken_from(listener, token, range(origin + 1, len(addresses)))
+
+
+def reach(host: str, port: int, token: str, origin: int, seconds: float) -> socket.socket:
+    """Return a connection to a rank that listens there, after telling it who this is; raises OSError."""
+    made = socket.create_connection((host, port), seconds)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    made.sendall(json.dumps([token, origin]).encode() + b"\n")
+    return made
+
+
+def taken_from(listener: socket.socket, token: str, expected: Collection[int]) -> dict[int, socket.socket]:
+    """Return a connection from each of these ranks; raises AloneError where one does not come in time."""
+    found: dict[int, socket.socket] = {}
     deadline = time.monotonic() + CONNECT_SECONDS
-    while len(found) < len(addresses) - 1:
+    while len(found) < len(expected):
         listener.settimeout(max(0.01, deadline - time.monotonic()))
         try:
             taken, _ = listener.accept()
         except TimeoutError:
-            missing = sorted(set(range(len(addresses))) - set(found) - {origin})
+            missing = sorted(set(expected) - set(found))
             raise AloneError(f"ranks {missing} made no connection within {CONNECT_SECONDS:.0f} s") from None
-        higher = _introduced(taken, token, range(origin + 1, len(addresses)))
-        if higher is None or higher in found:
+        other = _introduced(taken, token, expected)
+        if other is None or other in found:
             taken.close()
         else:
-            found[higher] = taken
-    for each in found.values():
-        each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            found[other] = taken
+            taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return found
 
 
-def _introduced(taken: socket.socket, token: str, expected: range) -> int | None:
+def _introduced(taken: socket.socket, token: str, expected: Collection[int]) -> int | None:
     """Return the rank at the other end; None for a stranger."""
     taken.settimeout(SEND_SECONDS)
     line = b""

@@ -32,6 +32,26 @@ def _merged(ranges: Sequence[Range]) -> Ranges:
     return tuple(found)
 
 
+def widened(before: UnitPlan, place: int) -> UnitPlan:
+    """Return the plan with one more rank, whose number is `place`, and which owns no units."""
+    owned: dict[str, tuple[Ranges, ...]] = {}
+    for family in FAMILIES:
+        ranges = [before.ranges(family, rank) for rank in range(before.ranks)]
+        owned[family] = (*ranges[:place], (), *ranges[place:])
+    return UnitPlan(owned["heads"], owned["ffn"], owned["vocab"], before.weights)
+
+
+def speed_of_newcomer(known: Mapping[int, float], declared: Sequence[float | None], origin: int) -> float:
+    """Return the relative speed that a rank is taken to have when it comes back.
+
+    known: of the others now, by origin; declared: of each origin in the manifest. As far as speeds are declared, it has
+    the same relation to the others as it was declared to have.
+    """
+    own = declared[origin] if all(declared) else None
+    relations = [speed / (declared[other] or 1.0) if own else speed for other, speed in known.items()]
+    return (own or 1.0) * sum(relations) / len(relations) if relations else 1.0
+
+
 def shared_out(held: UnitPlan, speeds: Sequence[float]) -> UnitPlan:
     """Return the plan in which the ranks share all units by their speeds, moving few; speeds: none, all alike."""
     pace = list(speeds) or [1.0] * held.ranks

@@ -12,7 +12,8 @@ class Left:
     last iteration whose update it has made; norm: of that update's gradients. ready: the iteration whose gradients it
     holds, its wards' among them, without having updated; 0: none. plan: hash of the units that its tensors are cut by,
     empty while they move; mirrored: hash of the plan that its wards' mirrors belong to, empty without them. evaluated:
-    the last iteration that it has evaluated. stop: whether all ranks have agreed to stop.
+    the last iteration that it has evaluated. stop: whether all ranks have agreed to stop. admitting: whether a rank
+    that came back was being let in: then no other rank need be lost.
     """
 
     rank: int
@@ -26,6 +27,7 @@ class Left:
     mirrored: str = ""
     evaluated: int = 0
     stop: bool = False
+    admitting: bool = False
 
 
 def problem(before: Collection[int], live: Collection[int], least: int, *, leased: bool) -> str:

@@ -1,6 +1,7 @@
 """What one rank does in each iteration so that the gang survives the loss of another one."""
 
 from collections import deque
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +37,11 @@ class Guard:
         mirrors.refresh()
         self._note(iteration, self.norm)
 
+    def take(self, iteration: int, norm: float, mirrors: Mirrors) -> None:
+        """Protect what holds after `iteration` by mirrors that are made already; norm: of its gradients."""
+        self.mirrors = mirrors
+        self._note(iteration, norm)
+
     def prepare(self, iteration: int, clip: float | None, loss: Tensor | None) -> None:
         """Bring the gradients of `iteration` to the buddies (all ranks); from then on its update can be made."""
         self.mirrors.receive()
@@ -66,7 +72,11 @@ class Guard:
         """The losses of the last iterations."""
         return dict(self._losses)
 
-    def left(self, origin: int, plan: str, *, evaluated: int, stop: bool) -> Left:
+    @losses.setter
+    def losses(self, losses: Mapping[int, float]) -> None:
+        self._losses = deque(losses.items(), maxlen=RECENT)
+
+    def left(self, origin: int, plan: str, *, evaluated: int, stop: bool, admitting: bool = False) -> Left:
         """Return what this rank holds, for the others; plan: hash of the units that it owns, empty while they move."""
         return Left(
             origin,
@@ -79,4 +89,5 @@ class Guard:
             mirrored=self.mirrors.plan,
             evaluated=evaluated,
             stop=stop,
+            admitting=admitting,
         )

@@ -187,6 +187,13 @@ class JobMetrics:
         self.samples = Counter("heterotp_samples_total", "Training samples seen.", registry=registry)
         self.epoch = gauge("heterotp_epoch", "Epoch, from 0.")
         gauge("heterotp_world_ranks", "Ranks that the job should have.").set(ranks)
+        self._live = gauge("heterotp_live_ranks", "Ranks that live; fewer than world ranks: runPolicy.elastic.")
+        self._live.set(ranks)
+        self._unprotected = gauge(
+            "heterotp_unprotected_ranks",
+            "Ranks whose units exist once only, so that the loss of one ends the run (NaN without runPolicy.elastic).",
+        )
+        self._unprotected.set(math.nan)
         gauge("heterotp_attempt", "Attempt of the gang, from 1.").set(attempt)
         self.control_errors = Counter(
             "heterotp_control_errors_total", "Control documents refused.", ["reason"], registry=registry
@@ -211,6 +218,11 @@ class JobMetrics:
         )
         versions = {"version": _version(), "torch": str(torch.__version__), "backend": backend}
         Info("heterotp_build", "Versions.", registry=registry).info(versions)
+
+    def gang(self, live: int, unprotected: int) -> None:
+        """Set who is left of a gang that may lose ranks."""
+        self._live.set(live)
+        self._unprotected.set(unprotected)
 
     def evaluated(self, loss: float, accuracy: float | None, perplexity: float | None) -> None:
         """Set the results of an evaluation; accuracy and perplexity None: not known, and no series is exported."""

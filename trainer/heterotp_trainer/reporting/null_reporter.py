@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from heterotp_api.control import ControlDocument
+from heterotp_api.trainer_status import TrainerGang
 from torch import Tensor
 
 from heterotp_trainer.boundary.control_channel import ControlError
@@ -24,11 +25,14 @@ class NullReporter:
     def start(self) -> None:
         """Start to write the run directory."""
 
-    def regrouped(self, lost: Sequence[int], losses: Mapping[int, float]) -> None:
-        """Show that training goes on without the ranks that started as `lost`; losses: of the last iterations.
+    def regrouped(self, iteration: int, lost: Sequence[int], losses: Mapping[int, float]) -> None:
+        """Show that training goes on after `iteration`, without the ranks that started as `lost`.
 
-        Of these the history may lack those whose reports had not arrived.
+        losses: of the last iterations, of which the history may lack those whose reports had not arrived.
         """
+
+    def gang(self, gang: TrainerGang) -> None:
+        """Show who is left of a gang that may lose ranks."""
 
     def given_up(self) -> None:
         """Write no more: another reporter follows in this process."""

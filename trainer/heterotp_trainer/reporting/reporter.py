@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from heterotp_api.control import ControlDocument
 from heterotp_api.formatting import listed
 from heterotp_api.policy import BalancingSettings
-from heterotp_api.trainer_status import TrainerStatus, for_a_poll
+from heterotp_api.trainer_status import TrainerGang, TrainerStatus, for_a_poll
 from torch import Tensor
 
 from heterotp_trainer.balancing.explanations import NAMED, NOUNS, seconds_named, size_named
@@ -75,9 +75,8 @@ class Reporter(NullReporter):
         timeline = Timeline([fact.boot for fact in gang.facts], MOST_ITERATIONS if leads else FEW_ITERATIONS)
         self.run_status = RunStatus(*job, devices, environment.groups, saved, policy, idle_seconds, timeline)
         self.run_status.update(total_iterations=iterations)
-        self.job = (
-            JobMetrics(self.metrics.registry, environment.ranks, environment.attempt, gang.backend) if leads else None
-        )
+        world = environment.spec.process_count, environment.attempt
+        self.job = JobMetrics(self.metrics.registry, *world, gang.backend) if leads else None
         self._losses = LossReader()
         self._run: RunDirectory | None = None
 
@@ -86,8 +85,10 @@ class Reporter(NullReporter):
         if self._environment.rank == 0 and self._environment.workdir is not None:
             self._run = RunDirectory(self._environment.workdir, self.status, self.run_status.journal)
 
-    def regrouped(self, lost: Sequence[int], losses: Mapping[int, float]) -> None:
+    def regrouped(self, iteration: int, lost: Sequence[int], losses: Mapping[int, float]) -> None:
         """See NullReporter.regrouped."""
+        self._ended = iteration
+        self.run_status.update(iteration=iteration)
         if self._run is None:
             return
         ranks = len(self.run_status.devices)
@@ -95,6 +96,12 @@ class Reporter(NullReporter):
             if iteration > self._run.newest_iteration():
                 reports = (Report(iteration, measured=0),) * ranks
                 self._run.append(self.run_status.history_line(reports, losses[iteration]))
+
+    def gang(self, gang: TrainerGang) -> None:
+        """See NullReporter.gang."""
+        self.run_status.update(gang=gang)
+        if self.job is not None:
+            self.job.gang(gang.live, gang.unprotected)
 
     def given_up(self) -> None:
         """See NullReporter.given_up."""

@@ -46,10 +46,15 @@ class Reports:
         *,
         stop: bool,
         evaluate: bool,
+        admit: bool = False,
+        asked: bool = False,
+        leave: bool = False,
     ) -> Report:
         """Return this rank's report of `iteration`, which ends now, and what it asks of all ranks.
 
-        stop, evaluate: whether it asks for that; only rank 0's word counts for an evaluation.
+        stop, evaluate: whether it asks for that; only rank 0's word counts for an evaluation. admit: whether a rank
+        waits that came back, as only rank 0 knows. asked: whether this rank was asked to stop, where one alone leaves;
+        leave: whether it does so, as only rank 0 decides.
         """
         balancer = watched.balancer
         spent, unslowed = settled(clock, device), self._injector.unslowed()
@@ -57,7 +62,7 @@ class Reports:
         return iteration_report(
             iteration=iteration,
             ran=self._statistics.end(iteration, clock.age, context),
-            flags=self._flags(stop=stop, evaluate=evaluate),
+            flags=self._flags(stop=stop, evaluate=evaluate, admit=admit, asked=asked, leave=leave),
             spent=spent,
             stages=clock.take_stages(),
             owned=owned_parts(watched.parameters.values()),
@@ -69,13 +74,16 @@ class Reports:
             loss=watched.told_loss.take(loss),
         )
 
-    def _flags(self, *, stop: bool, evaluate: bool) -> int:
+    def _flags(self, *, stop: bool, evaluate: bool, admit: bool, asked: bool, leave: bool) -> int:
         leads = self._leads
         return flags_of(
             stop=stop,
             checkpoint=leads and self._keeper.is_due(),
             evaluate=leads and evaluate,
             lease_over=leads and self._control.lease_is_over(),
+            admit=leads and admit,
+            asked=asked,
+            leave=leads and leave,
         )
 
     def exchange(self, own: Report) -> tuple[Report, ...] | None:

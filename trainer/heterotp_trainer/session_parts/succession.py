@@ -30,10 +30,11 @@ class Regrouped:
 
 
 def succeed(
-    watched: Watched, gang: Gang, environment: RankEnvironment, *, evaluated: int, stop: bool
+    watched: Watched, gang: Gang, environment: RankEnvironment, *, evaluated: int, stop: bool, admitting: bool = False
 ) -> tuple[Gang, RankEnvironment, Regrouped]:
     """Take over what lost ranks held, and share it out anew (all survivors).
 
+    admitting: whether a rank was being let in, which then may be the only one that is lost.
     Raises PeerLostError where the survivors do not hold everything, or must not go on: then only a restart from a
     checkpoint helps.
     """
@@ -41,7 +42,7 @@ def succeed(
     assert before is not None and guard is not None
     mover = watched.balancer.resharder.unit_mover
     plan = "" if mover.moving else watched.tp.unit_plan.hash
-    own = guard.left(before.peers.origin, plan, evaluated=evaluated, stop=stop)
+    own = guard.left(before.peers.origin, plan, evaluated=evaluated, stop=stop, admitting=admitting)
     new, place, decision = next_gang(gang, environment, own, watched.speeds)
     members = before.generation.members
     mirrored = {members[rank]: members[buddy] for rank, buddy in enumerate(buddies(before.nodes))}

@@ -102,8 +102,11 @@ class TrainingLoop:
         if remembers:
             session.keep("evaluations", self.evaluations)
         iteration = session.restore()
+        if session.came_back:  # where the others are
+            self.evaluations.last_iteration = session.last_evaluated
         self._evaluated = self.evaluations.last_iteration
-        self._repeats_evaluations = remembers  # a checkpoint is written before an evaluation
+        # a checkpoint is written, and a rank let in, before an evaluation
+        self._repeats_evaluations = remembers or session.came_back
         return iteration
 
     def _evaluate_missing(self) -> None:

@@ -1,37 +1,12 @@
 """Ranks are killed or stopped, and training goes on as if they had not been: or it ends, never hangs, never errs."""
 
-import json
 import os
 import signal
 import sys
 
 import pytest
-from heterotp_api.names import CONTROL_FILE
-from support.launched import Launched, spec
-from support.places import RANK_SCRIPTS
-
-DYING = str(RANK_SCRIPTS / "dying.py")
-ITERATIONS = 40
-SILENT_SECONDS = 60  # a busy machine must not look like a silent rank
-
-
-def elastic(ranks, least=1, silent=SILENT_SECONDS, **training):
-    """Return the spec of a gang that may lose ranks."""
-    groups = [
-        {"name": "a", "pods": 1, "processesPerPod": ranks, "relativeSpeed": 1, "device": {"type": "cpu"}},
-    ]
-    options = {"gradientClip": 1.0, "evaluateEvery": 10, "iterations": ITERATIONS, **training}
-    body = spec(ranks, groups, checkpoint={"everyIterations": 15}, **options)
-    body["training"]["model"] = {"hiddenSize": 32, "depth": 2, "heads": 4, "patchSize": 4}
-    body["runPolicy"] = {"elastic": {"minRanks": least, "silentAfterSeconds": silent}}
-    return body
-
-
-def without_moves(folder):
-    """Have the gang in this folder move no units by measured times: a loss during a move ends the run."""
-    folder.mkdir(parents=True, exist_ok=True)
-    document = {"schemaVersion": 1, "generation": 1, "balancing": {"strategy": "None"}, "injections": []}
-    (folder / CONTROL_FILE).write_text(json.dumps(document))
+from support.elastic import DYING, ITERATIONS, elastic, losses, same, without_moves
+from support.launched import Launched
 
 
 @pytest.fixture
@@ -45,10 +20,6 @@ def dying(launch):
     return start
 
 
-def losses(run):
-    return {line["iteration"]: line["loss"] for line in run.history()}
-
-
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory):
     """The losses of a run that loses no rank, and that does not ask for elasticity."""
@@ -57,15 +28,6 @@ def unbroken(tmp_path_factory):
     run = Launched(tmp_path_factory.mktemp("unbroken"), body)
     assert run.wait() == 0, run.text()
     return losses(run)
-
-
-def same(run, unbroken):
-    """All iterations are there, with the losses of the unbroken run but for the order of summation."""
-    found = losses(run)
-    assert sorted(found) == sorted(unbroken)
-    assert found == pytest.approx(unbroken, rel=1e-4)
-    assert run.read("report.json")["state"] == "succeeded"
-    assert list(run.workdir.glob(f"checkpoints/step-*{ITERATIONS}"))
 
 
 def test_without_a_loss_mirrors_change_nothing(launch, unbroken):

@@ -69,6 +69,10 @@ def test_rank_0_adds_the_jobs():
     job.control_errors.labels("newer").inc()
     shown = samples(metrics)
     assert shown["heterotp_world_ranks", ()] == 8
+    assert shown["heterotp_live_ranks", ()] == 8
+    assert math.isnan(shown["heterotp_unprotected_ranks", ()])
+    job.gang(1, 1)
+    assert (samples(metrics)["heterotp_live_ranks", ()], samples(metrics)["heterotp_unprotected_ranks", ()]) == (1, 1)
     assert shown["heterotp_attempt", ()] == 2
     assert shown["heterotp_loss", (("split", "train"),)] == 1.5
     assert shown["heterotp_control_errors_total", (("reason", "newer"),)] == 1
