@@ -87,7 +87,7 @@ class Peers:
     def let_go(self, rank: int, why: str) -> None:
         """Count a rank as lost that leaves because it was asked to; it closes its connections itself."""
         with self._changed:
-            self.dead.setdefault(rank, why)
+            self.dead[rank] = why
             self._changed.notify_all()
 
     @property
@@ -195,6 +195,8 @@ class Peers:
 
     def _take(self, rank: int, message: object) -> None:
         if not isinstance(message, dict) or not message:  # a heartbeat
+            return
+        if rank in self.dead:  # it has no say any more: what it takes for lost is what has let it go
             return
         with self._changed:
             if "left" in message:
