@@ -10,6 +10,7 @@ from heterotp_trainer.boundary.heartbeat import Heartbeat
 from heterotp_trainer.boundary.injector import Injector
 from heterotp_trainer.boundary.iteration_report import IterationStatistics
 from heterotp_trainer.devices.device import Device
+from heterotp_trainer.devices.machine.watch import watch_of
 from heterotp_trainer.devices.phase_clock import Clock
 from heterotp_trainer.devices.whereabouts import Whereabouts
 from heterotp_trainer.launch.door import key_of
@@ -83,10 +84,13 @@ def make_parts(
     injector = Injector(member.device, rank, environment.origins, started)
     checkpoints = SessionCheckpoints(environment, group, heartbeat, where, injector, statistics, reporter)
     keeper = checkpoints.keeper
-    reports = Reports(gang.exchange_group, where, control, injector, keeper, statistics, rank=rank, ranks=ranks)
+    machine = watch_of(member.device.uuid)
+    reports = Reports(
+        gang.exchange_group, where, control, injector, keeper, statistics, machine, rank=rank, ranks=ranks
+    )
     in_force = InForce(control, injector, statistics, reporter)
     telemetry = Telemetry(environment, gang, heartbeat, control, shown=shown)
-    ending = Ending(heartbeat, control, telemetry, reporter)
+    ending = Ending(heartbeat, control, telemetry, machine, reporter)
     return Parts(heartbeat, control, injector, statistics, checkpoints, reports, in_force, telemetry, ending)
 
 

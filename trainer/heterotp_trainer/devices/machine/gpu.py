@@ -26,15 +26,14 @@ class Gpu:
     """One GPU by its UUID; empty: of a rank without one."""
 
     def __init__(self, uuid: str, library: Callable[[], Any | None] = nvml) -> None:
-        self._nvml, self._handle = (library() if uuid else None), None
         name = uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
-        if self._nvml is not None:
-            self._handle = _asked(lambda: self._nvml.nvmlDeviceGetHandleByUUID(name))
+        self._nvml: Any = library() if uuid else None
+        self._handle = _asked(lambda: self._nvml.nvmlDeviceGetHandleByUUID(name))
 
     def state(self) -> GpuState:
         """Return the state of now; what the GPU does not answer is not known."""
         library, handle = self._nvml, self._handle
-        if library is None or handle is None:
+        if handle is None:
             return GpuState()
         why = _asked(lambda: library.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
         processes = _asked(lambda: library.nvmlDeviceGetComputeRunningProcesses(handle))

@@ -74,6 +74,11 @@ class Reading:
         """Return the fields in order."""
         return astuple(self)
 
+    @classmethod
+    def of(cls, numbers: Sequence[float]) -> "Reading":
+        """Return the reading of which these are the numbers."""
+        return cls(*(UNKNOWN if math.isnan(number) else number for number in numbers))
+
 
 NO_READING = Reading()
 NUMBERS = len(fields(Reading))

@@ -1,9 +1,12 @@
 """A thread of a rank that reads what its machine says, every few seconds, off the training loop."""
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 
+from heterotp_trainer.devices.machine.files import MachineFiles
+from heterotp_trainer.devices.machine.gpu import Gpu
 from heterotp_trainer.devices.machine.reading import NO_READING, WINDOW_SECONDS, Counters, Reading, reading
 
 EVERY_SECONDS = 3.0
@@ -42,3 +45,16 @@ class MachineWatch:
         self.sample()
         while not self._over.wait(self._every):
             self.sample()
+
+
+def watch_of(uuid: str) -> MachineWatch:
+    """Return the watch of this process's machine; uuid: of its GPU, empty where it has none."""
+    files = MachineFiles()
+    gpu: list[Gpu] = []  # opened by the thread: a driver may take its time
+
+    def take() -> Counters:
+        if not gpu:
+            gpu.append(Gpu(uuid))
+        return files.counters(time.monotonic(), gpu[0].state())
+
+    return MachineWatch(take)
