@@ -83,7 +83,9 @@ def _blame(trainer: TrainerStatus) -> list[Body]:
 
 def known_causes(trainer: TrainerStatus) -> list[CauseStatus]:
     """Return why ranks are slow, by known kinds, each once for a rank; in the order of the report."""
-    known = {(each.rank, each.kind): each for each in reversed(trainer.causes) if each.kind in CAUSE_KINDS}
+    known: dict[tuple[int, str], TrainerCause] = {
+        (each.rank, each.kind): each for each in reversed(trainer.causes) if each.kind in CAUSE_KINDS
+    }
     shown = [each for each in trainer.causes if known.get((each.rank, each.kind)) is each]
     return [_cause(each) for each in shown[:MAX_CAUSES]]
 
