@@ -62,6 +62,7 @@ ITERATIONS_END = "IterationsEnd"  # also an event
 STRAGGLING = "Straggling"  # an event
 RANKS_ARE_SLOW = "RanksAreSlow"
 RANKS_ARE_EVEN = "RanksAreEven"  # also an event
+CAUSE_FOUND = "CauseFound"  # an event: why a rank is slow
 REPLACEMENT_ADVISED = "ReplacementAdvised"  # an event
 RANK_STAYS_SLOW = "RankStaysSlow"
 NO_RANK_STAYS_SLOW = "NoRankStaysSlow"

@@ -46,6 +46,15 @@ class BlameReport(Model):
     share: float = Field(0.0, description="Share of all lost seconds, 0..1.")
 
 
+class CauseReport(Model):
+    """Why a rank was slow in the last window."""
+
+    rank: int
+    kind: str = Field(description="Kind of the cause, see docs/why-is-it-slow.md.")
+    share: float = Field(0.0, description="Share of time, 0..1.")
+    amount: float | None = Field(None, description="A number of the kind's own unit.")
+
+
 class RunReport(Model):
     """The result of a run; seconds are of the last attempt, the lists of all attempts."""
 
@@ -72,6 +81,7 @@ class RunReport(Model):
     deleted_share: float = Field(0.0, description="Share of all work of the run that was deleted, 0..1.")
     lost_seconds: float | None = Field(None, description="What late ranks cost an iteration of the last window.")
     blame: tuple[BlameReport, ...] = Field((), description="By whom and in which stage, the most first.")
+    causes: tuple[CauseReport, ...] = Field((), description="Why ranks are slow, the slowest rank's main one first.")
     skipped_updates: int = Field(0, description="Updates of the attempt left out for values that were not finite.")
     ranks: tuple[RankReport, ...] = Field((), description="All ranks, in order.")
     decisions: tuple[DecisionRecord, ...] = Field((), description="What was decided, on which numbers.")
@@ -127,6 +137,9 @@ def run_report(
         lost_seconds=status.lost_seconds,
         blame=tuple(
             BlameReport(**{name: getattr(each, name) for name in BlameReport.model_fields}) for each in status.blame
+        ),
+        causes=tuple(
+            CauseReport(**{name: getattr(each, name) for name in CauseReport.model_fields}) for each in status.causes
         ),
         skipped_updates=status.skipped_updates,
         ranks=tuple(

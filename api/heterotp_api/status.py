@@ -5,6 +5,7 @@ from typing import Any, Literal, get_args
 from pydantic import Field
 
 from heterotp_api.base import Model
+from heterotp_api.causes import CauseKind
 from heterotp_api.conditions import CONDITIONS, Condition
 from heterotp_api.stages import Stage
 
@@ -34,6 +35,7 @@ def _since(description: str) -> Any:
 
 
 MAX_BLAMED = 8  # entries of the list of ranks and stages to blame
+MAX_CAUSES = 8  # of slow ranks
 MAX_RANKS = 64  # a status shows at most so many ranks, the slowest first when there are more
 
 
@@ -109,6 +111,18 @@ class BlameStatus(Model):
     stage: Stage = Field(description="Stage in which it is late.")
     seconds: float = Field(description="Lost seconds of an iteration.")
     share: float = Field(description="Share of all lost seconds, 0..1.")
+
+
+class CauseStatus(Model):
+    """Why a rank is slow; what each kind means is in docs/why-is-it-slow.md."""
+
+    rank: int = Field(description="Number of the rank.")
+    kind: CauseKind = Field(description="Kind of the cause.")
+    share: float = Field(description="Share of time, 0..1; of an iteration for data and network.")
+    amount: float | None = Field(
+        None,
+        description="CPUs of the limit, slow-down of the injection, page faults a second, or part of TCP segments.",
+    )
 
 
 class TrainingStatus(Model):
@@ -198,6 +212,12 @@ class JobStatus(Model):
         max_length=MAX_BLAMED,
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
         description="Ranks that others wait for and their stages, the most first; absent: little is lost.",
+    )
+    causes: list[CauseStatus] | None = Field(
+        None,
+        max_length=MAX_CAUSES,
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+        description="Why ranks are slow, the slowest rank and its main cause first; absent: nothing shows why.",
     )
     stall: StallStatus | None = None
     training: TrainingStatus | None = None

@@ -88,6 +88,7 @@ def _facts(status: TrainerStatus) -> Hashable:
         bool(status.ranks),
         tuple(fact for rank in status.ranks if (fact := _rank_fact(rank)) is not None),
         tuple((each.uid, each.state, each.ranks) for each in status.injections),
+        frozenset((each.rank, each.kind) for each in status.causes),
     )
 
 

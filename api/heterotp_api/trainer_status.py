@@ -16,6 +16,7 @@ from heterotp_api.status import MAX_RANKS
 MOST_BYTES = 256 << 10
 MOST_INJECTIONS = 128  # of one job that the operator publishes, so that each has its state in the document
 MOST_BLAMED = 16  # entries of the list of ranks and stages to blame
+MOST_CAUSES = 16
 MAX_WORD, MAX_TEXT = 128, 1024  # characters
 MOST = 2**53  # of a number that counts something: what JSON carries without loss
 
@@ -143,6 +144,18 @@ class TrainerGang(_Report):
     comebacks: Count = 0
 
 
+class TrainerCause(_Report):
+    """Why a slow rank is slow. `kind` is one of causes.py, or of a newer trainer; `share`: of time, 0..1.
+
+    `amount`: a number whose unit depends on the kind, absent where none is known; see WORDS of causes.py.
+    """
+
+    rank: Count
+    kind: Word
+    share: Annotated[float, Field(ge=0, le=1.000001)] = 0.0
+    amount: Seconds | None = None
+
+
 class TrainerInjection(_Report):
     """One injection of the control document: its state and the ranks that it slows now (pattern: the rank in turn).
 
@@ -190,7 +203,8 @@ class TrainerStatus(_Report):
     `untouched_iteration_seconds`: time of an iteration without reduced work (absent where no rank's work is reduced and
     all units are at their first ranks); `saved_seconds`: the sum of what was saved over the run. `deleted_share`: the
     part of all work of the run that was deleted, 0..1. `lost_seconds`: what ranks that are late cost an iteration of
-    the last window; `blame`: by whom, and in which stage, the most first, 16 at most. `skipped_updates`:
+    the last window; `blame`: by whom, and in which stage, the most first, 16 at most. `causes`: why ranks are slow, the
+    slowest rank and its main cause first, 16 at most, absent in trainers that look for none. `skipped_updates`:
     updates of this attempt that were left out, because loss or gradients were not finite. `moves`: times that units
     changed rank in this attempt, which took `moved_seconds`. `lease_expired`: injections are dropped until an operator
     renews the lease. `gang`: absent without runPolicy.elastic.
@@ -236,6 +250,7 @@ class TrainerStatus(_Report):
     deleted_share: float = 0.0
     lost_seconds: Seconds | None = None
     blame: Annotated[tuple[TrainerBlame, ...], _cut_list(MOST_BLAMED)] = ()
+    causes: Annotated[tuple[TrainerCause, ...], _cut_list(MOST_CAUSES)] = ()
     skipped_updates: Count = 0
     moves: Count = 0
     moved_seconds: float = 0.0

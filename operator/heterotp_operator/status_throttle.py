@@ -16,7 +16,7 @@ from heterotp_api.trainer_news import WHOLE_SECONDS, jumped
 from heterotp_operator.reconcile.actions import COUNTERS
 from heterotp_operator.store import Json
 
-NUMBERS = ("ranks", "training", "slowest", "savedSeconds", "measured")  # fields that move with every poll
+NUMBERS = ("ranks", "training", "slowest", "causes", "savedSeconds", "measured")  # fields that move with every poll
 TEXTS = ("message", "problem", "injectionProblem", "slowest")  # for people, wherever they stand
 ROW_FACTS = ("straggler", "injectionProblem", "asked", "since", "reason", "message")  # of a rank
 MEASURED = (
@@ -85,7 +85,7 @@ def _uncounted(status: Json) -> list[Json]:
 
 
 def _facts(status: Json) -> Json:
-    ranks = {"ranks": _rank_facts(status), "reported": bool(status.get("ranks"))}
+    ranks = {"ranks": _rank_facts(status), "reported": bool(status.get("ranks")), "why": _cause_facts(status)}
     kept = {name: value for name, value in status.items() if name not in (*NUMBERS, *COUNTERS)} | ranks
     balancing = kept.get("balancing")
     if isinstance(balancing, dict):  # its reason is a sentence: decisionId counts what it describes
@@ -116,6 +116,11 @@ def _rank_facts(status: Json) -> list[Json]:
     """Return the ranks of which there is a fact; which others a status of many ranks shows changes with noise."""
     rows = ({name: row[name] for name in ROW_FACTS if row.get(name)} | _place(row) for row in status.get("ranks") or ())
     return [row for row in rows if len(row) > len(_place(row))]
+
+
+def _cause_facts(status: Json) -> list[str]:
+    """Return which ranks have which causes; how much each counts, and so their order, moves with noise."""
+    return sorted(f"{each.get('rank')} {each.get('kind')}" for each in status.get("causes") or ())
 
 
 def _place(row: Json) -> Json:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from heterotp_api.causes import cause_text
 from heterotp_api.formatting import listed
 from pydantic.alias_generators import to_camel
 
@@ -16,7 +17,7 @@ def describe(view: JobView, now: float) -> list[str]:
     """Return the lines of one block per rank, in rank order; values that are not known are left out."""
     found: list[str] = []
     for rank in sorted(view.ranks, key=lambda rank: rank.rank):
-        facts = _facts(rank)
+        facts = _facts(view, rank)
         found.append(_head(rank, now))
         found += [f"  {name:<10} {text}" for name, text in facts if text]
         found.append("")
@@ -33,7 +34,7 @@ def _head(rank: RankView, now: float) -> str:
     return f"rank {rank.rank} · straggler" + (f" for {duration(since)}" if since is not None else "")
 
 
-def _facts(rank: RankView) -> list[tuple[str, str]]:
+def _facts(view: JobView, rank: RankView) -> list[tuple[str, str]]:
     return [
         ("group", rank.group or ""),
         ("node", rank.node or ""),
@@ -44,7 +45,12 @@ def _facts(rank: RankView) -> list[tuple[str, str]]:
         ("speed", _speed(rank)),
         ("balancing", _balancing(rank)),
         ("injected", _injected(rank)),
+        ("slow", _why(view, rank)),
     ]
+
+
+def _why(view: JobView, rank: RankView) -> str:
+    return listed([cause_text(each) for each in view.causes if each.rank == rank.rank], separator="; ")
 
 
 def _share(rank: RankView) -> str:

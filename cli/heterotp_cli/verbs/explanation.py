@@ -6,6 +6,7 @@ Every sentence is a function from the view to text; the text is empty where the 
 from collections.abc import Sequence
 from typing import get_args
 
+from heterotp_api.causes import causes_text
 from heterotp_api.conditions import REPLACEMENT_ADVISED
 from heterotp_api.formatting import listed, ranks_listed
 from heterotp_api.stages import stages_text
@@ -96,9 +97,9 @@ def _running(view: JobView, now: float, change: str) -> list[str]:
     on_purpose = _on_purpose(view, slow)
     if not slow and not reduced:
         moved = _moved(view)
-        return [first, _no_straggler(view), _late(view), *on_purpose, *(moved or [_saved(view)])]
+        return [first, _no_straggler(view), *_why(view), _late(view), *on_purpose, *(moved or [_saved(view)])]
     done = _balancing(view, reduced) if reduced else _left_alone(view, slow, change)
-    return [first, _stragglers(view, slow, now), _late(view), *on_purpose, *done]
+    return [first, _stragglers(view, slow, now), *_why(view), _late(view), *on_purpose, *done]
 
 
 # -- stragglers -----------------------------------------------------------------------------------------------
@@ -112,7 +113,7 @@ def _no_straggler(view: JobView) -> str:
         above = (view.iteration_seconds or 0.0) / view.limit_iteration_seconds
         limit = f"the fluid limit is {seconds(view.limit_iteration_seconds)}"
         took += f", {above:.2f} times as long as it would if the work could be split without remainder ({limit})"
-    slowed = any(rank.injected for rank in view.by_slowdown)  # the next sentence names it
+    slowed = view.causes or any(rank.injected for rank in view.by_slowdown)  # the next sentence names it
     first = NO_STRAGGLER.format(view.name) if slowed else f"Nothing slows {view.name}: {ranks} is a straggler"
     return f"{first}. An iteration takes {took}"
 
@@ -130,6 +131,13 @@ def _stragglers(view: JobView, slow: Sequence[RankView], now: float) -> str:
     subject, verb = f"{ranks[0].upper()}{ranks[1:]}{where}", "slow" if several else "slows"
     products = "their matrix products take" if several else "its matrix products take"
     return f"{subject} {verb} {view.name}: {products} {longer} those of a normal rank{lasting}"
+
+
+def _why(view: JobView) -> list[str]:
+    """State why ranks are slow and what helps, the slowest first; injections have a sentence of their own."""
+    causes = [each for each in view.causes if each.kind != "injection"]
+    ranks = list(dict.fromkeys(each.rank for each in causes))[:MOST_LISTED]
+    return [f"Rank {rank} is slow: {text}" for rank in ranks if (text := causes_text(causes, rank))]
 
 
 def _late(view: JobView) -> str:

@@ -69,6 +69,16 @@ class BlameView:
 
 
 @dataclass(frozen=True)
+class CauseView:
+    """Why a rank is slow; see CauseStatus."""
+
+    rank: int
+    kind: str
+    share: float
+    amount: float | None = None
+
+
+@dataclass(frozen=True)
 class Advice:
     """A condition of the job that is True, with the operator's message."""
 
@@ -119,6 +129,7 @@ class JobView:
     problem_generation: int | None = None
     lost_seconds: float | None = None
     blame: tuple[BlameView, ...] = ()
+    causes: tuple[CauseView, ...] = ()
     advice: tuple[Advice, ...] = ()
     ranks: tuple[RankView, ...] = ()
 
@@ -166,6 +177,7 @@ def of_job(body: Body) -> JobView:
         "stall": (conditions.get(STALLED) or {}).get("message") or "",
         "rank_count": spec.get("tensorParallelDegree"),
         "blame": tuple(BlameView(**_picked(BlameView, each)) for each in status.get("blame") or ()),
+        "causes": tuple(CauseView(**_picked(CauseView, each)) for each in status.get("causes") or ()),
         "advice": tuple(
             Advice(kind, conditions[kind].get("message") or "") for kind in SHOWN_CONDITIONS if kind in conditions
         ),
@@ -186,6 +198,7 @@ def of_run(status: TrainerStatus, groups: Sequence[Body], state: str) -> JobView
         "rank_count": len(places) or len(status.ranks) or None,
         "generation": status.control_generation,
         "blame": tuple(BlameView(each.rank, each.stage, each.steady_seconds) for each in status.blame),
+        "causes": tuple(CauseView(**_of_model(CauseView, each)) for each in status.causes),
         "problem": status.control_error,
         "problem_reason": CONTROL_REFUSED if status.control_error else "",
         "problem_generation": status.control_error_generation,

@@ -4,11 +4,12 @@ import math
 from typing import Any
 
 from heterotp_api import reasons
+from heterotp_api.causes import CAUSE_KINDS
 from heterotp_api.conditions import FAILED, SUCCEEDED
 from heterotp_api.slowdown import slowdown_text, slowest
 from heterotp_api.stages import STAGES
-from heterotp_api.status import MAX_BLAMED
-from heterotp_api.trainer_status import TrainerRank, TrainerStatus
+from heterotp_api.status import MAX_BLAMED, MAX_CAUSES, CauseStatus
+from heterotp_api.trainer_status import TrainerCause, TrainerRank, TrainerStatus
 
 from heterotp_operator.reconcile.observed import Body, Observed, stamp
 
@@ -35,6 +36,8 @@ REPORTED_BALANCING = (
     "reason",
 )
 MAX_TEXT = 1024
+KEPT = ("training", "ranks", "slowest", "blame", "causes")  # while rank 0 does not answer
+CONSTANT = ("cpuLimit", "injection")  # causes whose amount is a setting; other amounts move with noise
 MAX_SLOWEST = 64
 LEAST_LOST = 0.02  # of an iteration: less is noise, and not worth a write
 STAYING = 0.95  # of replaceThreshold: above it a rank stays replaceable that was before
@@ -46,10 +49,12 @@ def reported_fields(observed: Observed) -> Body:
     shown: Body = {"balancing": _balancing(observed)}
     trainer = observed.trainer_status
     if trainer is None or trainer.state == "starting":
-        return shown | {key: live[key] for key in ("training", "ranks", "slowest", "blame") if live.get(key)}
+        return shown | {key: live[key] for key in KEPT if live.get(key)}
     shown["training"] = _training(trainer)
     if blamed := _blame(trainer):
         shown["blame"] = blamed
+    if causes := known_causes(trainer):
+        shown["causes"] = [each.model_dump(by_alias=True, exclude_none=True) for each in causes]
     shown["ranks"] = rank_rows(observed, trainer)
     if text := _slowest(trainer.ranks):
         shown["slowest"] = text
@@ -74,6 +79,22 @@ def _blame(trainer: TrainerStatus) -> list[Body]:
         {"rank": each.rank, "stage": each.stage, "seconds": coarse(each.seconds), "share": coarse(each.share)}
         for each in sorted(known, key=lambda each: -each.seconds)[:MAX_BLAMED]
     ]
+
+
+def known_causes(trainer: TrainerStatus) -> list[CauseStatus]:
+    """Return why ranks are slow, by known kinds, each once for a rank; in the order of the report."""
+    known: dict[tuple[int, str], TrainerCause] = {
+        (each.rank, each.kind): each for each in reversed(trainer.causes) if each.kind in CAUSE_KINDS
+    }
+    shown = [each for each in trainer.causes if known.get((each.rank, each.kind)) is each]
+    return [_cause(each) for each in shown[:MAX_CAUSES]]
+
+
+def _cause(cause: TrainerCause) -> CauseStatus:
+    amount = rounded(cause.amount) if cause.kind in CONSTANT else coarse(cause.amount)
+    return CauseStatus.model_validate(
+        {"rank": cause.rank, "kind": cause.kind, "share": coarse(min(cause.share, 1.0)), "amount": amount}
+    )
 
 
 def _given(fields: dict[str, Any]) -> Body:

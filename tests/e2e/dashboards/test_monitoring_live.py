@@ -41,7 +41,7 @@ NO_ANSWER = {  # of what did not happen
     "heterotp-operator": {"Gang restart", "Gang restarts, by reason"},
 }
 STEP = 2  # seconds, of the boards' questions about a range
-RANK_SERIES, RANK_0_SERIES = 29, 72  # at most, at metrics.level full
+RANK_SERIES, RANK_0_SERIES = 32, 75  # at most, at metrics.level full
 
 
 class Prometheus:

@@ -4,7 +4,7 @@ import random
 
 import pytest
 from heterotp_api.trainer_news import Place, is_news, place_of, token_of
-from heterotp_api.trainer_status import MOST, TrainerInjection, TrainerRank, TrainerStatus
+from heterotp_api.trainer_status import MOST, TrainerCause, TrainerInjection, TrainerRank, TrainerStatus
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,6 +55,7 @@ def rows(**fields):
         ({"idle_seconds": None}, True),
         ({"idle_seconds": 900.0}, False),
         ({"injections": (TrainerInjection(uid="u", state="active", ranks=(1,)),)}, True),
+        ({"causes": (TrainerCause(rank=1, kind="cpuLimit", share=0.5),)}, True),
         (rows(compute_seconds=9.0, wait_seconds=9.0), False),
         (rows(slowdown=1.4), False),
         (rows(slowdown=2.0), True),
@@ -68,6 +69,11 @@ def rows(**fields):
 )
 def test_facts_and_jumps_are_news_and_noise_is_none(fields, news):
     assert is_news(KNOWN, changed(**fields)) is news
+
+
+def test_how_much_a_cause_counts_is_no_news():
+    more, less = (changed(causes=(TrainerCause(rank=1, kind="data", share=share),)) for share in (0.9, 0.1))
+    assert not is_news(more, less)
 
 
 def test_a_wording_is_no_news():

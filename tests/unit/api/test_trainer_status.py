@@ -5,7 +5,9 @@ import json
 import pytest
 from heterotp_api.status import MAX_RANKS
 from heterotp_api.trainer_status import (
+    MAX_WORD,
     MOST_BYTES,
+    MOST_CAUSES,
     MOST_INJECTIONS,
     Spread,
     TrainerInjection,
@@ -115,3 +117,20 @@ def test_what_no_status_can_hold_is_refused(fields):
 def test_the_generation_of_a_refused_document_may_be_anything(generation, kept):
     text = json.dumps(STATUS | {"controlErrorGeneration": generation})
     assert TrainerStatus.model_validate_json(text).control_error_generation == kept
+
+
+def test_causes_are_read_bounded_and_an_older_trainer_has_none():
+    assert TrainerStatus.model_validate(STATUS).causes == ()
+    told = [{"rank": n, "kind": "x" * 1000, "share": 0.5, "newer": 1} for n in range(1000)]
+    read = TrainerStatus.model_validate(STATUS | {"causes": told}).causes
+    assert len(read) == MOST_CAUSES and len(read[0].kind) == MAX_WORD
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"share": 1.5}, {"share": -0.1}, {"share": float("nan")}, {"amount": 1e300}, {"amount": -1.0}, {"rank": -1}],
+    ids=str,
+)
+def test_numbers_of_a_cause_that_no_status_can_hold_are_refused(fields):
+    with pytest.raises(ValidationError):
+        TrainerStatus.model_validate(STATUS | {"causes": [{"rank": 1, "kind": "data", "share": 0.5} | fields]})

@@ -15,6 +15,8 @@ import torch
 import torch.distributed as dist
 
 from heterotp_trainer.boundary.agreement import SAME_WITHIN
+from heterotp_trainer.devices.machine.reading import NO_READING, Reading
+from heterotp_trainer.devices.machine.reading import NUMBERS as MACHINE_NUMBERS
 from heterotp_trainer.devices.phase_clock import PHASES
 from heterotp_trainer.devices.stage_times import StageTimes
 
@@ -24,7 +26,7 @@ _FRACTIONS = ("full", "unslowed", "attention", "vocabulary", "pace_ratio", "batc
 _HASHES = ("plan", "batch")  # 64 bits each, as two whole numbers that a float64 holds exactly
 NO_STAGES = StageTimes()
 _STAGES = len(NO_STAGES.own) + 3
-WIDTH = len(_NUMBERS) + len(_FRACTIONS) + 2 * len(_HASHES) + len(PHASES) + _STAGES
+WIDTH = len(_NUMBERS) + len(_FRACTIONS) + 2 * len(_HASHES) + len(PHASES) + _STAGES + MACHINE_NUMBERS
 
 
 SAME_BATCHES = ": every rank trains on the same batches, in model.train(), so seed samplers alike on all ranks"
@@ -64,6 +66,7 @@ class Report:
     loss: float = inf  # that the loop handed over, of the iteration before where a device is late; inf: none
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
     stages: StageTimes = NO_STAGES  # the same seconds by stage, waits left out
+    machine: Reading = NO_READING  # of the last seconds, whatever iterations they are
 
     def pack(self) -> torch.Tensor:
         """Return the vector: [WIDTH] float64."""
@@ -71,12 +74,13 @@ class Report:
         halves = [float(half) for name in _HASHES for half in divmod(getattr(self, name), 2**32)]
         seconds, stages = (self.seconds[name] for name in PHASES), self.stages
         met = stages.arrived, stages.completed, float(stages.meetings)
-        return torch.tensor([*numbers, *halves, *seconds, *stages.own, *met], dtype=torch.float64)
+        values = [*numbers, *halves, *seconds, *stages.own, *met, *self.machine.numbers()]
+        return torch.tensor(values, dtype=torch.float64)
 
     @classmethod
     def unpack(cls, vector: torch.Tensor) -> "Report":
         """Return the report that `pack` wrote."""
-        values = vector.tolist()
+        values, machine = vector[:-MACHINE_NUMBERS].tolist(), vector[-MACHINE_NUMBERS:].tolist()
         numbers = {name: int(value) for name, value in zip(_NUMBERS, values, strict=False)}
         fractions = dict(zip(_FRACTIONS, values[len(_NUMBERS) :], strict=False))
         rest = values[len(_NUMBERS) + len(_FRACTIONS) :]
@@ -88,10 +92,11 @@ class Report:
             **hashes,
             seconds=dict(zip(PHASES, seconds, strict=True)),
             stages=StageTimes(tuple(stages[:-3]), stages[-3], stages[-2], int(stages[-1])),
+            machine=Reading.of(machine),
         )
 
 
-assert {f.name for f in fields(Report)} == {*_NUMBERS, *_FRACTIONS, *_HASHES, "seconds", "stages"}
+assert {f.name for f in fields(Report)} == {*_NUMBERS, *_FRACTIONS, *_HASHES, "seconds", "stages", "machine"}
 
 
 def comparable(reports: Sequence[Report]) -> bool:

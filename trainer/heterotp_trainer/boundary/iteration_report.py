@@ -7,6 +7,7 @@ from heterotp_trainer.boundary.batch_hash import Entered
 from heterotp_trainer.boundary.control_channel import ControlChannel
 from heterotp_trainer.boundary.exchange import Report
 from heterotp_trainer.boundary.iteration_context import IterationContext, RecentContexts
+from heterotp_trainer.devices.machine.reading import NO_READING, Reading
 from heterotp_trainer.devices.phase_clock import ATTENTION, UPDATE, VOCABULARY
 from heterotp_trainer.devices.stage_times import StageTimes
 from heterotp_trainer.plans.unit_plan import Family
@@ -51,11 +52,13 @@ def iteration_report(
     plan: int,
     batch: Entered,
     loss: float,
+    machine: Reading = NO_READING,
 ) -> Report:
     """Return the report.
 
     spent: seconds by phase, those of attention, vocabulary and update apart; stages: the same by stage.
     owned: each family's part of the rank's sharded parameters, 0..1. ran: the context that these seconds belong to.
+    machine: what the rank's machine says now.
     """
     seconds = dict(spent)
     update, attention, vocabulary = (seconds.pop(name) for name in (UPDATE, ATTENTION, VOCABULARY))
@@ -82,4 +85,5 @@ def iteration_report(
         loss=loss,
         seconds=seconds,
         stages=stages,
+        machine=machine,
     )

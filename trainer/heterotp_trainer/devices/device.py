@@ -40,6 +40,13 @@ class Device:
         threads = torch.get_num_threads()  # the split of a sum decides how it rounds
         return f"{_cpu_model()} {torch.backends.cpu.get_cpu_capability()} {threads}"
 
+    @property
+    def uuid(self) -> str:
+        """What identifies its GPU among all of the machine; empty: it is none, or torch does not name it."""
+        if self.torch_device.type != "cuda":
+            return ""
+        return str(getattr(torch.cuda.get_device_properties(self.torch_device), "uuid", ""))
+
     def supports(self, precision: str) -> bool:
         """Return whether matrix products of this precision (fp32, bf16) run here."""
         if precision != "bf16" or self.torch_device.type != "cuda":

@@ -94,6 +94,13 @@ RANK_METRICS = (
         "Seconds that the other ranks waited for this one, by the stage in which it was late.",
         ("stage",),
     ),
+    RankMetric(
+        "cause",
+        Gauge,
+        "heterotp_slow_cause",
+        "Why the rank is slow: share of time, 0 to 1, by cause; causes that do not hold now have no series.",
+        ("cause",),
+    ),
     RankMetric("work", Counter, "heterotp_work_units_total", "Work done; 1 an iteration is what the rank began with."),
 )
 
@@ -106,6 +113,7 @@ class RankMetrics:
         self._rank = str(rank)
         self._phases = PHASES if level == "full" else BASIC_PHASES
         self._effect = Effect()
+        self._causes: set[str] = set()
         self._metrics: dict[str, Any] = {
             each.key: each.kind(
                 each.name,
@@ -148,6 +156,14 @@ class RankMetrics:
         """Count what the rank lost the others, by stage."""
         for stage, lost in seconds.items():
             self._blamed[stage].inc(lost)
+
+    def causes(self, shares: Mapping[str, float]) -> None:
+        """Set why the rank is slow, share of time by kind; causes that do not hold any more export no series."""
+        for kind in self._causes.difference(shares):
+            self._metrics["cause"].remove(self._rank, kind)
+        for kind, share in shares.items():
+            self._series("cause", kind).set(share)
+        self._causes = set(shares)
 
     def _set_known(self, key: str, value: float | None) -> None:
         if value is not None:

@@ -197,6 +197,8 @@ class Reporter(NullReporter):
             self.metrics.slowdown(self.run_status.chi()[rank])
             if (found := self.run_status.insight.judge()) is not None:
                 self.metrics.blamed(by_stage(found, rank))
+            self.run_status.explain()
+            self.metrics.causes(self.run_status.insight.causes_of(rank))
 
     def _window_ends(self, reports: tuple[Report, ...]) -> bool:
         """Return whether medians are computed: not at each iteration, for they take their time."""

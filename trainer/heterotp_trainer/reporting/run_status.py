@@ -108,6 +108,11 @@ class RunStatus:
         self._chi = self._slowdowns(medians) if medians else [None] * len(self.devices)
         return self._chi
 
+    def explain(self) -> None:
+        """Look for the causes of the window that was judged last, with chi as it was kept."""
+        asked = [chi for chi, _ in self.injecting.asked] or [1.0] * len(self.devices)
+        self.insight.explain(self._chi, asked)
+
     def limit_seconds(self) -> float | None:
         """Return the fluid limit of an iteration; None before the first measured one."""
         return fluid_limit(self.costs(), self.work.base_wait if self.work.migrates else None)

@@ -9,6 +9,7 @@ from heterotp_api.names import EXIT_BAD_INPUT, EXIT_STOPPED
 
 from heterotp_trainer.boundary.control_channel import ControlChannel
 from heterotp_trainer.boundary.heartbeat import Heartbeat
+from heterotp_trainer.devices.machine.watch import MachineWatch
 from heterotp_trainer.errors import InputError
 from heterotp_trainer.reporting.null_reporter import NullReporter
 from heterotp_trainer.session_parts.telemetry import Telemetry
@@ -25,17 +26,20 @@ class Ending:
         heartbeat: Heartbeat,
         control: ControlChannel,
         telemetry: Telemetry,
+        machine: MachineWatch,
         reporter: Callable[[], NullReporter],
     ) -> None:
         """reporter: returns that of now."""
         self._heartbeat, self._control, self._telemetry, self._reporter = heartbeat, control, telemetry, reporter
+        self._machine = machine
         self._process = os.getpid()
         self._expected = False  # whether the process may end, see `expect`
 
     def begin(self) -> None:
-        """Start the heartbeats; from now on a process that ends without `finish` fails."""
+        """Start heartbeats and the watch of the machine; from now on a process that ends without `finish` fails."""
         self._heartbeat.follow_signals()
         self._heartbeat.start()
+        self._machine.start()
         atexit.register(self._end_unfinished)
 
     def expect(self) -> None:
@@ -66,12 +70,14 @@ class Ending:
         self._reporter().given_up()
         self._control.stop()
         self._telemetry.stop()
+        self._machine.stop()
 
     def stop_threads(self) -> None:
-        """Stop heartbeats, the watching of control documents, and the status server."""
+        """Stop heartbeats, the watches of control documents and of the machine, and the status server."""
         self._heartbeat.stop()
         self._control.stop()
         self._telemetry.stop()
+        self._machine.stop()
 
     def _end_unfinished(self) -> None:
         """When Python ends: end with exit code 2 where the script forgot `finish`.

@@ -11,6 +11,7 @@ from heterotp_trainer.boundary.heartbeat import Heartbeat
 from heterotp_trainer.boundary.injector import Injector
 from heterotp_trainer.boundary.iteration_report import IterationStatistics
 from heterotp_trainer.devices.device import Device
+from heterotp_trainer.devices.machine.watch import watch_of
 from heterotp_trainer.devices.phase_clock import Clock
 from heterotp_trainer.devices.whereabouts import Whereabouts
 from heterotp_trainer.launch.door import key_of
@@ -86,13 +87,16 @@ def make_parts(
     injector = Injector(member.device, rank, environment.origins, started)
     checkpoints = SessionCheckpoints(environment, group, heartbeat, where, injector, statistics, reporter)
     keeper = checkpoints.keeper
-    reports = Reports(gang.exchange_group, where, control, injector, keeper, statistics, rank=rank, ranks=ranks)
+    machine = watch_of(member.device.uuid)
+    reports = Reports(
+        gang.exchange_group, where, control, injector, keeper, statistics, machine, rank=rank, ranks=ranks
+    )
     root = environment.workdir / TRACES if environment.workdir is not None else None
     cuda = member.device.torch_device.type == "cuda"
     tracing = Tracing(root, rank, gang.facts[rank].boot, member.clock, statistics, cuda=cuda)
     in_force = InForce(control, injector, statistics, reporter, tracing)
     telemetry = Telemetry(environment, gang, heartbeat, control, shown=shown)
-    ending = Ending(heartbeat, control, telemetry, reporter)
+    ending = Ending(heartbeat, control, telemetry, machine, reporter)
     return Parts(heartbeat, control, injector, statistics, checkpoints, reports, in_force, telemetry, ending, tracing)
 
 

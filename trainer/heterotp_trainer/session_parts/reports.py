@@ -10,6 +10,7 @@ from heterotp_trainer.boundary.iteration_context import IterationContext
 from heterotp_trainer.boundary.iteration_report import IterationStatistics, iteration_report
 from heterotp_trainer.checkpoint.keeper import CheckpointKeeper
 from heterotp_trainer.devices.device import Device, settled
+from heterotp_trainer.devices.machine.watch import MachineWatch
 from heterotp_trainer.devices.phase_clock import Clock
 from heterotp_trainer.devices.whereabouts import Whereabouts
 from heterotp_trainer.tensor_parallel.unit_spec import owned_parts
@@ -27,6 +28,7 @@ class Reports:
         injector: Injector,
         keeper: CheckpointKeeper,
         statistics: IterationStatistics,
+        machine: MachineWatch,
         *,
         rank: int,
         ranks: int,
@@ -34,7 +36,7 @@ class Reports:
         """group: of the exchange alone, see Gang."""
         self._exchange = BoundaryExchange(group, ranks)
         self._where, self._control, self._injector = where, control, injector
-        self._keeper, self._statistics, self._leads = keeper, statistics, rank == 0
+        self._keeper, self._statistics, self._machine, self._leads = keeper, statistics, machine, rank == 0
 
     def make(
         self,
@@ -72,6 +74,7 @@ class Reports:
             plan=hash_number(watched.tp.unit_plan.hash) ^ hash_number(balancer.plan.hash),
             batch=watched.batch_hash.take(),
             loss=watched.told_loss.take(loss),
+            machine=self._machine.newest,
         )
 
     def _flags(self, *, stop: bool, evaluate: bool, admit: bool, asked: bool, leave: bool) -> int:

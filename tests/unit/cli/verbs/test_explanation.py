@@ -1,7 +1,7 @@
 """One paragraph: what slows the job now, what was done, what it would cost to do nothing."""
 
 import pytest
-from heterotp_api.trainer_status import TrainerRank
+from heterotp_api.trainer_status import TrainerCause, TrainerRank
 from heterotp_cli.verbs.explanation import WAITS, explain
 from heterotp_cli.verbs.view import Advice, JobView, of_job, of_run
 from support.cli_views import (
@@ -277,3 +277,36 @@ def test_who_is_late_is_named_with_stage_and_cost_also_where_products_are_even()
 def test_a_rank_that_loses_little_is_not_named():
     blame = [{"rank": 1, "stage": "data", "seconds": 0.01, "share": 1.0}]
     assert "wait for rank" not in of_status(balancing=balancing(**NOTHING), blame=blame)
+
+
+THROTTLED = {"rank": 3, "kind": "cpuLimit", "share": 0.6, "amount": 0.5}
+THROTTLED_WORDS = (
+    "Rank 3 is slow: its container was throttled by its CPU limit of 0.5 CPUs 60 % of the time; raise the limit, or "
+    "leave it to AUTO. "
+)
+
+
+def test_the_cause_comes_before_what_is_done_about_it():
+    left = balancing(**NOTHING, strategy="None")
+    text = of_status(rank(3, **SLOW), balancing=left, causes=[THROTTLED])
+    assert f"for 12 min now. {THROTTLED_WORDS}Nothing is taken from it" in text
+
+
+def test_the_cause_of_a_late_rank_whose_products_are_even():
+    causes = [{"rank": 1, "kind": "data", "share": 0.3}, {"rank": 1, "kind": "ioPressure", "share": 0.2}]
+    text = of_status(balancing=balancing(**NOTHING), causes=causes)
+    assert text.startswith("No rank of demo is a straggler. An iteration takes ")
+    assert (
+        "Rank 1 is slow: it loaded data for longer than the others, by 30 % of an iteration, and processes of its "
+        "container waited for a disk 20 % of the time; use a faster disk or more workers of the loader."
+    ) in text
+
+
+def test_an_injection_and_a_kind_of_a_newer_operator_add_no_sentence():
+    causes = [{"rank": 3, "kind": "injection", "share": 0.75, "amount": 4.0}, {"rank": 2, "kind": "new", "share": 0.5}]
+    assert "is slow:" not in of_status(rank(3, **SLOW), balancing=balancing(**NOTHING), causes=causes)
+
+
+def test_the_cause_of_a_run_on_this_machine():
+    status = run_status(causes=(TrainerCause(rank=3, kind="cpuLimit", share=0.6, amount=0.5),))
+    assert THROTTLED_WORDS.strip() in paragraph(of_run(status, (), "running"))

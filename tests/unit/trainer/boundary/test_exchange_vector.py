@@ -16,6 +16,7 @@ from heterotp_trainer.boundary.exchange import (
     hash_number,
     merge_reports,
 )
+from heterotp_trainer.devices.machine.reading import Reading
 from heterotp_trainer.devices.phase_clock import PHASES
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -32,7 +33,8 @@ def test_a_report_survives_the_vector(iteration, flags, generation, length, meas
     numbers = {"generation": generation, "applied": length, "decision_id": generation, "document_bytes": length}
     times = {"full": full, "unslowed": unslowed, "seconds": seconds, "attention": full / 2, "vocabulary": full / 4}
     times |= {"batch_norm": full / 8, "batch_signed": -full}
-    report = Report(iteration, flags, measured=measured, plan=plan, batch=batch, **numbers, **times)
+    machine = Reading(throttled=full / 1e6, gpu_errors=1.0)  # all other numbers are not known
+    report = Report(iteration, flags, measured=measured, plan=plan, batch=batch, machine=machine, **numbers, **times)
     assert Report.unpack(report.pack()) == report
 
 

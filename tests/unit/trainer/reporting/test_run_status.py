@@ -172,6 +172,7 @@ def test_the_report_has_its_stable_keys():
         "deletedShare",
         "lostSeconds",
         "blame",
+        "causes",
         "skippedUpdates",
         "ranks",
         "decisions",

@@ -62,6 +62,23 @@ def test_a_slowdown_is_shown_while_it_is_known():
     assert series not in samples(metrics)
 
 
+def test_only_causes_that_hold_now_have_series():
+    metrics = RankMetrics(3, "full")
+    before = samples(metrics)
+
+    def shown():
+        return {
+            dict(labels)["cause"]: value for (name, labels), value in samples(metrics).items() if "slow_cause" in name
+        }
+
+    metrics.causes({"cpuLimit": 0.61, "data": 0.2})
+    assert shown() == {"cpuLimit": 0.61, "data": 0.2}
+    metrics.causes({"cpuLimit": 0.5})
+    assert shown() == {"cpuLimit": 0.5}
+    metrics.causes({})
+    assert samples(metrics) == before
+
+
 def test_rank_0_adds_the_jobs():
     metrics = RankMetrics(0, "full")
     job = JobMetrics(metrics.registry, ranks=8, attempt=2, backend="gloo")
