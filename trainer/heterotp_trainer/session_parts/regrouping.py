@@ -114,6 +114,7 @@ class Regrouping:
         self._parts = make_parts(self._member, lambda: self.reporter, self._refused, shown=self._telemetry_shown)
         self.control, self._injector = self._parts.control, self._parts.injector
         self._injector.resume(earlier.injector.state())
+        self._parts.tracing.go_on(earlier.tracing, iteration)
         self._parts.statistics.started = iteration
         self._parts.checkpoints.keeper.continues()
         self._show()

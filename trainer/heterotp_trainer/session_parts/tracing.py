@@ -45,6 +45,11 @@ class Tracing:
         self._end(0)
         self._request, self._left = request, request.steps
 
+    def go_on(self, earlier: "Tracing", iteration: int) -> None:
+        """Follow the tracing of before ranks were lost: its trace ends after `iteration`, and is not begun again."""
+        earlier._end(iteration)
+        self._begun = earlier._begun
+
     def boundary(self, iteration: int) -> None:
         """End `iteration` and begin the next one; traced iterations enter no statistic, on any rank."""
         if self._request is None:

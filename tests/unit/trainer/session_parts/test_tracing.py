@@ -134,3 +134,15 @@ def test_a_new_request_ends_the_one_before(tmp_path, make, clock):
     trained(tracer, clock, [3, 4, 5])
     assert written(tmp_path / "traces" / "one").first == 2
     assert written(tmp_path / "traces" / "two").first == 4
+
+
+def test_after_a_loss_of_ranks_a_trace_ends_and_is_not_begun_again(tmp_path, make, clock):
+    earlier, tracer = make(), make(rank=1)
+    earlier.ask(asked(steps=5))
+    trained(earlier, clock, [3, 4])
+    tracer.go_on(earlier, 4)
+    found = written(tmp_path / "traces" / "one")
+    assert (found.first, len(found.bounds)) == (4, 2)
+    tracer.ask(asked(steps=5, ranks=[1, 2]))
+    trained(tracer, clock, [5, 6])
+    assert not meta_file(tmp_path / "traces" / "one", 1).exists() and tracer._own is None
