@@ -12,7 +12,7 @@ from heterotp_operator.published import PublishedControls
 from heterotp_operator.queue import WorkQueue
 from heterotp_operator.reconcile.observed import TrainerReport
 from heterotp_operator.settings import Settings
-from heterotp_operator.status_throttle import ANSWER_SECONDS, EVERY_SECONDS
+from heterotp_operator.status_throttle import ANSWER_SECONDS, WHOLE_SECONDS
 from heterotp_operator.store import Stores, key_of
 from support.reconcile_world import EPOCH, World, injection, labelled, manifest, policy
 
@@ -176,7 +176,7 @@ async def test_a_write_of_numbers_alone_is_not_reconciled_again(job, shown, labe
         job.queue.done(KEY)
     status = job.poller.last_report.status.model_copy(update=shown)
     job.poller.last_report, job.cluster.labels = TrainerReport(status, "", EPOCH), labels
-    job.now += EVERY_SECONDS
+    job.now += WHOLE_SECONDS
     assert await job.look() == 1
     assert (job.queue.take() is not None) is again
 
