@@ -47,6 +47,7 @@ from heterotp_trainer.launch.rendezvous import Gang, PeerLostError, agree, leave
 from heterotp_trainer.model.checks import SEED
 from heterotp_trainer.rebalancing.balancer import Balancer
 from heterotp_trainer.reporting.log_line import log
+from heterotp_trainer.reporting.loggers.opening import refusal
 from heterotp_trainer.reporting.null_reporter import NullReporter
 from heterotp_trainer.session_parts.ending import check_trained
 from heterotp_trainer.session_parts.parts import Member, make_context, make_parts
@@ -89,6 +90,8 @@ class Session:
         training, rank = environment.spec.training, environment.rank
         self.precision: Precision = precision or (training.precision if training else "fp32")
         self.device, complaint = open_device(environment.device, environment.local_rank, self.precision, rank)
+        if telemetry:
+            complaint = complaint or refusal(environment)
         self.gang: Gang = meet(environment, self.device, complaint)
         self.clock = clock_of(self.device)
         self.reporter = NullReporter()
