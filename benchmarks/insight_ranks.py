@@ -163,17 +163,23 @@ def delayed(session: Any, wait: Callable[[str], object]) -> Iterator[None]:
 
 
 def first_to_blame(session: Any, judged: int) -> dict[str, Any]:
-    """Return the first rank and stage to blame for the newest iterations; empty on other ranks than 0."""
+    """Return the first rank and stage to blame for the newest iterations, by means and medians; only on rank 0."""
+    from heterotp_api.stages import STAGES as ALL
     from heterotp_trainer.insight.findings import findings
 
     if session.environment.rank != 0:
         return {}
     shown = findings(session.reporter.run_status.insight.timeline.laps(judged))
-    entries = shown.entries(1) if shown is not None else []
-    return {"blamedRank": entries[0].rank, "blamedStage": entries[0].stage} if entries else {}
+    if shown is None:
+        return {}
+    places = {
+        name: divmod(int(each.argmax()), len(ALL)) for name, each in (("mean", shown.seconds), ("median", shown.steady))
+    }
+    return {name: [rank, ALL[stage]] for name, (rank, stage) in places.items()}
 
 
-def right(found: Sequence[dict[str, Any]]) -> tuple[list[bool], list[bool]]:
-    """Return of each fault whether its rank, and whether its stage is the first to blame."""
-    ranks = [each.get("blamedRank") == each["rank"] for each in found]
-    return ranks, [each.get("blamedStage", "").startswith(each["stage"]) for each in found]
+def right(found: Sequence[dict[str, Any]], by: str) -> tuple[list[bool], list[bool]]:
+    """Return of each fault whether its rank, and whether its stage is the first to blame by `mean` or `median`."""
+    named = [each.get(by) or [-1, ""] for each in found]
+    ranks = [rank == each["rank"] for (rank, _), each in zip(named, found, strict=True)]
+    return ranks, [stage.startswith(each["stage"]) for (_, stage), each in zip(named, found, strict=True)]
