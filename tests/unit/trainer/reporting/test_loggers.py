@@ -1,6 +1,7 @@
 """Loggers: what is written by TensorBoard's own library, what MLflow's and wandb's are asked for, and what fails."""
 
 import os
+import shutil
 import sys
 import threading
 from pathlib import Path
@@ -129,6 +130,18 @@ def test_a_place_that_cannot_be_written_costs_only_the_logging(tmp_path, capsys)
     loggers.close("succeeded")
     (told,) = capsys.readouterr().err.splitlines()
     assert "spec.reporting.tensorboard: " in told and "training goes on" in told
+
+
+def test_a_place_that_goes_away_costs_one_line_and_no_traceback(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)  # put back at the end
+    logger = ToTensorBoard(tmp_path, "demo")
+    logger.write(losses(1, 1, 1.0), [])
+    shutil.rmtree(tmp_path / "demo")
+    loggers = Loggers({"tensorboard": logger})
+    loggers.add(losses(2, 2, 1.0)[0])
+    loggers.close("succeeded")
+    (told,) = capsys.readouterr().err.splitlines()
+    assert "spec.reporting.tensorboard: FileNotFoundError" in told
 
 
 def test_entries_that_wait_are_bounded_and_one_line_says_so(capsys, monkeypatch):

@@ -1,6 +1,7 @@
 """Event files of TensorBoard, by torch's SummaryWriter."""
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ class ToTensorBoard:
 
     def _open(self, iteration: int) -> Any:
         if self._writer is None:
+            threading.excepthook = _without_writers(threading.excepthook)
             self._writer = self._writer_class(str(self._path), purge_step=iteration)
         return self._writer
 
@@ -36,3 +38,13 @@ class ToTensorBoard:
         """See Logger.close."""
         if self._writer is not None:
             self._writer.close()
+
+
+def _without_writers(hook: Callable[[Any], object]) -> Callable[[Any], object]:
+    """Return a hook that prints no traceback of TensorBoard's own threads: the next call raises their error, too."""
+
+    def told(failed: Any) -> None:
+        if not type(failed.thread).__module__.startswith("tensorboard."):
+            hook(failed)
+
+    return told
