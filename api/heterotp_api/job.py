@@ -10,6 +10,7 @@ from pydantic.config import JsonDict
 from heterotp_api.base import DNS_LABEL, MOST_SECONDS, DirectoryName, Metadata, Model, ObjectName, Rule
 from heterotp_api.names import ATTEMPT_DIGITS, MAX_HOSTNAME
 from heterotp_api.policy import BalancingSettings
+from heterotp_api.reporting import Reporting
 from heterotp_api.run_policy import RunPolicy
 from heterotp_api.status import JobStatus
 from heterotp_api.training import Training
@@ -229,6 +230,7 @@ class HeteroTPJobSpec(Model):
     run_policy: RunPolicy = RunPolicy()
     rendezvous: Rendezvous = Rendezvous()
     metrics: Metrics = Metrics()
+    reporting: Reporting | None = None  # not an object by default: older trainers refuse the field
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(

@@ -6,6 +6,7 @@ report.json    the result                                 report.png     its pic
 report.html    its page
 logs/          one file per pod and rank                  checkpoints/   unless the manifest sets another path
 traces/        of `heterotp trace`, see heterotp_api.rank_trace
+tensorboard/, mlruns/, wandb/   where the manifest's spec.reporting asks for them
 last_words/    of the last attempt, one file per pod: the documents of heterotp_api.last_words
 journal.json   decisions, moves, injections and shares of this attempt (by rank 0), earlier_journal.json of those before
 cost_calibration.json   the costs that decisions use           run.lock       see run_lock.py
@@ -22,6 +23,7 @@ from typing import IO, Any, Literal
 
 from heterotp_api.names import CONTROL_FILE
 from heterotp_api.rank_trace import TRACES
+from heterotp_api.reporting import FOLDERS
 
 from heterotp_cli.errors import BadInput
 from heterotp_cli.goal import Goal
@@ -140,7 +142,7 @@ def prepare(
     if attempt == 1:
         for stale in (HISTORY, CALIBRATION):
             (workdir / stale).unlink(missing_ok=True)
-        for folder in (LOGS, CHECKPOINTS, TRACES):
+        for folder in (LOGS, CHECKPOINTS, TRACES, *FOLDERS.values()):
             shutil.rmtree(workdir / folder, ignore_errors=True)
     shutil.rmtree(workdir / LAST_WORDS, ignore_errors=True)
     for folder in (LOGS, LAST_WORDS):

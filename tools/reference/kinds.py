@@ -37,7 +37,7 @@ def _objects(path: str, node: Json) -> Iterator[tuple[str, Json]]:
     """Yield a node and every object with fields below it, with their paths."""
     if node.get("type") == "array":
         yield from _objects(f"{path}[]", node["items"])
-    elif "properties" in node:
+    elif node.get("properties"):
         yield path, node
         for name, inner in node["properties"].items():
             yield from _objects(f"{path}.{name}", inner)
@@ -86,8 +86,10 @@ def _type(path: str, node: Json, owners: dict[str, str]) -> str:
     """Return the type in words; an object links to its fields."""
     if node.get("type") == "array":
         return f"list of {_type(f'{path}[]', node['items'], owners)}"
-    if "properties" in node:
+    if node.get("properties"):
         return link("object", owners[_content(node)])
+    if node.get("properties") == {}:
+        return "empty object"
     if "additionalProperties" in node:
         return f"map of {_type(path, node['additionalProperties'], owners)}"
     return "time" if node.get("format") == "date-time" else str(node["type"])

@@ -46,6 +46,7 @@ from heterotp_trainer.launch.rendezvous import agree, leave, meet
 from heterotp_trainer.model.checks import SEED
 from heterotp_trainer.rebalancing.balancer import Balancer
 from heterotp_trainer.reporting.log_line import log
+from heterotp_trainer.reporting.loggers.opening import refusal
 from heterotp_trainer.reporting.null_reporter import NullReporter
 from heterotp_trainer.session_parts.admission import Entrance
 from heterotp_trainer.session_parts.ending import check_trained
@@ -91,6 +92,8 @@ class Session(Regrouping):
         training, rank = environment.spec.training, environment.rank
         self.precision: Precision = precision or (training.precision if training else "fp32")
         self.device, complaint = open_device(environment.device, environment.local_rank, self.precision, rank)
+        if telemetry:
+            complaint = complaint or refusal(environment)
         self._as_launched = environment
         self.came_back = bool(environment.comeback)  # this rank was lost, and joins a gang that runs
         if self.came_back:

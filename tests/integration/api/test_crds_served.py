@@ -7,6 +7,7 @@ import pytest
 from heterotp_api.crd import KINDS, crds
 from heterotp_api.load import parse_object
 from heterotp_api.names import GROUP, VERSION
+from heterotp_api.reporting import WandB
 from heterotp_api.run_policy import Gang
 from heterotp_api.schema import UNDECLARED_DEFAULT
 from heterotp_api.strategy_blocks import Mig, Semi, Zero
@@ -18,7 +19,7 @@ from support.places import BIN
 pytestmark = pytest.mark.integration
 UNDECLARED = {
     to_camel(name)
-    for model in (Gang, Zero, Mig, Semi)
+    for model in (Gang, WandB, Zero, Mig, Semi)
     for name, field in model.model_fields.items()
     if (field.json_schema_extra or {}).get(UNDECLARED_DEFAULT)
 }

@@ -166,6 +166,14 @@ def test_fresh_starts_over_and_discards_the_earlier_run(run_of_demo):
         claim(run_of_demo, "other", "fresh")
 
 
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_files_of_loggers_go_with_the_run_that_wrote_them(run_of_demo, attempt):
+    for folder in ("tensorboard", "mlruns", "wandb"):
+        (run_of_demo / folder).mkdir()
+    prepare(run_of_demo, "demo", attempt, {})
+    assert [(run_of_demo / folder).exists() for folder in ("tensorboard", "mlruns", "wandb")] == [attempt == 2] * 3
+
+
 def test_a_refused_directory_is_left_as_it_was(tmp_path):
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(BadInput):

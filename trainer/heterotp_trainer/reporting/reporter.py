@@ -28,6 +28,9 @@ from heterotp_trainer.plans.work_plan import WorkPlan
 from heterotp_trainer.reporting.insight import by_stage
 from heterotp_trainer.reporting.journal import case_of
 from heterotp_trainer.reporting.log_line import log
+from heterotp_trainer.reporting.loggers.entries import Note, Numbers, finite, of_history
+from heterotp_trainer.reporting.loggers.opening import open_loggers
+from heterotp_trainer.reporting.loggers.thread import Loggers
 from heterotp_trainer.reporting.loss_reader import LossReader
 from heterotp_trainer.reporting.metrics import JobMetrics, RankMetrics
 from heterotp_trainer.reporting.null_reporter import NullReporter
@@ -79,9 +82,11 @@ class Reporter(NullReporter):
         self.job = JobMetrics(self.metrics.registry, *world, gang.backend) if leads else None
         self._losses = LossReader()
         self._run: RunDirectory | None = None
+        self._loggers = Loggers({})
 
     def start(self) -> None:
-        """See NullReporter.start."""
+        """See NullReporter.start; raises InputError where a logger cannot be had."""
+        self._loggers = open_loggers(self._environment)
         if self._environment.rank == 0 and self._environment.workdir is not None:
             self._run = RunDirectory(self._environment.workdir, self.status, self.run_status.journal)
 
@@ -95,7 +100,7 @@ class Reporter(NullReporter):
         for iteration in sorted(losses):
             if iteration > self._run.newest_iteration():
                 reports = (Report(iteration, measured=0),) * ranks
-                self._run.append(self.run_status.history_line(reports, losses[iteration]))
+                self._append(reports, losses[iteration])
 
     def gang(self, gang: TrainerGang) -> None:
         """See NullReporter.gang."""
@@ -105,6 +110,7 @@ class Reporter(NullReporter):
 
     def given_up(self) -> None:
         """See NullReporter.given_up."""
+        self._loggers.close("running")
         if self._run is not None:
             self._run.give_up()
             self._run = None
@@ -184,8 +190,22 @@ class Reporter(NullReporter):
             self.job.stepped(sum(reports[0].seconds.values()), reports[0].iteration)
         if self._window_ends(reports):
             self.job.limit.set(self.run_status.limit_seconds() or 0.0)
+        self._append(reports, loss)
+
+    def _append(self, reports: tuple[Report, ...], loss: float | None) -> None:
+        """Add an iteration to the history, and hand it to the loggers."""
+        if self._run is None and not self._loggers.active:
+            return
+        line = self.run_status.history_line(reports, loss)
         if self._run is not None:
-            self._run.append(self.run_status.history_line(reports, loss))
+            self._run.append(line)
+        if self._loggers.active:
+            self._loggers.add(of_history(line))
+
+    def _tell(self, kind: str, text: str, now: float) -> None:
+        """Print a line about the coming iteration, and hand it to the loggers; kind: see Note."""
+        log(self._coming, text, now)
+        self._loggers.add(Note(self._coming, now, kind, text))
 
     def _measure(self, reports: tuple[Report, ...] | None) -> None:
         """Add all ranks' reports of the iteration before to the window, and show how slow this rank is."""
@@ -221,6 +241,8 @@ class Reporter(NullReporter):
         if sample:
             log(self._ended, f"sample: {sample!r}")  # with escapes in place of line breaks and control characters
         self.job.evaluated(loss, accuracy, perplexity)
+        values = {"loss/test": loss, "accuracy/test": accuracy, "perplexity/test": perplexity}
+        self._loggers.add(Numbers(self._ended, time.time(), finite(values)))
 
     def refused(self, error: ControlError) -> None:
         """See NullReporter.refused."""
@@ -246,7 +268,7 @@ class Reporter(NullReporter):
         self._moved = moved
         words = f"{size_named(moved.nbytes)} in {seconds_named(moved.seconds)}"
         owned = [f"{noun} {plan.counts(family)}" for family, noun in NOUNS.items() if plan.total(family)]
-        log(self._coming, f"units moved: {words}; {', '.join(owned)}")
+        self._tell("moves", f"units moved: {words}; {', '.join(owned)}", time.time())
 
     def balanced(self, plan: WorkPlan, costs: Costs, injecting: Injecting) -> None:
         """See NullReporter.balanced.
@@ -281,14 +303,14 @@ class Reporter(NullReporter):
         deleted = pruned_share(self._costs, plan.reductions_by_rank) if self._costs and plan.reductions else 0.0
         status.journal.decided(self._coming, before, plan, chi, status.effects, deleted, now)
         status.update(decision_iteration=self._coming, decision_at=now)
-        log(self._coming, f"decision {plan.explained_id}: {plan.reason}", now)
+        self._tell("decisions", f"decision {plan.explained_id}: {plan.reason}", now)
 
     def _log_injections(self, injecting: Injecting, now: float) -> None:
         """Keep and print the slow-downs of ranks where they changed."""
         found = self.run_status.journal.injected(self._coming, injecting.asked, now)
         if found is not None:
             slowed = listed([f"rank {each.rank} {each.slowdown:g}x ({each.mode})" for each in found], NAMED)
-            log(self._coming, f"injections slow {slowed}" if found else "injections slow no rank", now)
+            self._tell("injections", f"injections slow {slowed}" if found else "injections slow no rank", now)
 
     def resumed(self, iteration: int) -> None:
         """See NullReporter.resumed."""
@@ -331,6 +353,7 @@ class Reporter(NullReporter):
         self._close()
 
     def _close(self) -> None:
+        self._loggers.close(self.run_status.progress.state)
         if self._run is not None:
             self._run.close(self.run_status.report())
             self._run = None

@@ -14,6 +14,7 @@ from heterotp_trainer.devices.phase_clock import PHASES
 from heterotp_trainer.plans.costs import Costs
 from heterotp_trainer.plans.unit_plan import UnitPlan
 from heterotp_trainer.plans.work_plan import WorkPlan
+from heterotp_trainer.reporting.loggers.thread import Loggers
 from heterotp_trainer.reporting.loss_reader import LossReader
 from heterotp_trainer.reporting.metrics import RankMetrics
 from heterotp_trainer.reporting.null_reporter import NullReporter
@@ -87,7 +88,7 @@ class OfAnEnd(Reporter):
     """A reporter of nothing but the end of its run."""
 
     def __init__(self):
-        self._losses, self._run = LossReader(), None
+        self._losses, self._run, self._loggers = LossReader(), None, Loggers({})
         self.run_status = RunStatus("demo", 1, ["cpu"], ["a"], SavedTime(plan(1), (1.0,)), BalancingSettings())
 
 
@@ -106,6 +107,7 @@ class OfDecisions(Reporter):
     def __init__(self, ended):
         self._environment, self._ended, self._moved = SimpleNamespace(rank=0), ended, None
         self.metrics, self.job = RankMetrics(0, "full"), SimpleNamespace(decided=lambda plan: None)
+        self.noted, self._loggers = [], SimpleNamespace(add=lambda note: self.noted.append(note))
         saved = SavedTime(plan(1, 1), (1.0, 1.0))
         self.run_status = RunStatus("demo", 1, ["cpu"] * 2, ["a"] * 2, saved, BalancingSettings())
         self.run_status.update(total_iterations=200)
@@ -119,6 +121,8 @@ def test_a_decision_for_after_the_last_iteration_is_not_kept(ended, kept, capsys
     document = reporter.run_status.report()
     assert [each["iteration"] for each in document["decisions"]] == kept
     assert (document["decisionId"], "decision 3" in capsys.readouterr().out) == ((3, True) if kept else (0, False))
+    noted = [(each.iteration, each.kind, each.text) for each in reporter.noted]
+    assert noted == [(iteration, "decisions", "decision 3: rank 1 is 4.0x slower") for iteration in kept]
 
 
 @pytest.mark.parametrize(
@@ -132,6 +136,7 @@ def test_a_move_is_logged_with_the_units_of_every_rank(rows, words, capsys):
     reporter.job = SimpleNamespace(moved=lambda seconds: None)
     reporter.moved(moved, CompletedMove(0.5, 2048.0))
     assert capsys.readouterr().out.strip().endswith(f"units moved: 2 KiB in 0.5 s; {words}")
+    assert [(each.kind, each.text) for each in reporter.noted] == [("moves", f"units moved: 2 KiB in 0.5 s; {words}")]
 
 
 # -- chi ----------------------------------------------------------------------------------------------------
