@@ -129,7 +129,8 @@ class OwnedDirectory:
                 self._empty_and_remove(claim)
         for pattern in LEFT:
             for left in self.root.glob(pattern):
-                shutil.rmtree(left, ignore_errors=True)
+                with suppress(FileNotFoundError):  # a claimer made its claim of it at this moment
+                    self.remove(left)  # renamed first: else that claim would lose its file while it is made
         write_synced(self.private / OWNER, json.dumps(asdict(self.claim)))
         (self.private / OWNER).rename(self.root / OWNER)
         sync(self.root)

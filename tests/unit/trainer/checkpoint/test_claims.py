@@ -198,6 +198,17 @@ def test_of_many_that_claim_at_once_one_owns_a_directory(tmp_path, uids):
         assert owners[0].claim.attempt == len(uids)
 
 
+def test_what_another_claimer_may_just_rename_is_renamed_before_it_is_deleted(tmp_path, monkeypatch):
+    """Deleted in its place, a claim that is being made of it would lose its file, and nobody could own the place."""
+    (tmp_path / f"{claims.CLAIMING}1").mkdir()
+    (tmp_path / f"{claims.CLAIMING}1" / claims.CLAIM_FILE).write_text("{}")
+    deleted, rmtree = [], shutil.rmtree
+    monkeypatch.setattr(claims.shutil, "rmtree", lambda path, **more: (deleted.append(path), rmtree(path, **more)))
+    owned = own(tmp_path)
+    assert [path.parent for path in deleted] == [owned.private]
+    assert not list(tmp_path.glob(f"{claims.CLAIMING}*"))
+
+
 def test_a_directory_that_was_emptied_is_owned_again(tmp_path):
     owned = own(tmp_path / "kept", 2)
     shutil.rmtree(tmp_path / "kept")
