@@ -78,6 +78,16 @@ class Tracing:
             own.finish(iteration)
 
 
+def _both_clocks() -> tuple[int, int]:
+    """Return unix and monotonic nanoseconds of one moment: of several readings that which the least time passed in."""
+    readings = []
+    for _ in range(20):
+        before, unix, after = time.perf_counter_ns(), time.time_ns(), time.perf_counter_ns()
+        readings.append((after - before, unix, (before + after) // 2))
+    _, unix, monotonic = min(readings)
+    return unix, monotonic
+
+
 class _Recording:
     """The trace of one rank from its begin to its files."""
 
@@ -128,12 +138,13 @@ class _Recording:
                 self._export(profile_file(self._folder, self._rank))
         except FAILURES as error:
             self._error = str(error)
+        unix_ns, monotonic_ns = _both_clocks()
         meta = RankTrace(
             rank=self._rank,
             error=self._error,
             boot=self._boot,
-            unix_ns=time.time_ns(),
-            monotonic_ns=time.perf_counter_ns(),
+            unix_ns=unix_ns,
+            monotonic_ns=monotonic_ns,
             first=self._first,
             bounds=tuple(self._bounds),
             phases=tuple(recorder.phases),
