@@ -17,7 +17,13 @@ def elastic(ranks, least=1, silent=SILENT_SECONDS, rejoin=False, **training):
     groups = [
         {"name": "a", "pods": 1, "processesPerPod": ranks, "relativeSpeed": 1, "device": {"type": "cpu"}},
     ]
-    options = {"gradientClip": 1.0, "evaluateEvery": 10, "iterations": ITERATIONS, **training}
+    options = {
+        "gradientClip": 1.0,
+        "evaluateEvery": 10,
+        "iterations": ITERATIONS,
+        "collectiveTimeoutSeconds": 400,
+        **training,
+    }
     body = spec(ranks, groups, checkpoint={"everyIterations": 15}, **options)
     body["training"]["model"] = {"hiddenSize": 32, "depth": 2, "heads": 4, "patchSize": 4}
     body["runPolicy"] = {"elastic": {"minRanks": least, "silentAfterSeconds": silent, "rejoin": rejoin}}

@@ -31,7 +31,7 @@ from heterotp_trainer.session_parts import succession
 from heterotp_trainer.training.builtin import main
 from heterotp_trainer.training.vision import Vision
 
-WAITED_SECONDS = 25.0  # less than the gang's collectives wait
+WAITED_SECONDS = 120.0  # less than the gang's collectives wait; a rank that comes back imports PyTorch first
 POINTS = {
     "gradients": (Mirrors, "receive"),
     "norm": (watched, "gradient_norm"),
