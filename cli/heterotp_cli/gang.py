@@ -119,7 +119,8 @@ class Watch:
     workdir_lost: bool = False
     failed_at: float | None = None
     terminated_at: float | None = None
-    ended_at: float | None = None  # of the first launcher
+    ended_at: float | None = None  # of the first launcher; elastic: of the first that was not lost while others went on
+    lost: int = 0  # launchers that had ended when the gang was to stop
 
     def decide(self, codes: Sequence[int | None], now: float) -> Order:
         """Return the next order; a failed pod ends the gang after a grace, a second interrupt at once.
@@ -131,9 +132,12 @@ class Watch:
             return Order(done=True)
         if self.interrupts >= 2:
             return Order(kill=True, done=True)
-        if self.ended_at is None and any(code is not None for code in codes):
-            self.ended_at = now
         over = any(code in (0, EXIT_STOPPED) for code in codes) if self.elastic else has_failed(codes)
+        ended = sum(code is not None for code in codes)
+        if self.elastic and not over and self.terminated_at is None:
+            self.lost = ended
+        if self.ended_at is None and ended > self.lost:
+            self.ended_at = now
         if self.failed_at is None and (over or self.workdir_lost):
             self.failed_at = now
         if self.terminated_at is None and (self.interrupts or self.workdir_lost or self._grace_is_over(now)):

@@ -56,7 +56,8 @@ POINTS = {
 }
 
 
-def die():
+def die(point):
+    print(f"dies at {point}", flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -68,7 +69,7 @@ def arrange(point, call):
     def wrapped(*arguments, **options):
         calls.append(1)
         if len(calls) == call:
-            die()
+            die(point)
         return real(*arguments, **options)
 
     setattr(owner, name, wrapped)

@@ -224,9 +224,10 @@ class Launcher:
             self._ended_at |= {self._ranks[index]: time.time() for index in ended}
             running -= set(ended)
             now = time.monotonic()
-            first_end = now if ends and first_end is None else first_end
             self._plan_comebacks(ended, now)
             over = any(code in (0, EXIT_STOPPED) if self._elastic else code for _, code in ends)
+            if ended and first_end is None and (over or not self._elastic or self._stopped_at is not None):
+                first_end = now  # a rank that was lost while the others went on says nothing about a later stop
             if deadline is None and over and self._stopped_at is None:
                 deadline = now + PEER_GRACE_SECONDS
             if deadline is not None and now > deadline:

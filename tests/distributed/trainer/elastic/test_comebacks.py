@@ -73,6 +73,9 @@ def test_a_rank_that_was_killed_comes_back_and_the_losses_are_those_of_an_unbrok
 def test_a_death_while_a_rank_comes_back_is_survived(dying, unbroken, point):
     run = dying(gang(), "norm:1:6", "await:0:12", point)
     assert run.wait() == 0, run.text()
+    name, rank, *_ = point.split(":")
+    assert f"[rank {rank}] dies at {name}\n" in run.text()
+    assert "rank 1 is started again" in run.text()
     same(run, unbroken, PRECISE)
 
 

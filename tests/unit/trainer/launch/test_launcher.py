@@ -9,7 +9,7 @@ import threading
 import time
 
 import pytest
-from heterotp_api import stacks
+from heterotp_api import processes, stacks
 from heterotp_api.last_words import MAX_BYTES, rank_failure
 from heterotp_api.names import EXIT_NAME_UNRESOLVED, EXIT_PEER_LOST, Env
 from heterotp_trainer.launch import launcher
@@ -234,10 +234,11 @@ def launched():
     """A function that makes a launcher in this process; its ranks are killed at the end."""
     made = []
 
-    def make(code, ranks=1, shell=""):
+    def make(code, ranks=1, shell="", elastic=False):
         command = [sys.executable, "-c", code]
         command = ["sh", "-c", f'{shell}; "$@"; exit $?', "sh", *command] if shell else command
-        made.append(Launcher(command, rank_environments({**os.environ, Env.PROCESSES: str(ranks)})))
+        environments = rank_environments({**os.environ, Env.PROCESSES: str(ranks)})
+        made.append(Launcher(command, environments, elastic=elastic))
         return made[-1]
 
     yield make
@@ -315,6 +316,31 @@ def test_the_end_of_the_others_counts_where_they_go_on_without_a_rank(policy, co
     with start(LOST, **{Env.SPEC: f'{{"runPolicy": {policy}}}'}) as launcher:
         launcher.communicate(timeout=60)
     assert launcher.returncode == code
+
+
+SAVES = """
+import os, signal, sys, time
+if os.environ["LOCAL_RANK"] == "1":
+    raise SystemExit(81)
+signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.5), print("saved", flush=True), sys.exit(143)))
+print("trains", flush=True)
+while True:
+    time.sleep(0.05)
+"""
+
+
+def test_a_rank_that_was_lost_before_a_stop_gives_the_others_no_deadline_for_their_last_checkpoint(
+    launched, monkeypatch
+):
+    monkeypatch.setattr(processes, "TERM_GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(processes, "LEFT_BEHIND_SECONDS", 0.0)
+    stopped = launched(SAVES, ranks=2, elastic=True)
+    watched = threading.Thread(target=stopped.wait)
+    watched.start()
+    until(lambda: "1" in stopped._ended_at and "trains" in stopped._output["0"])
+    stopped.signal(signal.SIGTERM)
+    watched.join(60)
+    assert stopped._children[0].returncode == 143 and "saved" in stopped._output["0"]
 
 
 @pytest.mark.parametrize(
