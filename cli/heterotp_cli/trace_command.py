@@ -33,7 +33,9 @@ def command(run_dir: str, ranks: tuple[int, ...], everyone: bool, steps: int, ou
     decisions. The run goes on; its traced iterations are slower, and enter no statistic.
     """
     if everyone == bool(ranks):
-        raise BadInput("--rank: give ranks, or --all")
+        raise BadInput("--rank: give ranks, or --all" + (", not both" if ranks else ""))
+    if output is not None and (output.is_dir() or not output.parent.is_dir()):
+        raise BadInput(f"-o: '{output}': name a file in a directory that exists")
     from heterotp_api.rank_trace import TRACES, TraceRequest
 
     from heterotp_cli.verbs.local import open_run
@@ -58,7 +60,7 @@ def _collected(target: "LocalTarget", request: "TraceRequest", folder: Path, fil
     from heterotp_cli.traces.merge import merged
 
     groups = target.groups()
-    ranks = request.ranks if request.ranks is not None else list(range(len(groups)))
+    ranks = request.ranks if request.ranks is not None else sorted(groups)
     await_ranks(folder, ranks, lambda: target.look().ended, wait, time.monotonic, time.sleep)
     traced = [read_rank(folder, rank, groups[rank]) for rank in ranks]
     text = json.dumps(merged(traced, target.decisions()), separators=(",", ":"))

@@ -11,7 +11,7 @@ from heterotp_api.strategies import Strategy
 
 from heterotp_cli.page.content import FACTS, OF_DECISION, TIMES, finite
 from heterotp_cli.ui.columns import Columns, Entry, RankTimes, number, rows_of
-from heterotp_cli.verbs.view import JobView, RankView
+from heterotp_cli.verbs.view import JobView, RankView, started
 
 MOST_TEXT, MOST_EXPLANATION = 1024, 8192  # characters of a text of the job, of what `explain` says
 
@@ -102,10 +102,11 @@ def facts(view: JobView) -> dict[str, Any]:
 def ranks(picture: Picture) -> list[dict[str, Any]]:
     """Return one row per rank: what the newest iteration has of it, else what the job's status has."""
     shown = {each.rank: each for each in picture.view.ranks}
-    rows = rows_of(picture.newest) if picture.newest is not None else []
+    newest = enumerate(rows_of(picture.newest) if picture.newest is not None else [])
+    rows = {started(position, picture.view.live): row for position, row in newest}
     found = []
     for rank in range(picture.columns.ranks):
-        row = rows[rank] if rank < len(rows) else {}
+        row = rows.get(rank, {})
         view = shown.get(rank) or RankView(rank, group=_group(picture.groups, rank))
         found.append(
             {

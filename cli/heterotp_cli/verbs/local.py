@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from heterotp_api.control import LOSSLESS_AUTO, ControlDocument, ControlInjection, control_injection
-from heterotp_api.formatting import listed
+from heterotp_api.formatting import listed, ranks_listed
 from heterotp_api.load import first_error
 from heterotp_api.names import CONTROL_FILE
 from heterotp_api.policy import BalancingSettings, beyond
@@ -153,11 +153,16 @@ class LocalTarget:
         view = self._live()
         if request.ranks is not None and (wrong := beyond(request.ranks, len(self._places(view)))) is not None:
             raise BadInput(f"--rank: {wrong}")
+        if view.live and (lost := sorted(set(request.ranks or ()) - set(view.live))):
+            be = "is" if len(lost) == 1 else "are"
+            raise BadInput(f"--rank: {ranks_listed(lost)} {be} lost; left: {ranks_listed(view.live)}")
         self._publish(view, lambda document, generation: {"trace": request})
 
-    def groups(self) -> list[str]:
-        """Return the worker group of each rank."""
-        return [str(place.group) for place in self._places(self.look())]
+    def groups(self) -> dict[int, str]:
+        """Return the worker group of each rank that lives."""
+        view = self.look()
+        groups = [str(place.group) for place in self._places(view)]
+        return {rank: groups[rank] for rank in view.live or range(len(groups))}
 
     def decisions(self) -> list[dict[str, Any]]:
         """Return the decisions of all attempts, ascending; keys as in report.json."""

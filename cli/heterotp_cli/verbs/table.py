@@ -56,7 +56,7 @@ def render(view: JobView, width: int, height: int | None = None, note: str = "")
     parts: list[RenderableType] = [*above]
     if ranks:
         parts += [Text(""), _table(ranks, width)]
-    total = view.rank_count or len(view.ranks)
+    total = len(view.live) or view.rank_count or len(view.ranks)
     if 0 < len(ranks) < total:
         parts.append(Text(f"the slowest {len(ranks)} of {total} ranks", style="dim"))
     return Group(*parts, *below)

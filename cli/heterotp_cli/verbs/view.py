@@ -93,7 +93,8 @@ class JobView:
     `problem` is why the ranks do not follow what was asked for, `problem_reason` its constant of the api; where they
     refused a control document, `problem_generation` is that document's. `stall` tells since when no iteration has
     ended, and where the ranks are; empty while iterations end. `gang` tells who is left of a gang that may lose ranks;
-    empty while all live.
+    empty while all live. `live`: their numbers, empty where none can be lost. Ranks have the numbers that they started
+    with, also those of `ranks`, `blame` and `causes`.
     """
 
     name: str
@@ -103,6 +104,7 @@ class JobView:
     message: str = ""
     stall: str = ""
     gang: str = ""
+    live: tuple[int, ...] = ()
     emulated: bool = False
     attempt: int | None = None
     rank_count: int | None = None
@@ -189,22 +191,33 @@ def of_job(body: Body) -> JobView:
 
 def of_run(status: TrainerStatus, groups: Sequence[Body], state: str) -> JobView:
     """Return the view of a run directory; `state` is the state of the run, which may differ from the last status's."""
-    places = places_of(groups)
+    places, live = places_of(groups), status.gang.members if status.gang is not None else ()
     found = _of_model(JobView, status) | {
+        "live": live,
         "name": status.job,
         "state": state,
         "stall": "" if state in ENDED else stall(status),
         "gang": "" if state in ENDED else gang_text(status.gang),
         "rank_count": len(places) or len(status.ranks) or None,
         "generation": status.control_generation,
-        "blame": tuple(BlameView(each.rank, each.stage, each.steady_seconds) for each in status.blame),
-        "causes": tuple(CauseView(**_of_model(CauseView, each)) for each in status.causes),
+        "blame": tuple(BlameView(started(each.rank, live), each.stage, each.steady_seconds) for each in status.blame),
+        "causes": tuple(CauseView(**_numbered(CauseView, each, live)) for each in status.causes),
         "problem": status.control_error,
         "problem_reason": CONTROL_REFUSED if status.control_error else "",
         "problem_generation": status.control_error_generation,
-        "ranks": tuple(_rank(_of_model(RankView, rank), places) for rank in status.ranks),
+        "ranks": tuple(_rank(_numbered(RankView, rank, live), places) for rank in status.ranks),
     }
     return JobView(**found)
+
+
+def started(rank: int, live: Sequence[int]) -> int:
+    """Return the number that a rank started with; live: those of the ranks that are left, empty: of all."""
+    return live[rank] if rank < len(live) else rank
+
+
+def _numbered(kind: type[Any], model: Any, live: Sequence[int]) -> dict[str, Any]:
+    found = _of_model(kind, model)
+    return found | {"rank": started(found["rank"], live)}
 
 
 def _rank(found: dict[str, Any], places: Sequence[RankPlace]) -> RankView:

@@ -66,7 +66,8 @@ def test_ranks_are_traced_and_the_run_goes_on(workdir, run, tmp_path):
     for arguments, line in (
         (["--rank", "7"], "--rank: 7: the job has ranks 0 .. 1\n"),
         ([], "--rank: give ranks, or --all\n"),
-        (["--rank", "1", "--all"], "--rank: give ranks, or --all\n"),
+        (["--rank", "1", "--all"], "--rank: give ranks, or --all, not both\n"),
+        (["--all", "-o", "no/file.json"], "-o: 'no/file.json': name a file in a directory that exists\n"),
     ):
         done = run_cli("trace", workdir, *arguments)
         assert (done.returncode, done.stderr) == (2, line)

@@ -93,7 +93,7 @@ def make_parts(
     )
     root = environment.workdir / TRACES if environment.workdir is not None else None
     cuda = member.device.torch_device.type == "cuda"
-    tracing = Tracing(root, rank, gang.facts[rank].boot, member.clock, statistics, cuda=cuda)
+    tracing = Tracing(root, environment.origins[rank], gang.facts[rank].boot, member.clock, statistics, cuda=cuda)
     in_force = InForce(control, injector, statistics, reporter, tracing)
     telemetry = Telemetry(environment, gang, heartbeat, control, shown=shown)
     ending = Ending(heartbeat, control, telemetry, machine, reporter)

@@ -28,7 +28,10 @@ class Tracing:
     def __init__(
         self, root: Path | None, rank: int, boot: str, clock: Clock, statistics: IterationStatistics, *, cuda: bool
     ) -> None:
-        """root: folder of all traces; None: nothing is traced. boot: of this machine. cuda: the device's work, too."""
+        """root: folder of all traces; None: nothing is traced. boot: of this machine. cuda: the device's work, too.
+
+        rank: the number that it started with.
+        """
         self._root, self._rank, self._boot = root, rank, boot
         self._activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
         self._clock, self._statistics = clock, statistics
