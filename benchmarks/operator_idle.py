@@ -32,7 +32,7 @@ from pathlib import Path
 from aiohttp import web
 from bare_cluster import ROOT, Api, Operator, install_crds, measured
 from operator_ready import metrics_of
-from operator_trust import PORT, make_jobs, path_of, run_pods, shown
+from operator_trust import make_jobs, path_of, run_pods, serve_ranks, shown
 
 sys.path[:0] = [str(ROOT / "trainer")]
 from heterotp_api import names  # noqa: E402
@@ -90,12 +90,7 @@ class Ranks:
         self.polls = self.bytes = 0
 
     async def serve(self) -> web.AppRunner:
-        app = web.Application()
-        app.router.add_get("/status", self._answer)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "0.0.0.0", PORT, backlog=1024).start()
-        return runner
+        return await serve_ranks(self._answer)
 
     async def _answer(self, request: web.Request) -> web.Response:
         assert request.transport is not None

@@ -64,6 +64,16 @@ def address(number: int) -> str:
 # -- ranks and jobs ----------------------------------------------------------------------------------------------------
 
 
+async def serve_ranks(answer: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> web.AppRunner:
+    """Serve the status of all ranks 0, each on a loopback address of its own, until the runner's `cleanup`."""
+    app = web.Application()
+    app.router.add_get("/status", answer)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "0.0.0.0", PORT, backlog=1024).start()
+    return runner
+
+
 class Ranks:
     """Rank 0 of all jobs; what each answers may be changed."""
 
@@ -74,12 +84,7 @@ class Ranks:
         self._random = random.Random(0)
 
     async def serve(self) -> web.AppRunner:
-        app = web.Application()
-        app.router.add_get("/status", self._answer)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "0.0.0.0", PORT, backlog=1024).start()
-        return runner
+        return await serve_ranks(self._answer)
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         assert request.transport is not None

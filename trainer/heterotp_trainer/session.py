@@ -34,6 +34,7 @@ from torch.utils.data import DataLoader
 
 from heterotp_trainer.boundary.agreement import COMPARE_EVERY, shape_of
 from heterotp_trainer.boundary.control_channel import ControlError
+from heterotp_trainer.boundary.exchange import Report
 from heterotp_trainer.boundary.finite_guard import OnNonFinite
 from heterotp_trainer.boundary.loss import scalar_loss
 from heterotp_trainer.checkpoint.kept import Kept, Stateful
@@ -285,15 +286,7 @@ class Session(Regrouping):
         before `watch`, without a `step`, for a number that does not follow the last one, and at the first boundary
         where a checkpoint is there that `restore` did not read, or a scheduler of the optimizer is not kept.
         """
-        if iteration != self._iteration + 1:
-            raise InputError(
-                f"session.boundary({iteration}): the iteration before was {self._iteration}, so this one is "
-                f"{self._iteration + 1}: count every iteration by one, from the number that session.restore() returned"
-            )
-        if not self.watched.stepped:
-            raise InputError(
-                "session.boundary: the optimizer made no step in this iteration: call session.step() before it"
-            )
+        self._check_follows(iteration)
         loss = scalar_loss(loss, "session.boundary")
         if not self._begun:
             self._first_boundary()
@@ -301,18 +294,7 @@ class Session(Regrouping):
         if watched.draws is not None:
             watched.draws.iteration_ended(iteration)
         self._iteration, parts.telemetry.status.running, watched.stepped = iteration, True, False
-        report = parts.reports.make(
-            watched,
-            iteration,
-            loss,
-            self.clock,
-            self.device,
-            stop=self._requests.answer == "Stop" if self._is_elastic else self._stop_requested,
-            evaluate=evaluate,
-            admit=self._entrance.waiting,
-            asked=self._is_elastic and self._stop_requested,
-            leave=self._requests.answer == "Leave",
-        )
+        report = self._report(iteration, loss, evaluate)
         before = self.clock.switch("control")
         previous = parts.reports.exchange(report)
         watched.saved_time.take(previous or ())
@@ -334,6 +316,33 @@ class Session(Regrouping):
             self._let_in()
         self.clock.switch(before)
         return Directive(action.stop, action.evaluate)
+
+    def _check_follows(self, iteration: int) -> None:
+        """Raise InputError where the iteration does not follow the last one, or made no step."""
+        if iteration != self._iteration + 1:
+            raise InputError(
+                f"session.boundary({iteration}): the iteration before was {self._iteration}, so this one is "
+                f"{self._iteration + 1}: count every iteration by one, from the number that session.restore() returned"
+            )
+        if not self.watched.stepped:
+            raise InputError(
+                "session.boundary: the optimizer made no step in this iteration: call session.step() before it"
+            )
+
+    def _report(self, iteration: int, loss: Tensor | None, evaluate: bool) -> Report:
+        """Return what this rank tells the others at this boundary."""
+        return self._parts.reports.make(
+            self.watched,
+            iteration,
+            loss,
+            self.clock,
+            self.device,
+            stop=self._requests.answer == "Stop" if self._is_elastic else self._stop_requested,
+            evaluate=evaluate,
+            admit=self._entrance.waiting,
+            asked=self._is_elastic and self._stop_requested,
+            leave=self._requests.answer == "Leave",
+        )
 
     def _first_boundary(self) -> None:
         """Raise InputError where the loop began without what it needed."""

@@ -4,20 +4,8 @@ import json
 import time
 
 import pytest
-import yaml
 from support.cli_process import cli_process, run_cli
 from support.patience import PATIENCE_SECONDS
-
-JOB = {
-    "apiVersion": "heterotp.io/v1alpha1",
-    "kind": "HeteroTPJob",
-    "metadata": {"name": "small"},
-    "spec": {
-        "tensorParallelDegree": 2,
-        "workerGroups": [{"name": "all", "processesPerPod": 2}],
-        "training": {"model": {"hiddenSize": 32, "depth": 1, "heads": 4, "patchSize": 4}, "iterations": 100_000},
-    },
-}
 
 
 def iterations(workdir):
@@ -33,9 +21,7 @@ def until(condition, process):
 
 
 @pytest.fixture
-def run(tmp_path, workdir):
-    job = tmp_path / "job.yaml"
-    job.write_text(yaml.safe_dump(JOB))
+def run(job, workdir):
     with cli_process("run", job, "--workdir", workdir) as process:
         until(lambda: iterations(workdir) > 5, process)
         yield process

@@ -1,6 +1,7 @@
 """How a session goes on with other ranks: without those that were lost or asked to leave, with those that came back."""
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -27,7 +28,7 @@ from heterotp_trainer.session_parts.succession import Regrouped, succeed
 from heterotp_trainer.watched import Watched
 
 
-class Regrouping:
+class Regrouping(ABC):
     """The part of a Session that changes who belongs to its gang (runPolicy.elastic); the session sets all fields."""
 
     environment: RankEnvironment
@@ -54,15 +55,17 @@ class Regrouping:
     _roster: Roster
 
     @property
+    @abstractmethod
     def watched(self) -> Watched:
         """Model, optimizer and balancer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _refused(self, error: ControlError) -> None:
-        raise NotImplementedError
+        """Show that a control document was refused."""
 
+    @abstractmethod
     def _show(self) -> None:
-        raise NotImplementedError
+        """Begin to serve status and metrics."""
 
     def regroup(self, *, evaluated: int = 0) -> Regrouped:
         """Go on without ranks that were lost, after a call raised GoneError (all survivors; runPolicy.elastic).

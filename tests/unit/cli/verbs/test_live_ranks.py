@@ -4,6 +4,7 @@ import pytest
 from heterotp_api.rank_trace import TraceRequest
 from heterotp_api.trainer_status import TrainerGang, TrainerRank
 from heterotp_cli.errors import BadInput
+from heterotp_cli.run_lock import lock
 from heterotp_cli.ui.columns import Columns, RankTimes
 from heterotp_cli.ui.document import Picture, ranks
 from heterotp_cli.verbs.local import LocalTarget
@@ -17,7 +18,8 @@ def target(tmp_path):
     run = Run(tmp_path)
     left = [TrainerRank(rank=number, tp_rank=number, device="cpu", slowdown=1.0) for number in range(2)]
     run.report(gang=LEFT, ranks=(*left, TrainerRank(rank=2, tp_rank=2, device="cpu", slowdown=4.0)))
-    return LocalTarget(tmp_path, "run")
+    with lock(tmp_path):
+        yield LocalTarget(tmp_path, "run")
 
 
 def test_a_view_has_the_numbers_and_groups_of_the_start(target):
