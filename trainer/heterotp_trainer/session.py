@@ -406,6 +406,7 @@ class Session(Regrouping):
         self.save()
         self.watched.saved_time.take(last)
         self.reporter.finish(last or None, state)
+        self._parts.tracing.close(self._iteration)
         self._parts.ending.stop_threads()
         self._entrance.close(ended=True)
         with self.where.waiting("the end of all ranks"):
@@ -417,7 +418,7 @@ class Session(Regrouping):
 
     def fail(self, message: str, *, stopped: bool = False) -> None:
         """Show a failure, or a stop by force; nothing is exchanged, because peers may be gone."""
-        self._entrance.close(ended=True)
+        self._entrance.close()  # the others may go on
         self._parts.ending.fail(message, stopped=stopped)
 
     def agree(self, what: str, value: str | Sequence[str]) -> None:

@@ -53,6 +53,6 @@ def _entries(lines: list[bytes]) -> Iterator[dict[str, Any]]:
         try:
             entry = json.loads(line)
             entry["iteration"] = int(entry["iteration"])
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
             continue
         yield entry

@@ -26,7 +26,8 @@ def show_stragglers(observed: Observed, conditions: Conditions) -> tuple[Event, 
     trainer = observed.trainer_status
     if trainer is None or trainer.state == "starting":
         return ()
-    every, causes = rank_rows(observed, trainer), known_causes(trainer)
+    every = rank_rows(observed, trainer)
+    causes = known_causes(trainer, observed.status.get("causes") or ())
     rows = [row for row in every if row["straggler"]]
     before = {row["rank"] for row in observed.status.get("ranks") or () if row.get("straggler")}
     events = _show_straggling(conditions, rows, causes, before if observed.holds(STRAGGLING) else set())

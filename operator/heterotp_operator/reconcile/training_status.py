@@ -1,6 +1,7 @@
 """What rank 0 reports, as the job's status shows it: progress, every rank with pod and node, what balancing does."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from heterotp_api import reasons
@@ -53,7 +54,7 @@ def reported_fields(observed: Observed) -> Body:
     shown["training"] = _training(trainer)
     if blamed := _blame(trainer):
         shown["blame"] = blamed
-    if causes := known_causes(trainer):
+    if causes := known_causes(trainer, live.get("causes") or ()):
         shown["causes"] = [each.model_dump(by_alias=True, exclude_none=True) for each in causes]
     shown["ranks"] = rank_rows(observed, trainer)
     if text := _slowest(trainer.ranks):
@@ -81,13 +82,18 @@ def _blame(trainer: TrainerStatus) -> list[Body]:
     ]
 
 
-def known_causes(trainer: TrainerStatus) -> list[CauseStatus]:
-    """Return why ranks are slow, by known kinds, each once for a rank; in the order of the report."""
+def known_causes(trainer: TrainerStatus, shown_before: Sequence[Body]) -> list[CauseStatus]:
+    """Return why ranks are slow, by known kinds, each once for a rank; in the order of the report.
+
+    Where there are more than the status takes, those stay that it shows already: the order moves with noise.
+    """
     known: dict[tuple[int, str], TrainerCause] = {
         (each.rank, each.kind): each for each in reversed(trainer.causes) if each.kind in CAUSE_KINDS
     }
     shown = [each for each in trainer.causes if known.get((each.rank, each.kind)) is each]
-    return [_cause(each) for each in shown[:MAX_CAUSES]]
+    before = {(each.get("rank"), each.get("kind")) for each in shown_before}
+    kept = sorted(shown, key=lambda each: (each.rank, each.kind) not in before)[:MAX_CAUSES]
+    return [_cause(each) for each in shown if each in kept]
 
 
 def _cause(cause: TrainerCause) -> CauseStatus:

@@ -11,6 +11,7 @@ A newcomer that fails before all have entered is forgotten; a rank that is lost 
 """
 
 import secrets
+import select
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
@@ -236,8 +237,8 @@ def _called(environment: RankEnvironment, folder: Path, own: Newcomer, seconds: 
         place, connection = knock(key, folder, environment.attempt, own, seconds)
         try:
             while where_to_knock(folder, environment.attempt) == place:
-                with suppress(TimeoutError):
-                    return receive_line(connection, Call, 1.0), connection
+                if select.select([connection], [], [], 1.0)[0]:
+                    return receive_line(connection, Call, SECONDS), connection
         except (OSError, ValueError):
             pass
         connection.close()

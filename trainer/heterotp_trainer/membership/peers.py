@@ -295,10 +295,10 @@ def taken_from(listener: socket.socket, token: str, expected: Collection[int]) -
 
 def _introduced(taken: socket.socket, token: str, expected: Collection[int]) -> int | None:
     """Return the rank at the other end; None for a stranger."""
-    taken.settimeout(SEND_SECONDS)
-    line = b""
+    deadline, line = time.monotonic() + SEND_SECONDS, b""
     try:
         while not line.endswith(b"\n") and len(line) < 1000:
+            taken.settimeout(max(0.001, deadline - time.monotonic()))  # of all of it: a stranger may send slowly
             part = taken.recv(1)  # a message may follow at once
             if not part:
                 return None

@@ -110,7 +110,7 @@ class Reporter(NullReporter):
 
     def given_up(self) -> None:
         """See NullReporter.given_up."""
-        self._loggers.close("running")
+        self._loggers.close("running", wait=False)  # the other ranks wait for this one
         if self._run is not None:
             self._run.give_up()
             self._run = None

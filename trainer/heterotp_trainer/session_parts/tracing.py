@@ -19,6 +19,7 @@ from heterotp_trainer.devices.phase_clock import Clock
 from heterotp_trainer.devices.switch_recorder import SwitchRecorder
 from heterotp_trainer.reporting.log_line import log
 
+WRITE_SECONDS = 30.0
 FAILURES = (OSError, RuntimeError, ValueError)  # of profiler and files
 
 
@@ -39,6 +40,7 @@ class Tracing:
         self._begun = ""  # uid of the newest request
         self._left = 0  # iterations
         self._own: _Recording | None = None
+        self._writer: threading.Thread | None = None
 
     def ask(self, request: TraceRequest | None) -> None:
         """Take the request of a control document that is in force from now on (all ranks)."""
@@ -52,6 +54,12 @@ class Tracing:
         """Follow the tracing of before ranks were lost: its trace ends after `iteration`, and is not begun again."""
         earlier._end(iteration)
         self._begun = earlier._begun
+
+    def close(self, iteration: int) -> None:
+        """End the trace under way, and wait for its files: a process must not end while PyTorch writes one."""
+        self._end(iteration)
+        if self._writer is not None:
+            self._writer.join(WRITE_SECONDS)
 
     def boundary(self, iteration: int) -> None:
         """End `iteration` and begin the next one; traced iterations enter no statistic, on any rank."""
@@ -78,7 +86,7 @@ class Tracing:
     def _end(self, iteration: int) -> None:
         own, self._own, self._request = self._own, None, None
         if own is not None:
-            own.finish(iteration)
+            self._writer = own.finish(iteration)
 
 
 def _both_clocks() -> tuple[int, int]:
@@ -122,8 +130,8 @@ class _Recording:
         """Note the end of an iteration, and the begin of the next one."""
         self._bounds.append(time.perf_counter_ns())
 
-    def finish(self, iteration: int) -> None:
-        """Stop the profiler, and write the files in a thread."""
+    def finish(self, iteration: int) -> threading.Thread:
+        """Stop the profiler, and write the files in a thread, which is returned."""
         assert self._recorder is not None
         self._recorder.stop()
         if self._profile is not None:
@@ -131,7 +139,9 @@ class _Recording:
                 self._profile.stop()
             except FAILURES as error:
                 self._error = str(error)
-        threading.Thread(target=self._write, args=(iteration,), name="trace", daemon=True).start()
+        thread = threading.Thread(target=self._write, args=(iteration,), name="trace", daemon=True)
+        thread.start()
+        return thread
 
     def _write(self, iteration: int) -> None:
         recorder = self._recorder

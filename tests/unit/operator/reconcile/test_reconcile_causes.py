@@ -72,6 +72,14 @@ def test_kinds_of_a_newer_trainer_and_repetitions_are_left_out(world):
     assert len(world.status["causes"]) == MAX_CAUSES
 
 
+def test_of_more_causes_than_are_shown_those_that_are_shown_stay(world):
+    many = [(rank, "data", 0.5, None) for rank in range(MAX_CAUSES + 2)]
+    look(world, *many)
+    shown = {each["rank"] for each in world.status["causes"]}
+    look(world, *reversed(many))
+    assert {each["rank"] for each in world.status["causes"]} == shown
+
+
 def test_causes_stay_while_rank_0_does_not_answer(world):
     look(world, (2, *THROTTLED))
     world.trainer = TrainerReport(None, "NoAnswer", EPOCH)

@@ -146,3 +146,11 @@ def test_after_a_loss_of_ranks_a_trace_ends_and_is_not_begun_again(tmp_path, mak
     tracer.ask(asked(steps=5, ranks=[1, 2]))
     trained(tracer, clock, [5, 6])
     assert not meta_file(tmp_path / "traces" / "one", 1).exists() and tracer._own is None
+
+
+def test_a_trace_is_written_before_the_session_ends(tmp_path, make, clock):
+    tracer = make()
+    tracer.ask(asked(steps=5))
+    trained(tracer, clock, [3, 4])
+    tracer.close(4)
+    assert meta_file(tmp_path / "traces" / "one", 2).exists(), "no wait is needed"

@@ -37,12 +37,17 @@ class Loggers:
             self._left_out = True
             _tell(f"reporting: {MOST_WAITING} entries wait to be written: some are left out")
 
-    def close(self, state: str) -> None:
-        """Write what waits and the end; after CLOSE_SECONDS it is left as it is. state: see Logger.close."""
+    def close(self, state: str, *, wait: bool = True) -> None:
+        """Write what waits and the end; after CLOSE_SECONDS it is left as it is. state: see Logger.close.
+
+        wait: until then; without it the thread ends by itself.
+        """
         if not self.active:
             return
         self.active, self._state = False, state
         self._stop.set()
+        if not wait:
+            return
         self._thread.join(CLOSE_SECONDS)
         if self._thread.is_alive():
             _tell(f"reporting: not written to the end within {CLOSE_SECONDS:g} s: the last entries may be missing")
