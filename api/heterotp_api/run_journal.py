@@ -5,9 +5,10 @@ Every list is bounded: of more than MOST entries the first and the newest are ke
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TypeVar
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from heterotp_api.base import Model
 
@@ -104,8 +105,16 @@ class RunJournal(Model):
     shares: tuple[ShareRecord, ...] = ()
     left_out: LeftOut = LeftOut()
 
+    @classmethod
+    def read(cls, path: Path) -> "RunJournal":
+        """Return what a file holds; an empty journal where it is absent or damaged."""
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except (OSError, ValidationError):
+            return cls()
+
     def after(self, earlier: "RunJournal") -> "RunJournal":
-        """Return the journal of both: `earlier` is of earlier attempts of the run."""
+        """Return the journal of both: `earlier` is of what was before, e.g. of earlier attempts of the run."""
         lists, left = {}, {}
         for name in LeftOut.model_fields:
             kept, dropped = bounded((*getattr(earlier, name), *getattr(self, name)), MOST[name])

@@ -5,14 +5,13 @@ from typing import Any
 
 from heterotp_api.names import JOURNAL_FILE
 from heterotp_api.run_journal import RunJournal
-from pydantic import ValidationError
 
 EARLIER = "earlier_journal.json"  # of the attempts before this one
 
 
 def read_journal(workdir: Path) -> RunJournal:
     """Return the journal of all attempts; what is absent or damaged is left out."""
-    return _read(workdir / JOURNAL_FILE).after(_read(workdir / EARLIER))
+    return RunJournal.read(workdir / JOURNAL_FILE).after(RunJournal.read(workdir / EARLIER))
 
 
 def keep_journal(workdir: Path, attempt: int) -> None:
@@ -28,10 +27,3 @@ def keep_journal(workdir: Path, attempt: int) -> None:
 def with_journal(report: dict[str, Any], journal: RunJournal) -> dict[str, Any]:
     """Return a report with the lists of a journal; those of an empty one replace nothing."""
     return report if journal == RunJournal() else {**report, **journal.model_dump(mode="json", by_alias=True)}
-
-
-def _read(path: Path) -> RunJournal:
-    try:
-        return RunJournal.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError):
-        return RunJournal()

@@ -72,15 +72,20 @@ class Journal:
         self._injections: FirstAndNewest[InjectionRecord] = FirstAndNewest(MOST["injections"])
         self._shares: FirstAndNewest[ShareRecord] = FirstAndNewest(MOST["shares"])
         self.changes = 0  # how often anything was added
+        self._earlier: RunJournal | None = None
         self._asked: Asked = ()
         self._slowed: dict[int, InjectionRecord] = {}  # by rank: injections that have not ended
         self._owned: Sequence[float] = ()
+
+    def go_on(self, earlier: RunJournal) -> None:
+        """Put what was kept of this attempt before all that follows; call it before anything else."""
+        self._earlier = earlier
 
     def document(self) -> RunJournal:
         """Return the journal up to now; injections that have not ended come last. For any thread."""
         slowed = self._slowed.copy()  # one step, in which the training loop changes nothing
         running = tuple(slowed[rank] for rank in sorted(slowed))
-        return RunJournal(
+        found = RunJournal(
             decisions=self._decisions.entries(),
             moves=self._moves.entries(),
             injections=(*self._injections.entries(), *running),
@@ -92,6 +97,7 @@ class Journal:
                 shares=self._shares.left_out,
             ),
         )
+        return found if self._earlier is None else found.after(self._earlier)
 
     def decided(
         self,
@@ -147,6 +153,7 @@ class Journal:
 
     def injected(self, iteration: int, asked: Asked, now: float) -> tuple[InjectionRecord, ...] | None:
         """Take each rank's (chi, mode) of `iteration`; return the injections in force, None where nothing changed."""
+        self._end_earlier(iteration, now)
         if asked == self._asked or not (self._asked or any(chi > 1 for chi, _ in asked)):
             return None
         before, self._asked = self._asked or ((1.0, None),) * len(asked), asked
@@ -155,6 +162,16 @@ class Journal:
                 self._change(iteration, rank, *becomes, utc_time(now))
         self.changes += 1
         return tuple(self._slowed[rank] for rank in sorted(self._slowed))
+
+    def _end_earlier(self, iteration: int, now: float) -> None:
+        """Let injections of before end where this journal begins; those that hold on begin anew in it."""
+        if self._earlier is None:
+            return
+        end = {"to_iteration": iteration, "to_time": utc_time(now)}
+        ended = [each if each.to_iteration else each.model_copy(update=end) for each in self._earlier.injections]
+        if tuple(ended) != self._earlier.injections:
+            self._earlier = self._earlier.model_copy(update={"injections": tuple(ended)})
+            self.changes += 1
 
     def _change(self, iteration: int, rank: int, chi: float, mode: SlowdownMode | None, moment: str) -> None:
         """End the injection on a rank, and begin the one with this chi."""

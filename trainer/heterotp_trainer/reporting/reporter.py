@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from heterotp_api.control import ControlDocument
 from heterotp_api.formatting import listed
+from heterotp_api.names import JOURNAL_FILE
 from heterotp_api.policy import BalancingSettings
+from heterotp_api.run_journal import RunJournal
 from heterotp_api.trainer_status import TrainerGang, TrainerStatus, for_a_poll
 from torch import Tensor
 
@@ -82,12 +84,15 @@ class Reporter(NullReporter):
         self.job = JobMetrics(self.metrics.registry, *world, gang.backend) if leads else None
         self._losses = LossReader()
         self._run: RunDirectory | None = None
+        self._regrouped = gang.membership is not None and gang.membership.generation.number > 0
         self._loggers = Loggers({})
 
     def start(self) -> None:
         """See NullReporter.start; raises InputError where a logger cannot be had."""
         self._loggers = open_loggers(self._environment)
         if self._environment.rank == 0 and self._environment.workdir is not None:
+            if self._regrouped:  # another rank may have led before
+                self.run_status.journal.go_on(RunJournal.read(self._environment.workdir / JOURNAL_FILE))
             self._run = RunDirectory(self._environment.workdir, self.status, self.run_status.journal)
 
     def regrouped(self, iteration: int, lost: Sequence[int], losses: Mapping[int, float]) -> None:

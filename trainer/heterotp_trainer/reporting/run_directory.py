@@ -70,9 +70,11 @@ class RunDirectory:
         return 0
 
     def give_up(self) -> None:
-        """Write no more, neither status nor report."""
+        """Write no more, neither status nor report, but the journal, after which that of the next leader goes on."""
         self._stop.set()
         self._thread.join()
+        with suppress(OSError):
+            self._write_journal()
         self._history.close()
 
     def append(self, line: dict[str, Any]) -> None:

@@ -117,6 +117,20 @@ def test_an_injection_may_end_while_another_thread_reads_the_journal(journal):
     assert [each.rank for each in journal.document().injections] == [0, 1]
 
 
+def test_a_journal_goes_on_after_that_of_an_earlier_leader_whose_injections_end(journal):
+    journal.decided(5, WorkPlan(), plan(1), [1.0, 1.0], (), 0.0, 0.0)
+    journal.injected(5, (NONE, (4.0, None)), 0.0)
+    after = Journal(1, ["cpu"])
+    after.go_on(journal.document())
+    assert after.document() == journal.document()
+    assert after.injected(9, (NONE,), 60.0) is None
+    after.decided(10, WorkPlan(), plan(2), [1.0], (), 0.0, 60.0)
+    found = after.document()
+    assert [each.decision_id for each in found.decisions] == [1, 2]
+    assert [(each.rank, each.from_iteration, each.to_iteration) for each in found.injections] == [(1, 5, 9)]
+    assert after.changes == 2
+
+
 def test_shares_are_kept_where_they_change(journal):
     for iteration, owned in enumerate(([0.5, 0.5], [0.5, 0.5], [0.75, 0.25]), 1):
         journal.shares(iteration, owned)
