@@ -43,7 +43,7 @@ def test_three_unequal_ranks_learn_what_one_learns(undisturbed, tmp_path, data):
     one, three = losses(alone), losses(undisturbed)
     assert list(one) == list(three) == list(range(1, ITERATIONS + 1))
     early = range(1, 5)  # sums in another order differ by 1e-7; every step makes that some times larger
-    assert [three[i] for i in early] == pytest.approx([one[i] for i in early], rel=1e-5)
+    assert [three[i] for i in early] == pytest.approx([one[i] for i in early], rel=1e-6)
     assert [three[i] for i in one] == pytest.approx([one[i] for i in one], rel=1e-4)
     reports = [run.read("report.json") for run in (alone, undisturbed)]
     assert reports[1]["testLoss"] == pytest.approx(reports[0]["testLoss"], rel=1e-4)
