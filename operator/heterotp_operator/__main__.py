@@ -42,13 +42,19 @@ RECURSION_LIMIT = 15_000
 COLLECT_AFTER = 20_000, 10, 10  # objects made; younger collections: what is read as JSON has no cycles to find
 SWITCH_SECONDS = 0.0005  # for which a thread with a large gang or a long answer may hold up the event loop
 STATUS_WORKERS = 4  # of policies, and of injections
+GANG_SETTLE_SECONDS = 0.1  # of a job with few pods
 SETTLE_SECONDS = 1.0  # their status sums up many jobs: changes of one moment are written together
 logger = logging.getLogger("heterotp_operator")
 
 
 def gang_settle_seconds(pods: int) -> float:
-    """Return for how many seconds changes of a gang are gathered: a look at 16,384 pods takes half a second of all."""
-    return 0.0 if pods <= SMALL_GANG else pods / 8192
+    """Return for how many seconds changes of a gang are gathered: a look at 16,384 pods takes half a second of all.
+
+    Pods of one gang change together, e.g. when their images are there: one look sees it all.
+    """
+    if pods == 0:
+        return 0.0
+    return GANG_SETTLE_SECONDS if pods <= SMALL_GANG else pods / 8192
 
 
 class Operator:
