@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from heterotp_api.control import LOSSLESS_AUTO, ControlDocument, ControlInjection, control_injection
+from heterotp_api.elastic import elastic_problem
 from heterotp_api.injection import StragglerInjection
 from heterotp_api.job import HeteroTPJob
 from heterotp_api.load import Kind
@@ -32,6 +33,12 @@ def choose(items: Sequence[Kind]) -> Chosen:
     injections, left_injections = _injections(job, [item for item in items if isinstance(item, StragglerInjection)])
     control = ControlDocument(generation=1, balancing=balancing, injections=injections)
     return Chosen(job, control, (*left_policies, *left_injections))
+
+
+def unfit_policy(chosen: Chosen) -> str | None:
+    """Return what the job's gang cannot do of the policy in force, as `field: value: what would be right`."""
+    elastic = chosen.job.spec.run_policy.elastic
+    return None if elastic is None else elastic_problem(chosen.control.balancing)
 
 
 def _balancing(job: HeteroTPJob, policies: Sequence[BalancingPolicy]) -> tuple[BalancingSettings, list[str]]:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from heterotp_api.elastic import elastic_problem
 from heterotp_api.job import HeteroTPJob
 from heterotp_api.last_words import RankFailure
 from heterotp_api.load import ManifestError, load_manifest
@@ -23,7 +22,7 @@ from heterotp_api.template import template_error
 from heterotp_api.trainer_status import TrainerStatus
 
 from heterotp_cli import workdir as directory
-from heterotp_cli.control import Chosen, choose
+from heterotp_cli.control import Chosen, choose, unfit_policy
 from heterotp_cli.errors import EXIT_INTERRUPTED, BadInput, Failed
 from heterotp_cli.follow import read_history
 from heterotp_cli.goal import Goal
@@ -120,9 +119,7 @@ def read_manifest(manifest: Path, *, to_run: bool = True) -> Chosen:
     except ValueError as error:
         raise BadInput(f"{manifest}: {error}") from None
     problem = local_problem(chosen.job) if to_run else template_error(chosen.job.spec)
-    if problem is None and chosen.job.spec.run_policy.elastic is not None:
-        problem = elastic_problem(chosen.control.balancing)
-    if problem is not None:
+    if (problem := problem or unfit_policy(chosen)) is not None:
         raise BadInput(f"{manifest}: {problem}")
     return chosen
 
@@ -270,7 +267,7 @@ def refusal(outcome: "Outcome") -> RankFailure | None:
 def refused_input(manifest: Path, refused: RankFailure, place: Path) -> BadInput:
     """Return the error of a rank that refused the manifest or its script: its own message, and where its log is."""
     log = rank_log(place / directory.LOGS, refused.rank)
-    return BadInput(f"{manifest}: rank {refused.rank}: {refused.message.removeprefix('error: ')} (log: {log})")
+    return BadInput(f"{manifest}: {refused.message.removeprefix('error: ')} (said by rank {refused.rank}, log: {log})")
 
 
 def raise_failed(blamed: PodCommand, code: int | None, failure: RankFailure | None, place: Path) -> None:

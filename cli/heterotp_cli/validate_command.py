@@ -1,5 +1,6 @@
 """`heterotp validate`: the verdict of the API server, without a server."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -8,6 +9,7 @@ from heterotp_api.job import HeteroTPJob
 from heterotp_api.load import Kind, ManifestError, is_foreign, load_bodies, parse_objects
 from heterotp_api.template import checkpoint_error, template_error
 
+from heterotp_cli.control import choose, unfit_policy
 from heterotp_cli.errors import EXIT_BAD_INPUT
 
 
@@ -23,6 +25,14 @@ def _template_problem(item: Kind) -> str | None:
     return template_error(item.spec) or checkpoint_error(item.spec) if isinstance(item, HeteroTPJob) else None
 
 
+def _policy_problem(items: Sequence[Kind]) -> str | None:
+    """Return what the one job of a manifest cannot do of the policy that it would run with here."""
+    try:
+        return unfit_policy(choose(items))
+    except ValueError:  # it is nothing to run as it stands, e.g. a policy without a job
+        return None
+
+
 @click.command("validate")
 @click.argument("manifests", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="MANIFEST...")
 def command(manifests: tuple[Path, ...]) -> None:
@@ -35,8 +45,9 @@ def command(manifests: tuple[Path, ...]) -> None:
     for path in manifests:
         try:
             bodies = load_bodies(path)
-            for item in parse_objects(bodies, path):
-                if (wrong := _template_problem(item)) is not None:
+            items = parse_objects(bodies, path)
+            for item in items:
+                if (wrong := _template_problem(item) or _policy_problem(items)) is not None:
                     raise ManifestError(str(path), "", None, wrong)
                 click.echo(ok_line(path, item))
             for body in filter(is_foreign, bodies):

@@ -79,6 +79,7 @@ class PageServer:
     def application(self) -> web.Application:
         """Return the application."""
         application = web.Application(middlewares=[self._guard], client_max_size=MOST_BODY)
+        application.router.add_get("/{token}", self._with_slash)
         application.router.add_get("/{token}/", self._page)
         application.router.add_get("/{token}/data", self._data)
         application.router.add_post("/{token}/policy", self._policy)
@@ -105,6 +106,10 @@ class PageServer:
             response = web.Response(status=error.status, text=f"{error.reason}\n")
         response.headers.update(HEADERS)
         return response
+
+    async def _with_slash(self, request: web.Request) -> web.Response:
+        """Lead to the page, whose own addresses are relative to it."""
+        return web.Response(status=308, headers={"Location": f"/{self._token}/"})
 
     async def _page(self, request: web.Request) -> web.Response:
         whole = await self._news(Known())

@@ -211,8 +211,8 @@ def test_what_the_trainer_refuses_is_bad_input(tmp_path, workdir):
     code, out, err = finish(start(job, "--workdir", workdir))
     assert code == 2, err + out
     assert err.count("\n") == 1
-    assert re.match(rf"{re.escape(str(job))}: rank [01]: spec\.training\.data\.path: ", err)
-    assert re.search(r" \(log: .*/rank-[01]\.log\)\n$", err)
+    assert re.match(rf"{re.escape(str(job))}: spec\.training\.data\.path: ", err)
+    assert re.search(r" \(said by rank [01], log: .*/rank-[01]\.log\)\n$", err)
     assert str(tmp_path / "empty") in err
     assert "Traceback" not in err
     assert gone(workdir)
@@ -230,7 +230,7 @@ def test_what_an_own_script_refuses_is_bad_input(tmp_path, workdir):
     code, out, err = finish(start(job, "--workdir", workdir))
     log = rf"{re.escape(str(workdir))}/logs/rank-[01]\.log"
     assert code == 2, err + out
-    assert re.fullmatch(rf"{re.escape(str(job))}: rank [01]: plan: no such module \(log: {log}\)\n", err), err
+    assert re.fullmatch(rf"{re.escape(str(job))}: plan: no such module \(said by rank [01], log: {log}\)\n", err), err
     assert gone(workdir)
 
 

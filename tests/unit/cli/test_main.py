@@ -161,6 +161,18 @@ def test_validate_asks_for_a_volume_at_the_checkpoint_path_and_run_does_not(tmp_
     assert read_manifest(job).job.spec.checkpoint.path == f"{tmp_path}/kept"
 
 
+@pytest.mark.parametrize("verb", ["run", "validate"])
+def test_a_policy_that_an_elastic_gang_cannot_have_is_refused(tmp_path, verb):
+    groups = [{"name": "a", "pods": 4, "device": {"type": "cpu"}}]
+    elastic, inline = {"elastic": {"minRanks": 2}}, {"policy": {"strategy": "SEMI"}}
+    job = attacked(tmp_path, workerGroups=groups, runPolicy=elastic, balancing=inline)
+    done = run_cli(verb, job)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith(f"{job}: strategy: SEMI: prunes columns, which runPolicy.elastic does not support")
+    job = attacked(tmp_path, workerGroups=groups, balancing=inline)
+    assert CliRunner().invoke(group, ["validate", str(job)]).exit_code == 0
+
+
 def test_a_generated_name_is_validated_and_run_under_a_name_of_the_same_length(tmp_path):
     job = write(tmp_path / "job.yaml", manifest({"patch": {"metadata": {"name": None, "generateName": "demo-"}}}))
     result = CliRunner().invoke(group, ["validate", str(job)])

@@ -106,6 +106,7 @@ async def test_the_page_is_for_whoever_has_the_address(run):
         assert (headers["Cache-Control"], headers["X-Frame-Options"]) == ("no-store", "DENY")
         assert "connect-src 'self'" in text and "http-equiv" in text
         assert "Access-Control-Allow-Origin" not in headers
+        assert (await ask(f"/{TOKEN}"))[::2] == (200, text)  # typed without the last slash
         for path in ("/", "/wrong/", "/wrong/data", f"/{TOKEN[:-1]}/", "/favicon.ico"):
             status, headers, text = await ask(path)
             assert (status, headers["Cache-Control"]) == (403, "no-store"), path
