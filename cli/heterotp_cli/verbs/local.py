@@ -5,7 +5,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -207,7 +207,7 @@ class LocalTarget:
             fields = {name: getattr(old, name) for name in ControlDocument.model_fields}
             new = _next({**fields, **change(old, generation), "generation": generation}, self._directory)
             workdir.write_json(self._directory / CONTROL_FILE, new.dump())
-        return old, partial(_change_status, self._directory, generation)
+        return old, partial(_change_status, self._directory, old, generation)
 
 
 def look(place: Path) -> JobView:
@@ -236,8 +236,22 @@ def _groups(place: Path) -> list[dict[str, Any]]:
     return list((workdir.read_json(place / workdir.RUN) or {}).get("workerGroups") or ())
 
 
-def _change_status(place: Path, generation: int, passed: float) -> ChangeStatus:
-    return change_status.run_change_status(look(place), generation, passed)
+def _change_status(place: Path, old: ControlDocument, generation: int, passed: float) -> ChangeStatus:
+    """Return the status of a change, which is taken back where the ranks refuse it: it would spoil the next one."""
+    view = look(place)
+    status = change_status.run_change_status(view, generation, passed)
+    if status.verdict == "refused" and not view.ended and _put_back(place, old, generation):
+        return replace(status, text=f"{status.text}; what was in force before is back")
+    return status
+
+
+def _put_back(place: Path, old: ControlDocument, generation: int) -> bool:
+    """Publish the old document again unless another change came after this generation; return whether it was done."""
+    with _locked(place):
+        if _document(place / CONTROL_FILE).generation != generation:
+            return False
+        workdir.write_json(place / CONTROL_FILE, old.model_copy(update={"generation": generation + 1}).dump())
+    return True
 
 
 def _ours(injection: ControlInjection, name: str | None) -> bool:

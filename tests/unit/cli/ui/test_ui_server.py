@@ -232,12 +232,14 @@ async def test_what_a_job_cannot_have_is_refused_with_its_name(run, name, body, 
     assert run.control.generation == 1
 
 
-async def test_a_refusal_of_the_ranks_is_told(run):
+async def test_a_refusal_of_the_ranks_is_told_and_spoils_no_later_change(run):
+    before = run.control
     with run.obeying(refuse="window: 5 is too much"):
         async with served(run) as (_, ask):
             _, told = await post(ask, "policy", {"strategy": "SEMI"})
     assert told["verdict"] == "refused"
-    assert "window: 5 is too much" in told["message"]
+    assert "window: 5 is too much; what was in force before is back" in told["message"]
+    assert run.control == before.model_copy(update={"generation": before.generation + 2})
 
 
 async def test_a_run_that_is_over_is_not_changed(tmp_path):
