@@ -12,7 +12,7 @@ from heterotp_api.base import Model
 from heterotp_api.formatting import utc_time
 from heterotp_api.run_journal import DecisionRecord, InjectionRecord, LeftOut, MoveRecord, RunJournal, ShareRecord
 from heterotp_api.summary import TimeSummary
-from heterotp_api.trainer_status import TrainerStatus
+from heterotp_api.trainer_status import TrainerGang, TrainerStatus
 
 RunState = Literal["starting", "running", "stopping", "succeeded", "stopped", "failed"]
 
@@ -83,6 +83,7 @@ class RunReport(Model):
     blame: tuple[BlameReport, ...] = Field((), description="By whom and in which stage, the most first.")
     causes: tuple[CauseReport, ...] = Field((), description="Why ranks are slow, the slowest rank's main one first.")
     skipped_updates: int = Field(0, description="Updates of the attempt left out for values that were not finite.")
+    gang: TrainerGang | None = Field(None, description="Who was left at the end; None but with runPolicy.elastic.")
     ranks: tuple[RankReport, ...] = Field((), description="All ranks, in order.")
     decisions: tuple[DecisionRecord, ...] = Field((), description="What was decided, on which numbers.")
     moves: tuple[MoveRecord, ...] = Field((), description="Moves of units between ranks.")
@@ -142,6 +143,7 @@ def run_report(
             CauseReport(**{name: getattr(each, name) for name in CauseReport.model_fields}) for each in status.causes
         ),
         skipped_updates=status.skipped_updates,
+        gang=status.gang,
         ranks=tuple(
             RankReport(group=groups[rank.rank], **{name: getattr(rank, name) for name in measured})
             for rank in status.ranks

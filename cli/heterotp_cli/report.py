@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+from heterotp_api.gang_text import gang_text
 from heterotp_api.ranks import RankPlace
 from heterotp_api.report import RankReport, RunReport, RunState, run_report
 from heterotp_api.summary import summary
-from heterotp_api.trainer_status import TrainerStatus
+from heterotp_api.trainer_status import TrainerGang, TrainerStatus
 
 from heterotp_cli.follow import History
 from heterotp_cli.rows import percent, seconds
@@ -76,6 +77,7 @@ def summary_lines(report: dict[str, Any], elapsed_seconds: float) -> list[str]:
         + _at_the_end(report),
         *([f"  balancing      {report['strategy']}, decision {report['decisionId']}: {reason}"] if reason else []),
         *_cost(report, elapsed_seconds),
+        *_gang(report),
     ]
 
 
@@ -100,6 +102,16 @@ def _cost(report: dict[str, Any], elapsed_seconds: float) -> list[str]:
         whole = f" of {seconds(elapsed_seconds + saved)}" if saved > 0 and report["attempt"] == 1 else ""
         parts.append(f"{'saved' if saved > 0 else 'lost'} {seconds(abs(saved))}{whole}")
     return [f"  cost           {'; '.join(parts)}"]
+
+
+def _gang(report: dict[str, Any]) -> list[str]:
+    """Return the line on ranks that were lost or came back; none where all stayed."""
+    if not report.get("gang"):
+        return []
+    gang = TrainerGang.model_validate(report["gang"])
+    parts = [gang_text(gang), f"lost ranks came back {gang.comebacks}x" if gang.comebacks else ""]
+    told = "; ".join(filter(None, parts))
+    return [f"  gang           {told}"] if told else []
 
 
 def _evaluation(report: dict[str, Any]) -> list[str]:

@@ -151,6 +151,28 @@ def test_summary_shows_what_an_evaluation_measured():
     assert "  test loss      2.0000" in lines and not any("accuracy" in line for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("gang", "line"),
+    [
+        ({"live": 3}, None),
+        ({"live": 3, "comebacks": 2}, "  gang           lost ranks came back 2x"),
+        (
+            {"live": 2, "members": [0, 2], "lost": [{"rank": 1, "iteration": 41}]},
+            "  gang           2/3 ranks live, rank 1 left at iteration 41, its work is with ranks 0 and 2",
+        ),
+    ],
+)
+def test_summary_and_report_name_the_ranks_that_were_lost(gang, line):
+    known = TrainerStatus.model_validate(
+        {"job": "demo", "attempt": 1, "state": "running", "startedAt": 0.0, "gang": {"started": 3, **gang}}
+    )
+    report = completed(None, "failed", "demo", 1, known, History(), PLACES)
+    assert {name: report["gang"][name] for name in gang if name != "lost"} == {
+        k: v for k, v in gang.items() if k != "lost"
+    }
+    assert [each for each in summary_lines(report, 1.0) if each.startswith("  gang")] == ([line] if line else [])
+
+
 def test_summary_shows_perplexity_and_sample_of_a_language_model():
     report = {"testLoss": 2.0, "testPerplexity": 7.389, "sample": "The\nrank\x1b[2J"}
     lines = summary_lines(completed(report, "succeeded", "demo", 1, None, History(), PLACES), 1.0)

@@ -55,10 +55,18 @@ def halves(settings):
     return (settings.zero or semi.zero, semi.zero if settings.strategy == "SEMI" else settings.mig or Mig())
 
 
+def excluded_from_receiving(plan, settings):
+    """Return the ranks that compute no columns of others: stragglers, or by eq. 3 as printed those that migrate."""
+    if settings.strategy == "SEMI" and settings.semi is not None and settings.semi.split_rule == "equation3":
+        return {rank for rank, classes in plan.reductions if any(taken.migrated for taken in classes)}
+    return set(plan.stragglers)
+
+
 def check_feasible(plan, costs, settings):
     receivers, (zero, mig) = [rank for rank, _ in plan.receivers], halves(settings)
     assert set(plan.reductions_by_rank) <= set(plan.stragglers)
-    assert len(set(receivers)) == len(receivers) and not set(receivers) & set(plan.stragglers)
+    assert len(set(receivers)) == len(receivers)
+    assert not set(receivers) & excluded_from_receiving(plan, settings)
     assert pruned_share(costs, plan.reductions_by_rank) <= settings.pruned_share_limit
     for rank, classes in plan.reductions:
         for linears, taken in zip(costs.classes, classes, strict=True):

@@ -174,6 +174,7 @@ def test_the_report_has_its_stable_keys():
         "blame",
         "causes",
         "skippedUpdates",
+        "gang",
         "ranks",
         "decisions",
         "moves",
