@@ -185,7 +185,7 @@ def plain_line(status: TrainerStatus, now: float) -> str:
         parts.append(stalled)
     elif status.eta_seconds is not None:
         parts.append(f"{clock(status.eta_seconds)} left")
-    return " · ".join(parts)
+    return " · ".join(filter(None, parts))
 
 
 def decision_line(status: TrainerStatus, now: float) -> str:

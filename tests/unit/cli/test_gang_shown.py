@@ -24,7 +24,9 @@ def test_explain_says_who_left():
 
 
 def test_a_run_without_a_terminal_says_so():
-    assert WORDS in plain_line(status(), 0.0)
+    line = plain_line(status(), 0.0)
+    assert WORDS in line
+    assert all(line.split(" · ")), line  # nothing is measured while a gang regroups: no empty field
 
 
 def test_top_says_so():
