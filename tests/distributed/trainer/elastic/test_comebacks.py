@@ -17,7 +17,7 @@ PRECISE = 1e-5  # relative, of losses
 
 def gang(**options):
     """Return the spec of three ranks, one of which is killed in iteration 6 and waited for in iteration 12."""
-    return elastic(3, rejoin=True, iterations=ITERATIONS, evaluateEvery=7, **options)
+    return elastic(3, **{"rejoin": True, "iterations": ITERATIONS, "evaluateEvery": 7, **options})
 
 
 @pytest.fixture
@@ -103,9 +103,10 @@ def test_masters_of_bf16_come_back_whole(dying, unbroken):
     assert losses(run) == pytest.approx(unbroken, rel=0.02)
 
 
-def test_without_rejoin_or_without_a_secret_nobody_comes_back(dying, launch, unbroken):
+@pytest.mark.parametrize(("rejoin", "environment"), [(True, {}), (False, SECRET)], ids=["no secret", "no rejoin"])
+def test_without_rejoin_or_without_a_secret_nobody_comes_back(launch, unbroken, rejoin, environment):
     without_moves(launch.workdir)
-    run = launch(gang(), command=[sys.executable, DYING, "norm:1:6"])
+    run = launch(gang(rejoin=rejoin), command=[sys.executable, DYING, "norm:1:6"], **environment)
     assert run.wait() == 0, run.text()
     assert "is back" not in run.text()
     shown = run.read("status.json")["gang"]
