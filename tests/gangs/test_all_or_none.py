@@ -7,6 +7,7 @@ from support.seats import SEATS
 def test_a_gang_that_fits_is_placed_whole(seats):
     gang = seats.job("fits", SEATS).is_seated()
     gang.group_is("Running")
+    assert gang.seated() == SEATS
 
 
 def test_of_two_gangs_one_waits_whole_and_starts_when_the_other_ends(seats):
@@ -45,6 +46,7 @@ def test_a_gang_that_restarts_is_placed_whole_again(seats):
     gang.is_seated(attempt=2)
     # the coscheduling plugin's controller never changes a PodGroup again that has failed; its scheduler does not mind
     gang.group_is({"volcano": "Running", "coscheduling": "Failed"}[seats.provider])
+    assert gang.seated() == SEATS
 
 
 def test_a_suspended_gang_leaves_its_seats_and_gets_them_again(seats):

@@ -5,10 +5,10 @@ import os
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from heterotp_api.control import LOSSLESS_AUTO, ControlDocument, ControlInjection, control_injection
 from heterotp_api.formatting import listed, ranks_listed
@@ -35,6 +35,14 @@ MOST_LISTED = 5  # runs in an error message
 Edit = Callable[
     [ControlDocument, int], dict[str, Any]
 ]  # from the document and its next generation to the changed fields
+
+
+class Published(NamedTuple):
+    """The control document before a change, the change's status, and what puts the old document back; see Change."""
+
+    old: ControlDocument
+    status: Callable[[float], ChangeStatus]
+    put_back: Callable[[], bool]
 
 
 def open_run(name: str | None) -> "LocalTarget":
@@ -112,12 +120,14 @@ class LocalTarget:
             others = [each for each in document.injections if not _ours(each, name)]
             return {"injections": [*others, control_injection(name, uid, made.spec, ranks)]}
 
-        old, status = self._publish(view, with_it)
-        replaced = "; replaces the one that was there" if _all_ours(old, name) else ""
+        published = self._publish(view, with_it)
+        replaced = "; replaces the one that was there" if _all_ours(published.old, name) else ""
         description = (
             f"injection {name} slows {selector.description()} of {view.name} {slowdown.description()}{replaced}"
         )
-        return Change(description, f"{self.command('inject')} {selector.options()} --off", status)
+        return Change(
+            description, f"{self.command('inject')} {selector.options()} --off", published.status, published.put_back
+        )
 
     def remove_injections(self, selector: RankSelector) -> Change:
         """Remove injections that this command line added to the control document."""
@@ -129,8 +139,13 @@ class LocalTarget:
                 raise BadInput(change_requests.no_injection_text(selector))
             return {"injections": [each for each in document.injections if not _ours(each, name)]}
 
-        old, status = self._publish(view, without)
-        return Change(f"injection {listed(_all_ours(old, name))} of {view.name}: taken back", "", status)
+        published = self._publish(view, without)
+        return Change(
+            f"injection {listed(_all_ours(published.old, name))} of {view.name}: taken back",
+            "",
+            published.status,
+            published.put_back,
+        )
 
     def set_policy(self, strategy: str, max_pruned_share: float | None, sets: tuple[str, ...]) -> Change:
         """Put a policy into the control document."""
@@ -143,10 +158,13 @@ class LocalTarget:
         return self._balance(self._live(), LOSSLESS_AUTO, "AUTO without loss")
 
     def _balance(self, view: JobView, settings: BalancingSettings, policy: str) -> Change:
-        old, status = self._publish(view, lambda document, generation: {"balancing": settings})
-        before = "--default" if old.balancing == LOSSLESS_AUTO else change_requests.options_of(old.balancing)
-        undo_command = f"{self.command('policy')} {before}" if old.balancing != settings else ""
-        return Change(f"{view.name}: policy {policy}; replaces {old.balancing.strategy}", undo_command, status)
+        published = self._publish(view, lambda document, generation: {"balancing": settings})
+        old = published.old.balancing
+        before = "--default" if old == LOSSLESS_AUTO else change_requests.options_of(old)
+        undo_command = f"{self.command('policy')} {before}" if old != settings else ""
+        return Change(
+            f"{view.name}: policy {policy}; replaces {old.strategy}", undo_command, published.status, published.put_back
+        )
 
     def trace(self, request: TraceRequest) -> None:
         """Put a request for a trace into the control document."""
@@ -198,8 +216,8 @@ class LocalTarget:
             raise Failed(f"{self.name}: rank 0 has not reported the ranks yet: try again in a moment")
         return places_of([{"name": "", "processesPerPod": len(view.ranks)}])
 
-    def _publish(self, before: JobView, change: Edit) -> tuple[ControlDocument, Callable[[float], ChangeStatus]]:
-        """Change the control document and raise its generation; return the old one, and the function for the status."""
+    def _publish(self, before: JobView, change: Edit) -> Published:
+        """Change the control document and raise its generation."""
         with _locked(self._directory):
             old = _document(self._directory / CONTROL_FILE)
             # above what rank 0 has read, too: an older file may have been restored
@@ -207,7 +225,8 @@ class LocalTarget:
             fields = {name: getattr(old, name) for name in ControlDocument.model_fields}
             new = _next({**fields, **change(old, generation), "generation": generation}, self._directory)
             workdir.write_json(self._directory / CONTROL_FILE, new.dump())
-        return old, partial(_change_status, self._directory, old, generation)
+        place = self._directory
+        return Published(old, partial(_change_status, place, generation), partial(_put_back, place, old, generation))
 
 
 def look(place: Path) -> JobView:
@@ -236,17 +255,14 @@ def _groups(place: Path) -> list[dict[str, Any]]:
     return list((workdir.read_json(place / workdir.RUN) or {}).get("workerGroups") or ())
 
 
-def _change_status(place: Path, old: ControlDocument, generation: int, passed: float) -> ChangeStatus:
-    """Return the status of a change, which is taken back where the ranks refuse it: it would spoil the next one."""
-    view = look(place)
-    status = change_status.run_change_status(view, generation, passed)
-    if status.verdict == "refused" and not view.ended and _put_back(place, old, generation):
-        return replace(status, text=f"{status.text}; what was in force before is back")
-    return status
+def _change_status(place: Path, generation: int, passed: float) -> ChangeStatus:
+    return change_status.run_change_status(look(place), generation, passed)
 
 
 def _put_back(place: Path, old: ControlDocument, generation: int) -> bool:
-    """Publish the old document again unless another change came after this generation; return whether it was done."""
+    """Publish the old document again; False: the run has ended, or another change came after this generation."""
+    if look(place).ended:
+        return False
     with _locked(place):
         if _document(place / CONTROL_FILE).generation != generation:
             return False

@@ -1,7 +1,7 @@
 """What the verbs act on: a job of a cluster or a run directory, and the status of a change of it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from heterotp_cli.verbs.change_requests import RankSelector, SlowdownRequest
@@ -24,12 +24,14 @@ class ChangeStatus:
 class Change:
     """A change that was made, the command that undoes it (empty: nothing to undo), and a function for its status.
 
-    `status` takes the seconds since the change, and is called until the change is no longer pending.
+    `status` takes the seconds since the change, and is called until the change is no longer pending. `put_back`, where
+    there is one, undoes a change that was refused and would spoil the next one; it returns whether there was need.
     """
 
     description: str
     undo_command: str
     status: Callable[[float], ChangeStatus]
+    put_back: Callable[[], bool] | None = None
 
 
 class Target(Protocol):
@@ -67,11 +69,16 @@ class Target(Protocol):
 def await_change(
     change: Change, clock: Callable[[], float], sleep: Callable[[float], None]
 ) -> tuple[ChangeStatus, float]:
-    """Return the status of a change once it is settled, or after WAIT_SECONDS, and the seconds that this took."""
+    """Return the status of a change once it is settled, or after WAIT_SECONDS, and the seconds that this took.
+
+    A change that is refused is put back, where it knows how.
+    """
     begun = clock()
     while True:
         passed = clock() - begun
         status = change.status(passed)
+        if status.verdict == "refused" and change.put_back is not None and change.put_back():
+            status = replace(status, text=f"{status.text}; what was in force before is back")
         if status.verdict != "pending" or passed >= WAIT_SECONDS:
             return status, clock() - begun
         sleep(POLL_SECONDS)

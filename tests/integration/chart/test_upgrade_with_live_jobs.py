@@ -77,11 +77,12 @@ def test_kubectl_shows_the_columns_of_the_new_crds(cluster, operator):
     assert {row.split()[0]: row.split()[1] for row in rows} == dict.fromkeys(OLDER, "Running")
 
 
-def test_a_job_goes_to_its_end_and_away_under_the_new_version(cluster, gangs, operator):
+def test_a_job_goes_to_its_end_and_away_under_the_new_version(cluster, gangs, upgraded, operator):
     name, *_ = OLDER
     gang = gangs[name]
     gang.end_all(1)
     gang.phase("Succeeded")
+    assert (gang.status["attempt"], gang.status["restarts"]) == upgraded[name][1:]
     gang.delete()
     until(lambda: f"nothing is left: {gang.names()}", lambda: gang.live() is None and not gang.names())
 

@@ -162,3 +162,11 @@ def test_await_change_ends_after_its_limit():
     clock = Clock()
     change = Change("", "", lambda passed: ChangeStatus("pending", "not yet"))
     assert await_change(change, clock, clock.sleep) == (ChangeStatus("pending", "not yet"), WAIT_SECONDS)
+
+
+@pytest.mark.parametrize(("need", "text"), [(True, "no; what was in force before is back"), (False, "no")])
+def test_a_refused_change_is_put_back_where_there_is_need(need, text):
+    clock, calls = Clock(), []
+    change = Change("", "", lambda passed: ChangeStatus("refused", "no"), lambda: calls.append(1) or need)
+    assert await_change(change, clock, clock.sleep) == (ChangeStatus("refused", text), 0.0)
+    assert calls == [1]

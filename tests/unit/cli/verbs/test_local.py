@@ -244,6 +244,15 @@ def test_edits_of_two_commands_do_not_lose_each_other(run, monkeypatch):
     assert len(run.injections) == 5
 
 
+def test_a_change_is_not_put_back_over_a_later_one_but_the_newest_is(run):
+    first = open_run("demo").set_policy("SEMI", None, ())
+    later = open_run("demo").set_policy("MIG", None, ())
+    assert not first.put_back()
+    assert (run.control.generation, run.control.balancing.strategy) == (3, "MIG")
+    assert later.put_back()
+    assert (run.control.generation, run.control.balancing.strategy) == (4, "SEMI")
+
+
 def test_columns_computed_for_others_are_shown(run):
     run.report(ranks=(TrainerRank(rank=0, tp_rank=0, device="cpu", columns_in=82),))
     assert "+82" in call("top", "demo")

@@ -4,6 +4,7 @@ import json
 import time
 
 import pytest
+from heterotp_api.run_journal import RunJournal
 from heterotp_trainer.reporting import run_directory
 from heterotp_trainer.reporting.journal import Journal
 from heterotp_trainer.reporting.run_directory import RunDirectory
@@ -52,3 +53,13 @@ def test_the_status_goes_on_once_its_place_can_be_written_again(tmp_path, often,
     until((tmp_path / "status.json").exists)
     directory.close({})
     assert capsys.readouterr().err.count("IsADirectoryError") == 1
+
+
+def test_a_leader_that_gives_up_leaves_its_whole_journal_and_no_report(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_directory, "STATUS_SECONDS", PATIENCE_SECONDS)  # nothing is written in between
+    journal = Journal(1, ["cpu"])
+    directory = RunDirectory(tmp_path, Statuses(0), journal)
+    journal.shares(1, [1.0])
+    directory.give_up()
+    assert [each.iteration for each in RunJournal.read(tmp_path / "journal.json").shares] == [1]
+    assert not (tmp_path / "report.json").exists()
