@@ -128,22 +128,10 @@ def ready(pod: str, value: bool) -> dict:
     return {"phase": "Running", "containerStatuses": [container], "conditions": conditions}
 
 
-class Operator:
-    """The operator process under test."""
+class Measured:
+    """A process whose CPU time and memory are read; it has started as `process`."""
 
-    def __init__(self, kubeconfig: Path, log: Path, tree: Path = ROOT, settings: dict[str, str] | None = None) -> None:
-        """tree: the sources that are run; settings: more variables of its environment."""
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
-        path = os.pathsep.join([*(str(tree / part) for part in ("api", "operator")), str(NOT_IN_IMAGE)])
-        given = {"KUBECONFIG": str(kubeconfig), "PYTHONPATH": path, "HETEROTP_METRICS_PORT": str(self.port)}
-        self._env = {**os.environ, **given, "HETEROTP_IDENTITY": "bench", **(settings or {})}
-        self._log = log
-
-    def start(self) -> None:
-        with self._log.open("ab") as log:
-            command = [sys.executable, "-m", "heterotp_operator"]
-            self.process = subprocess.Popen(command, env=self._env, stdout=log, stderr=log)
+    process: subprocess.Popen
 
     def stop(self) -> None:
         self.process.terminate()
@@ -157,6 +145,29 @@ class Operator:
     def cpu_seconds(self) -> float:
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def free_port() -> int:
+    """Return a port that nothing listens on now."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+class Operator(Measured):
+    """The operator process under test."""
+
+    def __init__(self, kubeconfig: Path, log: Path, tree: Path = ROOT, settings: dict[str, str] | None = None) -> None:
+        """tree: the sources that are run; settings: more variables of its environment."""
+        self.port = free_port()
+        path = os.pathsep.join([*(str(tree / part) for part in ("api", "operator")), str(NOT_IN_IMAGE)])
+        given = {"KUBECONFIG": str(kubeconfig), "PYTHONPATH": path, "HETEROTP_METRICS_PORT": str(self.port)}
+        self._env = {**os.environ, **given, "HETEROTP_IDENTITY": "bench", **(settings or {})}
+        self._log = log
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            command = [sys.executable, "-m", "heterotp_operator"]
+            self.process = subprocess.Popen(command, env=self._env, stdout=log, stderr=log)
 
 
 async def install_crds(api: Api) -> None:

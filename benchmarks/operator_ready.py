@@ -1,15 +1,15 @@
 """Jobs of 8 pods on nodes that kwok plays: until all run, what that cost, and until all are gone.
 
-    python benchmarks/operator_ready.py [--jobs 100 500 1000] [--repetitions 3] [--before OTHER_SOURCE_TREE] [--drain]
+    python benchmarks/operator_ready.py [--jobs 100 500 1000] [--repetitions 3] [--peer] [--before OTHER_SOURCE_TREE]
+                                        [--drain]
 
 etcd, API server, controller manager, scheduler and kwok (tools/cluster) share the machine with the operator; no limit
 of calls is in force, and pods have no addresses, so that nothing is polled. In every run a bare client first makes as
 many pods and services: the floor, which says how fast the machine is at this moment. --drain: then 1,000 pods become
 unready at once, as on nodes that are lost, and 1,000 are deleted at once, as in a drain: until each job says so.
 
-The peer is Kubeflow's training-operator v1.9.3, measured once on another day. Its seconds and CPU seconds are scaled by
-the floor of each run over the floor of that day. That one was not measured then: our operator of commit b3930f2 took
-24.4 s with 100 jobs on that day, and 20.15 s beside a floor of 6.39 s here, which makes 7.74 s.
+--peer: Kubeflow's training-operator v1.9.3, built from its module (tools/cluster/training-operator.sh), does the
+same in turns with ours, each on an API server of its own: PyTorchJobs of one master and seven workers.
 """
 
 import argparse
@@ -26,6 +26,7 @@ from pathlib import Path
 
 from bare_cluster import JOBS, PODS, ROOT, Api, Operator, install_crds, job, measured, spread, until
 from heterotp_api import names
+from training_operator import TrainingOperator
 
 PODS_PER_JOB = 8
 SERVICES = "/api/v1/namespaces/default/services"
@@ -41,12 +42,31 @@ CLUSTER = {
     "CP_KWOK_ARGS": f"--config {ROOT / 'tools' / 'cluster' / 'kwok-without-addresses.yaml'}",
 }
 SETTINGS = {"HETEROTP_API_REQUESTS_PER_SECOND": "100000"}
-PEER = {  # jobs -> seconds until ready, CPU seconds until then
-    100: {"ready": 19.5, "readyCpu": 3.8},
-    500: {"ready": 128.3, "readyCpu": 23.7},
-}
-FLOOR_THEN_PER_JOB = 0.0774
-TARGETS = {100: {"ready": 0.7, "readyCpu": 0.9}, 500: {"ready": 0.65, "readyCpu": 0.9}}  # of the peer's
+OF_THE_PEER = ("exist", "ready", "gone", "readyCpu", "cpu", "peakRss", "requests", "writesPerJob")
+
+
+class Ours(Operator):
+    """Our operator, and what the benchmark has to know of it."""
+
+    jobs = JOBS
+
+    async def prepare(self, api: Api) -> None:
+        await install_crds(api)
+
+    def works(self) -> bool:
+        return "heterotp_operator_leader 1.0" in metrics_of(self)
+
+    def job(self, number: int, pods: int) -> dict:
+        return job(number, pods)
+
+    def calls(self) -> dict[str, float]:
+        """Return the operator's calls to the API server: all, and writes of the status of jobs."""
+        calls = re.findall(r"^heterotp_operator_api_requests_total\{(.*)\} (\S+)$", metrics_of(self), re.M)
+        writes = [float(n) for labels, n in calls if 'resource="heterotpjobs"' in labels and 'verb="patch"' in labels]
+        return {"requests": sum(float(n) for _, n in calls), "writes": sum(writes)}
+
+
+Contestant = Ours | TrainingOperator
 
 
 async def make_nodes(api: Api, jobs: int) -> None:
@@ -133,11 +153,11 @@ def condition(body: dict, kind: str) -> str | None:
     return next(found, None)
 
 
-async def leads(operator: Operator) -> bool:
+async def works(operator: Contestant) -> bool:
     if operator.process.poll() is not None:
         raise RuntimeError("the operator ended")
     try:
-        return "heterotp_operator_leader 1.0" in await asyncio.to_thread(metrics_of, operator)
+        return await asyncio.to_thread(operator.works)
     except OSError:
         return False
 
@@ -145,13 +165,6 @@ async def leads(operator: Operator) -> bool:
 def metrics_of(operator: Operator) -> str:
     with urllib.request.urlopen(f"http://127.0.0.1:{operator.port}/metrics", timeout=60) as answer:
         return answer.read().decode()
-
-
-def scrape(operator: Operator) -> dict[str, float]:
-    """Return the operator's calls to the API server: all, and writes of the status of jobs."""
-    calls = re.findall(r"^heterotp_operator_api_requests_total\{(.*)\} (\S+)$", metrics_of(operator), re.M)
-    writes = [float(n) for labels, n in calls if 'resource="heterotpjobs"' in labels and 'verb="patch"' in labels]
-    return {"requests": sum(float(n) for _, n in calls), "writes": sum(writes)}
 
 
 class Jobs:
@@ -168,19 +181,20 @@ class Jobs:
             listener(name, body)
 
 
-async def start(api: Api, operator: Operator, jobs: int, seen: Jobs) -> dict:
+async def start(api: Api, operator: Contestant, jobs: int, seen: Jobs) -> dict:
     """Make the jobs; until all pods exist and all jobs run."""
 
     async def all_run() -> bool:
         return len(seen.running) == jobs
 
     started, busy = time.monotonic(), operator.cpu_seconds()
-    making = asyncio.create_task(spread([api.call("POST", JOBS, job(number, PODS_PER_JOB)) for number in range(jobs)]))
+    bodies = (operator.job(number, PODS_PER_JOB) for number in range(jobs))
+    making = asyncio.create_task(spread([api.call("POST", operator.jobs, body) for body in bodies]))
     await until(at_least(api, PODS, jobs * PODS_PER_JOB), 0.25)
     result = {"exist": time.monotonic() - started}
     await until(all_run, 0.1)
     await making
-    calls = await asyncio.to_thread(scrape, operator)
+    calls = await asyncio.to_thread(operator.calls)
     return {
         **result,
         "ready": time.monotonic() - started,
@@ -190,11 +204,11 @@ async def start(api: Api, operator: Operator, jobs: int, seen: Jobs) -> dict:
     }
 
 
-async def end(api: Api) -> float:
+async def end(api: Api, path: str) -> float:
     """Delete the jobs; until the garbage collector has removed all they had."""
     started = time.monotonic()
-    await api.call("DELETE", JOBS)
-    await until(none_left(api, JOBS, PODS), 0.5)
+    await api.call("DELETE", path)
+    await until(none_left(api, path, PODS), 0.5)
     return time.monotonic() - started
 
 
@@ -246,26 +260,37 @@ async def drain(api: Api, jobs: int, seen: Jobs) -> dict:
     return {"lost": lost, "drained": drained}
 
 
-async def measure(tree: Path, jobs: int, with_drain: bool, kubeconfig: Path, log: Path) -> dict:
-    operator, seen = Operator(kubeconfig, log, tree, SETTINGS), Jobs()
+async def measure(operator: Contestant, jobs: int, with_drain: bool, kubeconfig: Path) -> dict:
+    seen = Jobs()
     async with Api(kubeconfig) as api:
-        await install_crds(api)
+        await operator.prepare(api)
         await make_nodes(api, jobs)
         result = {"floor": await floor(api, jobs)}
         operator.start()
         try:
-            await until(lambda: leads(operator), 0.1)
+            await until(lambda: works(operator), 0.1)
             await asyncio.sleep(2)  # until its watches are open
             begun = operator.cpu_seconds()
-            async with watching(api, JOBS, seen.see):
+            async with watching(api, operator.jobs, seen.see):
                 result |= await start(api, operator, jobs, seen)
                 if with_drain:
                     result |= await drain(api, jobs, seen)
-                result["gone"] = await end(api)
+                result["gone"] = await end(api, operator.jobs)
             result["cpu"], result["peakRss"] = operator.cpu_seconds() - begun, operator.memory()["peak"]
         finally:
             operator.stop()
     return result
+
+
+def one_run(tree: Path | None, jobs: int, with_drain: bool) -> dict:
+    """Measure our operator of a source tree, or the peer (None), on an API server of its own."""
+
+    async def run(kubeconfig: Path, log: Path) -> dict:
+        if tree is None:
+            return await measure(TrainingOperator(kubeconfig, log), jobs, False, kubeconfig)
+        return await measure(Ours(kubeconfig, log, tree, SETTINGS), jobs, with_drain, kubeconfig)
+
+    return measured(run, CLUSTER)
 
 
 def spread_of(values: list) -> object:
@@ -275,33 +300,34 @@ def spread_of(values: list) -> object:
     return [round(each, 2) for each in (min(values), statistics.median(values), max(values))]
 
 
-def against_peer(jobs: int, runs: list[dict]) -> dict:
-    """Return each target and the median share of the peer's figure, scaled by the floor of the same run."""
-    shares = {}
-    for name, target in TARGETS.get(jobs, {}).items():
-        scaled = [run[name] / (PEER[jobs][name] * run["floor"]["run"] / (FLOOR_THEN_PER_JOB * jobs)) for run in runs]
-        shares[name] = {"target": target, "share": round(statistics.median(scaled), 2)}
-    return shares
+def of_the_peer(ours: list[dict], peers: list[dict]) -> dict:
+    """Return our figures over the peer's of the same turn: min, median, max."""
+    ratios = {name: [our[name] / peer[name] for our, peer in zip(ours, peers, strict=True)] for name in OF_THE_PEER}
+    return {name: spread_of(values) for name, values in ratios.items()}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, nargs="+", default=[100, 500, 1000])
     parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--peer", action="store_true", help="measure Kubeflow's training-operator, too, in turns")
     parser.add_argument("--before", type=Path, help="measure these sources, too, in turns")
     parser.add_argument("--drain", action="store_true")
     arguments = parser.parse_args()
-    trees = {"now": ROOT} | ({"before": arguments.before.resolve()} if arguments.before else {})
+    trees: dict[str, Path | None] = {"now": ROOT}
+    trees |= {"before": arguments.before.resolve()} if arguments.before else {}
+    trees |= {"peer": None} if arguments.peer else {}
     for jobs in arguments.jobs:
         runs: dict[str, list[dict]] = {name: [] for name in trees}
         for _ in range(arguments.repetitions):
             for name, tree in trees.items():
-                run = measured(lambda *at, tree=tree, jobs=jobs: measure(tree, jobs, arguments.drain, *at), CLUSTER)
+                run = one_run(tree, jobs, arguments.drain)
                 runs[name].append(run)
                 print(json.dumps({"tree": name, "jobs": jobs, **run}), file=sys.stderr, flush=True)
         for name, done in runs.items():
-            figures = {"tree": name, "jobs": jobs, **spread_of(done), "ofThePeer": against_peer(jobs, done)}
-            print(json.dumps(figures), flush=True)
+            print(json.dumps({"tree": name, "jobs": jobs, **spread_of(done)}), flush=True)
+        if arguments.peer:
+            print(json.dumps({"jobs": jobs, "ofThePeer": of_the_peer(runs["now"], runs["peer"])}), flush=True)
 
 
 if __name__ == "__main__":

@@ -146,7 +146,8 @@ class JobReconciler:
 
     def _is_due(self, key: Key, written: Json, wanted: Json, memory: _Memory) -> bool:
         """Return whether to write the status now; one that waits is looked at again in time."""
-        now, refresh = self._monotonic(), refresh_seconds(len(self._stores.jobs))
+        now, jobs = self._monotonic(), len(self._stores.jobs)
+        refresh = refresh_seconds(jobs)
         age = now - memory.written_at
         if not due(written, wanted, age, refresh):
             memory.waiting_since = None
@@ -155,7 +156,7 @@ class JobReconciler:
             return False
         if memory.waiting_since is None:
             memory.waiting_since = now
-        left = memory.waiting_since + patience(written, wanted) - now
+        left = memory.waiting_since + patience(written, wanted, jobs) - now
         if left > 0:
             self._queue.add_after(key, left)
         return left <= 0

@@ -1,7 +1,8 @@
 """When a status is written: facts at once, measured numbers when one jumps, all that is left later (refresh.py).
 
-What is about to change again waits for a moment, so that one write shows it all: counts of pods, while no condition
-changes with them, and a control document that the ranks have not taken yet.
+What is about to change again waits for a moment, so that one write shows it all: that all pods of a job were made, as
+they are about to run; counts of pods, while no condition changes with them; and a control document that the ranks have
+not taken yet.
 
 Facts are fields that programs read: phases, reasons, counts, generations. A text for people is no fact: that there is
 one is a fact, its wording is not. A number jumps when it moves by half: noise of 5 % on every number of every poll must
@@ -10,10 +11,11 @@ cost no write, and what matters of a smaller change is a fact (a straggler is fl
 
 from typing import Any, TypeGuard
 
-from heterotp_api.conditions import RUNNING
+from heterotp_api.conditions import CREATED, RUNNING
 from heterotp_api.trainer_news import WHOLE_SECONDS, jumped
 
 from heterotp_operator.reconcile.actions import COUNTERS
+from heterotp_operator.reconcile.conditions import FIRST_PHASE
 from heterotp_operator.store import Json
 
 NUMBERS = ("ranks", "training", "slowest", "causes", "savedSeconds", "measured")  # fields that move with every poll
@@ -25,6 +27,8 @@ MEASURED = (
 )  # numbers that a jump of is worth a write; not those near 0 (waiting), and not those that only grow (iterations)
 COUNTS = ("ready", "active", "succeeded")  # of a worker group's pods; one that failed shows at once
 GATHER_SECONDS = 1.0  # in which pods that come up together are counted
+PODS_SECONDS = 10.0  # at most, in which pods that were made come up before a status says that they were made
+GANGS_PER_SECOND = 25.0  # that come up where many jobs begin at once
 ANSWER_SECONDS = 3.0  # in which running ranks apply a control document
 
 
@@ -53,18 +57,24 @@ def alike_but_numbers(job: Json, other: Json) -> bool:
     return same and counters and _facts(job["status"]) == _facts(other["status"])
 
 
-def patience(written: Json, wanted: Json) -> float:
-    """Return for how many seconds a status that is due may wait for what comes next; 0: somebody waits for it."""
+def patience(written: Json, wanted: Json, jobs: int = 1) -> float:
+    """Return for how many seconds a status that is due may wait for what comes next; 0: somebody waits for it.
+
+    jobs: how many there are.
+    """
     if _begins(written, wanted):
-        return GATHER_SECONDS
+        return min(max(GATHER_SECONDS, jobs / GANGS_PER_SECOND), PODS_SECONDS)
     if _same_but(written, wanted, "workerGroups"):  # a number that jumped waits for nothing
         return GATHER_SECONDS if _facts(written) != _facts(wanted) else 0.0
     return ANSWER_SECONDS if _awaits_ranks(wanted) and _same_but(written, wanted, "workerGroups", "balancing") else 0.0
 
 
 def _begins(written: Json, wanted: Json) -> bool:
-    """Return whether the first status of a job says only that its pods are being made."""
-    return not written.get("phase") and not wanted.get("conditions") and not wanted.get("waitingFor")
+    """Return whether the first status of a job says only that its pods are being made, or all were made."""
+    news = [condition for condition in wanted.get("conditions") or () if condition["status"] == "True"]
+    made = all(condition["type"] == CREATED for condition in news) and len(news) == len(wanted.get("conditions") or ())
+    new = written.get("phase") in (None, "", FIRST_PHASE) and not written.get("conditions")
+    return made and new and not wanted.get("waitingFor")
 
 
 def _awaits_ranks(wanted: Json) -> bool:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from heterotp_operator.cluster import ATTEMPT_MANAGER, STATUS_MANAGER, NotFound
 from heterotp_operator.reconcile.actions import COUNTERS
+from heterotp_operator.reconcile.conditions import FIRST_PHASE
 from heterotp_operator.store import Json
 
 
@@ -32,9 +33,13 @@ async def write_status(client: StatusClient, live: Json, status: Json) -> Json |
 
 
 async def write_counters(client: StatusClient, live: Json, attempt: int, restarts: int, resource_version: str) -> Json:
-    """Apply the counters of a job; raises Conflict when the job is not at this resourceVersion any more."""
+    """Apply the counters of a job; raises Conflict when the job is not at this resourceVersion any more.
+
+    A job without any status gets its first phase along with them; every later one is the status writer's.
+    """
     counters = dict(zip(COUNTERS, (attempt, restarts), strict=True))
-    return await client.apply(_body(live, counters, resource_version), ATTEMPT_MANAGER, "status")
+    first = {} if (live.get("status") or {}).get("phase") else {"phase": FIRST_PHASE}
+    return await client.apply(_body(live, {**counters, **first}, resource_version), ATTEMPT_MANAGER, "status")
 
 
 def _body(live: Json, status: Json, resource_version: str | None = None) -> Json:

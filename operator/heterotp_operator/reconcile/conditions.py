@@ -22,6 +22,7 @@ from heterotp_operator.reconcile.observed import Body, Observed, stamp
 # conditions that hold only while a gang runs
 AT_WORK = (PODS_READY, RUNNING, STALLED, STRAGGLING, REPLACEMENT_ADVISED)
 MAX_MESSAGE = 4096
+FIRST_PHASE = "Pending"
 
 
 class HasStatus(Protocol):
@@ -82,7 +83,7 @@ class Conditions:
         for kind in (FAILED, SUCCEEDED, SUSPENDED, RESTARTING, RUNNING):
             if self.holds(kind):
                 return kind
-        return "Starting" if self.holds(CREATED) else "Pending"
+        return "Starting" if self.holds(CREATED) else FIRST_PHASE
 
 
 def completed_attempt(observed: Observed) -> int:

@@ -266,6 +266,20 @@ def test_a_job_that_is_only_being_made_waits_with_its_first_status():
     assert not patience({"phase": "Restarting"}, first)
 
 
+CREATED = {"type": "Created", "status": "True", "reason": "GangCreated"}
+
+
+@pytest.mark.parametrize(("jobs", "seconds"), [(1, GATHER_SECONDS), (100, 4.0), (250, 10.0), (5000, 10.0)])
+def test_that_all_pods_were_made_waits_until_they_run_the_longer_the_more_jobs_there_are(jobs, seconds):
+    made = {"phase": "Starting", "workerGroups": [COUNTED], "conditions": [CREATED], "completedAttempt": 1}
+    written = {"attempt": 1, "phase": "Pending"}
+    assert due(written, made, 0) and patience(written, made, jobs) == seconds
+    runs = made | {"phase": "Running", "conditions": [CREATED, {"type": "Running", "status": "True", "reason": "R"}]}
+    assert not patience(written, runs, jobs)
+    assert not patience(written, made | {"waitingFor": "Unschedulable"}, jobs)
+    assert not patience(written | {"conditions": [CREATED | {"status": "False"}]}, made, jobs)
+
+
 def test_seconds_of_balancing_are_numbers_like_others():
     old, new = (changed(balancing={"strategy": "AUTO", "limitIterationSeconds": x}) for x in (1.0, 5.0))
     assert due(old, new, 0)

@@ -128,8 +128,15 @@ async def test_the_attempt_is_bumped_by_its_own_manager_and_only_over_the_versio
     _, _, manager, subresource, body = client.calls[0]
     assert (manager, subresource) == ("heterotp-attempt", "status")
     assert body["metadata"] == {"name": "j", "namespace": "ns", "uid": "job-uid", "resourceVersion": "10"}
-    assert body["status"] == {"attempt": 2, "restarts": 1}
+    assert {name: body["status"][name] for name in ("attempt", "restarts")} == {"attempt": 2, "restarts": 1}
     assert stores.jobs.get(("ns", "j"))["status"]["attempt"] == 2
+
+
+@pytest.mark.parametrize(("live", "phase"), [({}, {"phase": "Pending"}), ({"phase": "Restarting"}, {})])
+async def test_a_job_without_any_status_gets_its_first_phase_with_its_attempt(applier, client, live, phase):
+    applier.job = {**applier.job, "status": live}
+    await applier.run((BumpAttempt(attempt=1, restarts=0, resource_version="10"),))
+    assert client.calls[0][-1]["status"] == {"attempt": 1, "restarts": 0} | phase
 
 
 async def test_a_stale_attempt_write_stops_all_later_actions(applier, client):
