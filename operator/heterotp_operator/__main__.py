@@ -24,6 +24,7 @@ from heterotp_operator.job_reconciler import SMALL_GANG, JobReconciler
 from heterotp_operator.lease import LeaseGate, LeaseTimes
 from heterotp_operator.metrics import Metrics, QueueMetrics
 from heterotp_operator.own_key import OwnKey, UnusableKeyError
+from heterotp_operator.pod_events import PodEvents
 from heterotp_operator.published import PublishedControls
 from heterotp_operator.queue import Key, WorkQueue
 from heterotp_operator.queue_worker import QueueWorker, Reconcile
@@ -43,18 +44,22 @@ COLLECT_AFTER = 20_000, 10, 10  # objects made; younger collections: what is rea
 SWITCH_SECONDS = 0.0005  # for which a thread with a large gang or a long answer may hold up the event loop
 STATUS_WORKERS = 4  # of policies, and of injections
 GANG_SETTLE_SECONDS = 0.1  # of a job with few pods
+MOST_GANG_SETTLE_SECONDS = 1.0  # where there are many jobs
 SETTLE_SECONDS = 1.0  # their status sums up many jobs: changes of one moment are written together
 logger = logging.getLogger("heterotp_operator")
 
 
-def gang_settle_seconds(pods: int) -> float:
+def gang_settle_seconds(pods: int, jobs: int = 1) -> float:
     """Return for how many seconds changes of a gang are gathered: a look at 16,384 pods takes half a second of all.
 
-    Pods of one gang change together, e.g. when their images are there: one look sees it all.
+    Pods of one gang change together, e.g. when their images are there: one look sees it all. Of many jobs that begin at
+    once the pods of each come up over seconds.
     """
     if pods == 0:
         return 0.0
-    return GANG_SETTLE_SECONDS if pods <= SMALL_GANG else pods / 8192
+    if pods > SMALL_GANG:
+        return pods / 8192
+    return min(max(GANG_SETTLE_SECONDS, jobs / 1000), MOST_GANG_SETTLE_SECONDS)
 
 
 class Operator:
@@ -65,6 +70,7 @@ class Operator:
         self.stores = Stores()
         self.working = asyncio.Event()
         self.watches: dict[str, float] = {}
+        self.trace = login.WatchTrace(metrics, self.watches)
         self.queues = {
             kind: WorkQueue(
                 observer=QueueMetrics(metrics, kind.kind), workers=settings.workers if kind is JOBS else STATUS_WORKERS
@@ -110,7 +116,8 @@ class Operator:
         if kind is not JOBS:
             self.queues[kind].add_after(key, SETTLE_SECONDS)
             return
-        self.queues[JOBS].add_after(key, gang_settle_seconds(self.stores.pods.count_of_job(key)))
+        settle = gang_settle_seconds(self.stores.pods.count_of_job(key), len(self.stores.jobs))
+        self.queues[JOBS].add_after(key, settle)
         self.poller.look(key)
 
     def _depths(self) -> list[tuple[str, int]]:
@@ -129,13 +136,18 @@ class Operator:
 
     async def log_in(self) -> kopf.AiohttpSession:
         """Return a fresh session for kopf: the projected token on disk may be a new one."""
-        return login.session(await login.client_configuration(), login.WatchTrace(self.metrics, self.watches))
+        return login.session(await login.client_configuration(), self.trace)
 
     async def work(self) -> None:
         """Fill the stores, then run workers and pollers for ever."""
         async with asyncio.TaskGroup() as group:
             group.create_task(supervise("resync", self.resync.run, self.metrics))
             await self.resync.synced.wait()
+            for namespace in self.settings.namespaces or (None,):
+                events = PodEvents(
+                    *(self.cluster, self.informers, self.resync.list_pods, self.metrics, self.trace, namespace)
+                )
+                group.create_task(supervise("watch of pods", events.run, self.metrics))
             for worker in self._workers:
                 group.create_task(supervise("worker", worker.work, self.metrics))
             for _ in range(self.settings.poll_workers):

@@ -1,4 +1,4 @@
-"""The thin layer on kopf: a handler updates a store and enqueues keys; nothing here can fail."""
+"""The thin layer on kopf: a handler updates a store and enqueues keys; nothing here can fail. Pods: pod_events.py."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -52,13 +52,11 @@ def _watch(
     async def take(event: kopf.RawEvent, **_: Any) -> None:
         kind, body = event["type"], event["object"]
         metrics.watch_events.labels(resource.plural, kind or "LISTED").inc()
-        if kind == "DELETED":
-            informers.drop(resource, dict(body))
-            return
         if kind is None:
             relisted()
-        informers.upsert(resource, dict(body))
-        _release(body)
+        informers.take(resource, kind, dict(body))
+        if kind != "DELETED":
+            _release(body)
 
 
 def _release(body: Any) -> None:

@@ -30,9 +30,9 @@ def own_kinds(injections: str) -> tuple[Resource, ...]:
 
 
 def child_kinds(network_policies: bool, kueue: str = "off") -> tuple[Resource, ...]:
-    """Return the kinds of jobs' children that are listed and watched; two of them need rights of their own."""
+    """Return the kinds of jobs' children beside pods that kopf watches; two of them need rights of their own."""
     policies = [NETWORK_POLICIES] if network_policies else []
-    return (PODS, SERVICES, CONFIGMAPS, *policies, *([WORKLOADS] if kueue == "on" else []))
+    return (SERVICES, CONFIGMAPS, *policies, *([WORKLOADS] if kueue == "on" else []))
 
 
 class Informers:
@@ -53,6 +53,13 @@ class Informers:
             NETWORK_POLICIES: self._stores.networkpolicies,
             WORKLOADS: self._stores.workloads,
         }[resource]
+
+    def take(self, resource: Resource, event: str | None, body: Json) -> None:
+        """Take in the event of a watch, by its type; None: the object is of a list."""
+        if event == "DELETED":
+            self.drop(resource, body)
+        else:
+            self.upsert(resource, body)
 
     def upsert(self, resource: Resource, body: Json) -> None:
         """Store an object; if it changed, enqueue the keys that depend on it."""

@@ -47,7 +47,7 @@ def connection(configuration: client.Configuration) -> kopf.ConnectionInfo:
 
 @dataclass
 class WatchTrace:
-    """Counts the watches that kopf opens and remembers when, by a clock that never jumps: kopf has no hook for it."""
+    """Counts the watches that are opened and remembers when, by a clock that never jumps: kopf has no hook for it."""
 
     metrics: Metrics
     opened: dict[str, float]
@@ -59,9 +59,11 @@ class WatchTrace:
         return trace
 
     async def _started(self, _session: object, _context: object, params: aiohttp.TraceRequestStartParams) -> None:
-        if params.url.query.get("watch") != "true":
-            return
-        resource = params.url.path.rpartition("/")[2]
+        if params.url.query.get("watch") == "true":
+            self.note(params.url.path.rpartition("/")[2])
+
+    def note(self, resource: str) -> None:
+        """Note that the watch of a resource, by its plural, is opened now."""
         self.metrics.watch_reconnects.labels(resource).inc(resource in self.opened)
         self.opened[resource] = time.monotonic()
 

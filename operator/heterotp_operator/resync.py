@@ -5,7 +5,7 @@ import logging
 import random
 from collections.abc import Callable
 
-from heterotp_operator.cluster import OWNED, WORKLOADS, ApiError, Cluster, Resource
+from heterotp_operator.cluster import GONE, OWNED, PODS, WORKLOADS, ApiError, Cluster, Resource
 from heterotp_operator.informers import Informers, child_kinds, own_kinds
 from heterotp_operator.settings import Settings
 from heterotp_operator.store import Json, Stores, key_of
@@ -13,7 +13,7 @@ from heterotp_operator.store import Json, Stores, key_of
 logger = logging.getLogger(__name__)
 RETRY_SECONDS = 2.0
 JITTER = 0.1
-GONE, NOT_FOUND = 410, 404
+NOT_FOUND = 404
 UNWATCHED_SECONDS = 10.0
 
 
@@ -70,7 +70,7 @@ class Resync:
         """List every kind, take what changed, drop what vanished."""
         for namespace in self._settings.namespaces or (None,):
             # jobs last: when a job is seen for the first time, what it depends on is known already
-            for resource in child_kinds(self._settings.network_peers is not None):
+            for resource in (PODS, *child_kinds(self._settings.network_peers is not None)):
                 await self._list(resource, namespace, OWNED)
             if self._settings.kueue == "on":
                 await self._list_workloads(namespace)
@@ -90,15 +90,19 @@ class Resync:
         else:
             self._unlisted.discard(namespace)
 
-    async def _list(self, resource: Resource, namespace: str | None, selector: str) -> None:
+    async def list_pods(self, namespace: str | None) -> int:
+        """List the pods of a namespace, None: of all; return the resourceVersion of the list. Raises ApiError."""
+        return await self._list(PODS, namespace, OWNED)
+
+    async def _list(self, resource: Resource, namespace: str | None, selector: str) -> int:
         try:
-            await self._list_once(resource, namespace, selector)
+            return await self._list_once(resource, namespace, selector)
         except ApiError as error:
             if error.code != GONE:
                 raise
-            await self._list_once(resource, namespace, selector)  # the list outlived its snapshot: begin again
+            return await self._list_once(resource, namespace, selector)  # it outlived its snapshot: begin again
 
-    async def _list_once(self, resource: Resource, namespace: str | None, selector: str) -> None:
+    async def _list_once(self, resource: Resource, namespace: str | None, selector: str) -> int:
         seen: set[str] = set()
         version = 0
         async for page, page_version in self._cluster.pages(resource, namespace, selector):
@@ -108,6 +112,7 @@ class Resync:
                 self._take(resource, body)
             await asyncio.sleep(0)
         self._drop_vanished(resource, seen, version, namespace)
+        return version
 
     def _take(self, resource: Resource, body: Json) -> None:
         try:

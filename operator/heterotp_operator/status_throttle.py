@@ -27,8 +27,8 @@ MEASURED = (
 )  # numbers that a jump of is worth a write; not those near 0 (waiting), and not those that only grow (iterations)
 COUNTS = ("ready", "active", "succeeded")  # of a worker group's pods; one that failed shows at once
 GATHER_SECONDS = 1.0  # in which pods that come up together are counted
-PODS_SECONDS = 10.0  # at most, in which pods that were made come up before a status says that they were made
-GANGS_PER_SECOND = 25.0  # that come up where many jobs begin at once
+PODS_SECONDS = WHOLE_SECONDS  # at most, in which pods that were made come up before a status says that they were made
+GANGS_PER_SECOND = 10.0  # that come up where many jobs begin at once
 ANSWER_SECONDS = 3.0  # in which running ranks apply a control document
 
 

@@ -3,7 +3,7 @@
 import kopf
 import pytest
 from heterotp_api import names
-from heterotp_operator.cluster import CONFIGMAPS, JOBS, OWNED, PODS, SERVICES
+from heterotp_operator.cluster import CONFIGMAPS, JOBS, OWNED, SERVICES
 from heterotp_operator.handlers import build_registry, kopf_settings
 from heterotp_operator.informers import Informers
 from heterotp_operator.metrics import Metrics
@@ -58,7 +58,6 @@ def test_nothing_but_on_event_and_login_is_registered(registry):
         "take-balancingpolicies",
         "take-configmaps",
         "take-heterotpjobs",
-        "take-pods",
         "take-services",
         "take-stragglerinjections",
     ]
@@ -80,7 +79,7 @@ def test_the_default_registry_is_left_alone(registry):
     assert default._watching.get_all_handlers() == []
 
 
-@pytest.mark.parametrize("resource", [PODS, SERVICES, CONFIGMAPS], ids=lambda r: r.plural)
+@pytest.mark.parametrize("resource", [SERVICES, CONFIGMAPS], ids=lambda r: r.plural)
 async def test_a_child_enqueues_its_job_and_only_when_it_changed(registry, enqueued, resource):
     await send(registry, resource, "ADDED", body("p", job="j"))
     await send(registry, resource, "MODIFIED", body("p", 2, job="j"))
@@ -91,8 +90,8 @@ async def test_a_child_enqueues_its_job_and_only_when_it_changed(registry, enque
 
 
 async def test_a_child_whose_label_moves_enqueues_both_jobs(registry, enqueued):
-    await send(registry, PODS, "ADDED", body("p", job="j"))
-    await send(registry, PODS, "MODIFIED", body("p", 2, job="k"))
+    await send(registry, CONFIGMAPS, "ADDED", body("p", job="j"))
+    await send(registry, CONFIGMAPS, "MODIFIED", body("p", 2, job="k"))
     assert sorted(key for _, key in enqueued[1:]) == [("ns", "j"), ("ns", "k")]
 
 
@@ -111,10 +110,10 @@ async def test_only_objects_of_a_list_report_a_relist(registry, relisted):
 
 
 async def test_events_are_counted_by_resource_and_type(registry, metrics):
-    await send(registry, PODS, None, body("p"))
-    await send(registry, PODS, "MODIFIED", body("p", 2))
+    await send(registry, SERVICES, None, body("p"))
+    await send(registry, SERVICES, "MODIFIED", body("p", 2))
     for kind in ("LISTED", "MODIFIED"):
-        labels = {"resource": "pods", "type": kind}
+        labels = {"resource": "services", "type": kind}
         assert metrics.registry.get_sample_value("heterotp_operator_watch_events_total", labels) == 1
 
 
@@ -132,10 +131,10 @@ def test_injections_that_are_switched_off_are_not_watched(stores, metrics):
     informers = Informers(stores, lambda kind, key: None)
     made = build_registry(informers, metrics, lambda: None, lambda: None, Settings(injections="off").injections)
     watched = {handler.id for handler in made._watching.get_all_handlers()}
-    assert "take-stragglerinjections" not in watched and {"take-heterotpjobs", "take-pods"} <= watched
+    assert "take-stragglerinjections" not in watched and {"take-heterotpjobs", "take-services"} <= watched
 
 
-@pytest.mark.parametrize("plural", ["pods", "services", "configmaps"])
+@pytest.mark.parametrize("plural", ["services", "configmaps"])
 def test_only_our_own_children_are_watched(plural):
     class Resource:
         group, version, kind, singular = "", "v1", "X", "x"

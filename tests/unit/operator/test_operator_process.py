@@ -17,6 +17,13 @@ def test_changes_of_a_gang_are_gathered(pods, seconds):
     assert gang_settle_seconds(pods) == seconds
 
 
+@pytest.mark.parametrize(("jobs", "seconds"), [(100, 0.1), (500, 0.5), (5000, 1.0)])
+def test_changes_of_many_gangs_are_gathered_for_longer(jobs, seconds):
+    assert gang_settle_seconds(8, jobs) == seconds
+    assert gang_settle_seconds(0, jobs) == 0.0
+    assert gang_settle_seconds(16_384, jobs) == 2.0
+
+
 @pytest.mark.parametrize("pods", [2, 300])
 def test_a_pod_enqueues_its_job_once_the_pods_that_change_with_it_may_have_done_so(pods):
     operator = Operator(Settings(), Cluster(None, Metrics()), Metrics())

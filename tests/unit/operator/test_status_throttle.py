@@ -269,7 +269,7 @@ def test_a_job_that_is_only_being_made_waits_with_its_first_status():
 CREATED = {"type": "Created", "status": "True", "reason": "GangCreated"}
 
 
-@pytest.mark.parametrize(("jobs", "seconds"), [(1, GATHER_SECONDS), (100, 4.0), (250, 10.0), (5000, 10.0)])
+@pytest.mark.parametrize(("jobs", "seconds"), [(1, GATHER_SECONDS), (40, 4.0), (200, 20.0), (5000, 30.0)])
 def test_that_all_pods_were_made_waits_until_they_run_the_longer_the_more_jobs_there_are(jobs, seconds):
     made = {"phase": "Starting", "workerGroups": [COUNTED], "conditions": [CREATED], "completedAttempt": 1}
     written = {"attempt": 1, "phase": "Pending"}
