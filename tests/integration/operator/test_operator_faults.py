@@ -70,10 +70,18 @@ def test_a_pod_that_vanished_while_the_watch_was_expired_is_missed_by_the_next_l
     ends_well(running, 2)
 
 
-def test_a_watch_that_ends_with_a_server_error_ends_the_process_and_the_next_one_goes_on(operator, proxy, gang):
+def test_a_watch_of_pods_that_ends_with_a_server_error_is_opened_again(operator, proxy, gang):
     running = gang()
     running.run_all(1)
     proxy.end_watches("pods", 500)
+    ends_well(running)
+    assert operator.process.poll() is None, operator.log.read_text()
+
+
+def test_a_watch_that_ends_with_a_server_error_ends_the_process_and_the_next_one_goes_on(operator, proxy, gang):
+    running = gang()
+    running.run_all(1)
+    proxy.end_watches("services", 500)
     until("the operator leaves", lambda: operator.process.poll() is not None)
     assert operator.process.returncode != 0, operator.log.read_text()
     running.end_all(1)

@@ -77,7 +77,7 @@ def opened():
 
 @pytest.fixture
 def follow(stores, metrics, opened):
-    """Run the watch over the answers until they are used up; return what it asked for, and the keys that it enqueued."""
+    """Run the watch over the answers until they are used up; return what it asked for and the keys enqueued."""
 
     def run(*answers, namespace=None):
         watches, keys = Watches(*answers), []
