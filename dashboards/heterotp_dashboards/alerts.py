@@ -8,6 +8,13 @@ from heterotp_dashboards.rules import WINDOW, Alert, Group
 
 ERROR = 'result="error"'
 THE_JOB = "{{ $labels.namespace }}/{{ $labels.heterotpjob }}"
+# what the machine of the alert's rank says, the most frequent cause first; nothing where no cause is known
+CAUSES = (
+    "{{ with printf \"sort_desc(max by (cause) (heterotp_slow_cause{namespace='%s',heterotpjob='%s',rank='%s'}))\" "
+    "$labels.namespace $labels.heterotpjob $labels.rank | query }} Its machine says why: "
+    "{{ range $place, $found := . }}{{ if $place }}, {{ end }}{{ $found.Labels.cause }} "
+    "({{ $found.Value | humanizePercentage }} of the time){{ end }}.{{ end }}"
+)
 PRESENT = f"count by ({JOB}) (count by ({JOB}, rank) (heterotp_iterations_total))"
 
 
@@ -65,7 +72,7 @@ def straggler_unmitigated(limits: Thresholds) -> Alert:
         summary=f"Rank {{{{ $labels.rank }}}} of {THE_JOB} is slow and delays the job.",
         description='Rank {{ $labels.rank }} on {{ $labels.node }} takes {{ $value | printf "%.1f" }} times as long as '
         "its work should take (metrics.level basic: as the average rank). "
-        f"The other ranks of {THE_JOB} wait for it; balancing does not compensate for it.",
+        f"The other ranks of {THE_JOB} wait for it; balancing does not compensate for it.{CAUSES}",
         board=frame.STRAGGLER,
     )
 

@@ -57,6 +57,11 @@ def phase(names: str) -> str:
     return f'phase{"=~" if "|" in names else "="}"{names}"'
 
 
+def likeliest_cause() -> str:
+    """Return per rank the share of time of the cause that holds most, which is its label `cause`."""
+    return f"topk by (rank) (1, max by (rank, cause) ({series('heterotp_slow_cause', SOME_RANKS)}))"
+
+
 @dataclass(frozen=True)
 class Ranks:
     """Queries per rank and iteration. by: the labels that identify a rank."""

@@ -156,7 +156,7 @@ class JobReconciler:
             return False
         if memory.waiting_since is None:
             memory.waiting_since = now
-        left = memory.waiting_since + patience(written, wanted, jobs) - now
+        left = memory.waiting_since + patience(written, wanted, jobs, refresh) - now
         if left > 0:
             self._queue.add_after(key, left)
         return left <= 0

@@ -27,7 +27,6 @@ MEASURED = (
 )  # numbers that a jump of is worth a write; not those near 0 (waiting), and not those that only grow (iterations)
 COUNTS = ("ready", "active", "succeeded")  # of a worker group's pods; one that failed shows at once
 GATHER_SECONDS = 1.0  # in which pods that come up together are counted
-PODS_SECONDS = WHOLE_SECONDS  # at most, in which pods that were made come up before a status says that they were made
 GANGS_PER_SECOND = 10.0  # that come up where many jobs begin at once
 ANSWER_SECONDS = 3.0  # in which running ranks apply a control document
 
@@ -57,13 +56,13 @@ def alike_but_numbers(job: Json, other: Json) -> bool:
     return same and counters and _facts(job["status"]) == _facts(other["status"])
 
 
-def patience(written: Json, wanted: Json, jobs: int = 1) -> float:
+def patience(written: Json, wanted: Json, jobs: int = 1, refresh: float = WHOLE_SECONDS) -> float:
     """Return for how many seconds a status that is due may wait for what comes next; 0: somebody waits for it.
 
-    jobs: how many there are.
+    jobs: how many there are; refresh: seconds, see refresh.py.
     """
     if _begins(written, wanted):
-        return min(max(GATHER_SECONDS, jobs / GANGS_PER_SECOND), PODS_SECONDS)
+        return min(max(GATHER_SECONDS, jobs / GANGS_PER_SECOND), refresh)
     if _same_but(written, wanted, "workerGroups"):  # a number that jumped waits for nothing
         return GATHER_SECONDS if _facts(written) != _facts(wanted) else 0.0
     return ANSWER_SECONDS if _awaits_ranks(wanted) and _same_but(written, wanted, "workerGroups", "balancing") else 0.0

@@ -4,6 +4,7 @@ import math
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any
 
 from heterotp_api import names
@@ -69,6 +70,18 @@ def _pick(source: Json, fields: tuple[str, ...]) -> Json:
     return {field: _compact(source[field]) for field in fields if source.get(field) is not None}
 
 
+@lru_cache(maxsize=8192)
+def _one_of(*fields: tuple[str, Any]) -> Json:
+    return dict(fields)
+
+
+def _shared(source: Json, fields: tuple[str, ...]) -> Json:
+    """Pick fields into a record that all equal ones share: the pods of a gang have one owner, and come up together."""
+    picked = _pick(source, fields)
+    short = all(isinstance(each, bool) or (isinstance(each, str) and len(each) <= 64) for each in picked.values())
+    return _one_of(*picked.items()) if short else picked
+
+
 def _compact(value: Any) -> Any:
     """Return the value with equal short strings shared: 8,000 pods repeat the same few hundred."""
     if isinstance(value, str):
@@ -84,7 +97,7 @@ def _child_metadata(body: Json) -> Json:
     kept = {
         **_pick(metadata, METADATA),
         "labels": _pick(metadata.get("labels") or {}, CHILD_LABELS),
-        "ownerReferences": [_pick(owner, OWNER) for owner in _owners(metadata)],
+        "ownerReferences": [_shared(owner, OWNER) for owner in _owners(metadata)],
     }
     return {field: value for field, value in kept.items() if value not in ({}, [])}
 
@@ -132,7 +145,7 @@ def trim_pod(body: Json) -> Json:
     """Return the fields of a pod that the plan reads: identity, node, phase, conditions, container states."""
     status = body.get("status", {})
     kept = _pick(status, POD_STATUS)
-    kept["conditions"] = [_pick(condition, POD_CONDITION) for condition in status.get("conditions", ())]
+    kept["conditions"] = [_shared(condition, POD_CONDITION) for condition in status.get("conditions", ())]
     for field in ("containerStatuses", "initContainerStatuses"):
         if status.get(field):
             kept[field] = [_pick(container, CONTAINER_STATUS) for container in status[field]]

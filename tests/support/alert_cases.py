@@ -74,6 +74,7 @@ THREE = {**rank(0, 0.1), **rank(1, 0.1)}
 CHI = {n: named(SLOWDOWN, heterotpjob="vit", namespace="team-a", node=f"node-{n}", rank=n) for n in range(3)}
 KIND = Firing({"kind": "HeteroTPJob"})
 
+WHY = " Its machine says why: cpuLimit (61% of the time), neighbours (20% of the time)."
 STRAGGLER = "HeteroTPJobStragglerUnmitigated"
 STRAGGLERS = {
     "one of three is slow, then recovers": AlertCase(
@@ -81,6 +82,17 @@ STRAGGLERS = {
         {**THREE, **rank(2, [(0.2, 40), (0.1, 20)], chi=[(2, 40), (1, 20)])},
         {10: [], 12: [fires(2, "2.0")], 44: [fires(2, "2.0")], 55: []},
         {(12, SLOWDOWN): {CHI[0]: 1, CHI[1]: 1, CHI[2]: 2}},
+    ),
+    "its machine says why, the most frequent cause first": AlertCase(
+        STRAGGLER,
+        {
+            **THREE,
+            **rank(2, 0.2, chi=2),
+            named("heterotp_slow_cause", **of_rank(2), cause="neighbours"): gauge((0.2, 60)),
+            named("heterotp_slow_cause", **of_rank(2), cause="cpuLimit"): gauge((0.61, 60)),
+            named("heterotp_slow_cause", **of_rank(0), cause="memory"): gauge((0.9, 60)),
+        },
+        {12: [Firing(of_rank(2), "2.0", WHY)]},
     ),
     "two of three are slow: the job is not out of balance enough": AlertCase(
         STRAGGLER,

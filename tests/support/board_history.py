@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry
 
 STEP = 30  # seconds between scrapes
 MATMUL, UNIT, FIXED, DATA, COMMUNICATION = 0.30, 0.06, 0.03, 0.01, 0.05  # seconds of a whole rank's iteration
+CAUSES = {"cpuLimit": 0.6, "neighbours": 0.2}  # of a slow rank: share of time
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ class Gang:
         for rank, metrics in enumerate(self._ranks):
             metrics.injected(story.chi if story.injected and story.is_slow(minute, rank) else 1.0)
             metrics.slowdown(story.chi if story.is_slow(minute, rank) else 1.0)
+            metrics.causes(CAUSES if story.is_slow(minute, rank) else {})
             metrics.generation.set(1 + balanced)
         busy = [self._seconds(minute, rank) for rank in range(story.ranks)]
         whole = max(sum(each.values()) for each in busy) + COMMUNICATION * story.pace

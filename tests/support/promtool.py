@@ -48,10 +48,11 @@ def named(metric: str, **labels: object) -> str:
 
 @dataclass(frozen=True)
 class Firing:
-    """An expected alert: its labels without severity, and its value as its texts show it."""
+    """An expected alert: its labels without severity, its value as its texts show it, and what a query there gives."""
 
     labels: Labels
     shown: str = ""
+    queried: str = ""
 
 
 @dataclass(frozen=True)
@@ -98,13 +99,14 @@ def _expected(alert: dict[str, Any], firing: Firing) -> dict[str, Any]:
 
 
 def _filled(text: str, firing: Firing) -> str:
+    text, _, query = text.partition("{{ with ")  # a text has at most one, at its end
     parts = text.split("{{")
     filled = parts[0]
     for part in parts[1:]:
         inside, _, rest = part.partition("}}")
         what = inside.strip()
         filled += (firing.labels[what.removeprefix("$labels.")] if what.startswith("$labels.") else firing.shown) + rest
-    return filled
+    return filled + (firing.queried if query else "")
 
 
 def run(rules: str, cases: list[AlertCase], directory: Path) -> subprocess.CompletedProcess[str]:

@@ -25,6 +25,9 @@ class Column:
     decimals: int | None = None
 
 
+CAUSE = "cause"  # a label of a query, shown as a column of its own
+
+
 def recorded(name: str) -> str:
     """Return the value of a recording rule by rank."""
     return f"max by (rank) ({series(name, SOME_RANKS)})"
@@ -36,6 +39,7 @@ def columns() -> list[Column]:
     return [
         Column("generation", generation, "none"),
         Column("χ", recorded(queries.SLOWDOWN), FACTOR, 2),
+        Column("cause holds", queries.likeliest_cause(), "percentunit"),
         Column("T", recorded(queries.BUSY), "s"),
         Column("M", recorded(queries.MATMUL), "s"),
         Column("wait", recorded(queries.WAIT), "s"),
@@ -51,7 +55,8 @@ def table() -> Panel:
     """Return the table."""
     info = PanelInfo(
         "Ranks",
-        "All values of each rank, the slowest first: χ slow-down; T computing, M matrix products and wait, in seconds "
+        "All values of each rank, the slowest first: χ slow-down; cause what its machine says most, and for which "
+        "share of the time it holds; T computing, M matrix products and wait, in seconds "
         "per iteration (5 minutes); γ share of its work that was taken; β part of that which other ranks compute; "
         "work relative to its initial share. Good: χ below 1.2 on all ranks. A pod links to its resources and logs, "
         "a node to its GPUs.",
@@ -76,7 +81,8 @@ def table() -> Panel:
 def _joined(made: list[Column]) -> list[dashboard.DataTransformerConfig]:
     """Return the transformations that join all query results into one table, the slowest rank first."""
     values = {f"Value #{chr(ord('A') + number)}": column.name for number, column in enumerate(made)}
-    order = ["rank", "node", "pod", *list(values)[1:], "Value #A"]
+    _, slowdown, *others = values
+    order = ["rank", "node", "pod", slowdown, CAUSE, *others, "Value #A"]
     return [
         panels.transformation("joinByField", byField="rank", mode="outer"),
         panels.transformation("filterFieldsByName", include={"names": order}),

@@ -58,6 +58,12 @@ def test_every_question_has_an_answer(uid, url):
     assert empty == HEALTHY
 
 
+def test_the_table_of_ranks_names_the_cause_that_holds_most_and_only_of_slow_ranks(url):
+    (row,) = panel("heterotp-straggler", "Ranks", url, ref="C")
+    assert (row["metric"]["rank"], row["metric"]["cause"]) == ("5", "cpuLimit")
+    assert now(row) == pytest.approx(0.6)
+
+
 @pytest.mark.parametrize("uid", BOARDS)
 def test_every_variable_has_values(uid, url):
     values = resolve_variables(BOARDS[uid], url, WINDOW, **CHOSEN.get(uid, {}))

@@ -231,6 +231,26 @@ def test_a_namespace_holds_its_own_newest_records_only(store):
     assert store.in_namespace("ns") == store.in_namespace("elsewhere") == ()
 
 
+def test_equal_owners_and_conditions_of_pods_are_one_record_and_unlike_ones_are_not():
+    def trimmed(name, status, message=""):
+        condition = {
+            "type": "Ready",
+            "status": status,
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+            "message": message,
+        }
+        made = pod(name, status={"phase": "Running", "conditions": [condition]})
+        made["metadata"]["ownerReferences"] = [{"kind": "HeteroTPJob", "name": "j", "uid": "u", "controller": True}]
+        return trim_pod(made)
+
+    first, second, other = trimmed("a", "True"), trimmed("b", "True"), trimmed("c", "False")
+    assert first["metadata"]["ownerReferences"][0] is second["metadata"]["ownerReferences"][0]
+    assert first["status"]["conditions"][0] is second["status"]["conditions"][0]
+    assert other["status"]["conditions"][0] == first["status"]["conditions"][0] | {"status": "False"}
+    long = [trimmed(name, "False", "x" * 1000)["status"]["conditions"][0] for name in "de"]
+    assert long[0] == long[1] and long[0] is not long[1], "what is long is not kept beyond its pod"
+
+
 def test_the_pods_of_rank_0_are_found_without_a_look_at_all():
     pods = Stores().pods
 
