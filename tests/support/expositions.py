@@ -79,6 +79,7 @@ def _shown(registry: CollectorRegistry, scrape: set[str]) -> dict[str, Metric]:
 def _trainer() -> CollectorRegistry:
     """Return the registry of rank 0 after every event of a rank."""
     rank = RankMetrics(0, "full")
+    rank.causes({"cpuLimit": 0.6})
     job = JobMetrics(rank.registry, ranks=4, attempt=1, backend="gloo")
     rank.injected(2.0)
     rank.slowdown(2.0)
