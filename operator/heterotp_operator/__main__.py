@@ -44,7 +44,7 @@ COLLECT_AFTER = 20_000, 10, 10  # objects made; younger collections: what is rea
 SWITCH_SECONDS = 0.0005  # for which a thread with a large gang or a long answer may hold up the event loop
 STATUS_WORKERS = 4  # of policies, and of injections
 GANG_SETTLE_SECONDS = 0.1  # of a job with few pods
-MOST_GANG_SETTLE_SECONDS = 1.0  # where there are many jobs
+MOST_GANG_SETTLE_SECONDS = 0.5  # where there are many jobs
 SETTLE_SECONDS = 1.0  # their status sums up many jobs: changes of one moment are written together
 logger = logging.getLogger("heterotp_operator")
 
