@@ -9,7 +9,6 @@ ApiError
 └─ NotFound     404
 """
 
-import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
@@ -18,10 +17,10 @@ from typing import Any
 from urllib.parse import urlencode
 
 import aiohttp
-import orjson
 from heterotp_api import names
 from kubernetes.aio import client
 
+from heterotp_operator.answers import decoded, lines
 from heterotp_operator.api_clock import ApiClock
 from heterotp_operator.metrics import Metrics
 from heterotp_operator.page_size import PageSize, read_page
@@ -36,7 +35,6 @@ APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 GONE = 410  # the code of an answer that says that events, or pages of a list, are not kept any more
 WATCH_SECONDS = 300  # after which the API server ends a watch
-MOST_EVENT_BYTES = 64 << 20  # of one event: an object holds 1.5 MB, its text a multiple
 MAX_MESSAGE = 4096  # of an error: the API server repeats what it refuses, which may be a megabyte
 
 
@@ -135,22 +133,6 @@ def error_of(code: int, text: bytes) -> ApiError:
         status = {}
     message = str(status.get("message") or text[:500].decode(errors="replace").strip())
     return ERRORS.get(code, ApiError)(code, str(status.get("reason") or ""), message[:MAX_MESSAGE])
-
-
-def decoded(data: bytes) -> Json:
-    """Return an answer's object. Raises ValueError.
-
-    orjson saves a tenth of the operator's time, but reads no more than 1,024 levels.
-    """
-    answer: Json
-    try:
-        answer = orjson.loads(data)
-    except ValueError:
-        pass  # its error holds the text: it goes before the text is read again
-    else:
-        return answer
-    answer = json.loads(data)
-    return answer
 
 
 class PageTooLongError(Exception):
@@ -279,7 +261,7 @@ class Cluster:
             if answer.status >= 400:
                 raise error_of(answer.status, await answer.response.read())
             try:
-                async for line in _lines(answer.response.content):
+                async for line in lines(answer.response.content):
                     yield decoded(line)
             finally:
                 answer.response.close()
@@ -361,20 +343,6 @@ def of_namesake(found: Json, wanted: Json) -> bool:
     """Return whether the controllers of both objects have the same kind and name, whatever their uids are."""
     ours, theirs = controller_of(wanted), controller_of(found)
     return ours is not None and theirs is not None and (ours["kind"], ours["name"]) == (theirs["kind"], theirs["name"])
-
-
-async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Yield the lines of an answer, without a limit as low as that of StreamReader. Raises ValueError."""
-    rest = bytearray()
-    async for chunk in content.iter_any():
-        first, *others = chunk.split(b"\n")
-        rest += first
-        for line in others:
-            yield bytes(rest)
-            rest = bytearray(line)
-        if len(rest) > MOST_EVENT_BYTES:
-            raise ValueError(f"an event is longer than {MOST_EVENT_BYTES} bytes")
-        await asyncio.sleep(0)  # a chunk that waits already would leave no turn to others
 
 
 async def connect(configuration: Any, metrics: Metrics, rate: float, timeout: float) -> Cluster:

@@ -32,7 +32,7 @@ def test_the_way_of_a_pod_group(space, queue):
     body = queued("grouped", iterations=30)
     body["spec"]["runPolicy"]["gang"]["admission"] = "PodGroup"
     run = space.apply(body)
-    trains(run)
+    assert trains(run) == 1
     team.uses(any=2)
-    run.reaches(phase="Succeeded")
+    assert run.reaches(phase="Succeeded")["restarts"] == 0
     team.uses(any=0)

@@ -67,7 +67,7 @@ def test_a_suspended_job_gives_its_quota_back_and_takes_it_again(space, queue):
 def test_a_deleted_job_gives_its_quota_back(space, queue):
     team = queue({"any": 2})
     run = space.apply(queued("gone"))
-    trains(run)
+    assert trains(run) == 1
     team.uses(any=2)
     run.delete()
     team.uses(any=0)

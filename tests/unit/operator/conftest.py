@@ -1,7 +1,19 @@
 import asyncio
 
 import pytest
+from heterotp_operator.metrics import Metrics
+from heterotp_operator.store import Stores
 from support.polled_rank import Rank0
+
+
+@pytest.fixture
+def stores():
+    return Stores()
+
+
+@pytest.fixture
+def metrics():
+    return Metrics()
 
 
 @pytest.fixture

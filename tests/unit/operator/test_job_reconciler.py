@@ -149,6 +149,31 @@ async def test_one_status_write_shows_a_policy_and_that_the_ranks_follow(job):
     )
 
 
+def begin(job, others):
+    """Have only just made the pods of the job's first attempt, beside so many other jobs."""
+    job.cluster.version, job.poller.last_report = 300, None
+    live = job.stores.jobs.get(KEY)
+    for number in range(others):
+        metadata = live["metadata"] | {"name": f"other-{number}", "uid": str(number)}
+        job.stores.jobs.upsert(live | {"metadata": metadata})
+    first = {"attempt": 1, "restarts": 0, "phase": "Pending"}
+    job.stores.jobs.upsert(live | {"metadata": live["metadata"] | {"resourceVersion": "200"}, "status": first})
+    for pod in list(job.stores.pods.of_job(KEY)):
+        metadata = pod["metadata"] | {"resourceVersion": "200"}
+        job.stores.pods.upsert(pod | {"metadata": metadata, "status": {"phase": "Pending"}})
+
+
+@pytest.mark.parametrize(("others", "seconds"), [(0, 1.0), (199, 20.0), (999, 62.5)])
+async def test_that_all_pods_were_made_is_written_late_where_many_jobs_begin(job, others, seconds):
+    begin(job, others)
+    assert await job.look() == 0
+    job.now += seconds - 0.1
+    assert await job.look() == 0
+    job.now += 0.2
+    assert await job.look() == 1
+    assert (job.cluster.statuses[-1]["phase"], job.cluster.statuses[-1]["completedAttempt"]) == ("Starting", 1)
+
+
 async def test_a_change_of_a_message_is_written_after_30_seconds(job):
     status = job.poller.last_report.status.model_copy(update={"reason": "no rank is slower"})
     job.poller.last_report = TrainerReport(status, "", EPOCH)

@@ -20,7 +20,6 @@ from heterotp_operator.cluster import (
     resource_of,
     same_controller,
 )
-from heterotp_operator.metrics import Metrics
 from heterotp_operator.page_size import FIRST
 from kubernetes.aio import client
 
@@ -44,11 +43,6 @@ class Server:
         )
         code, body = self.answers.pop(0) if self.answers else (200, {})
         return web.json_response(body, status=code)
-
-
-@pytest.fixture
-def metrics():
-    return Metrics()
 
 
 @pytest.fixture

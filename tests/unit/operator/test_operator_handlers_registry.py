@@ -6,9 +6,7 @@ from heterotp_api import names
 from heterotp_operator.cluster import CONFIGMAPS, JOBS, OWNED, SERVICES
 from heterotp_operator.handlers import build_registry, kopf_settings
 from heterotp_operator.informers import Informers
-from heterotp_operator.metrics import Metrics
 from heterotp_operator.settings import Settings
-from heterotp_operator.store import Stores
 
 
 @pytest.fixture
@@ -19,16 +17,6 @@ def enqueued():
 @pytest.fixture
 def relisted():
     return []
-
-
-@pytest.fixture
-def stores():
-    return Stores()
-
-
-@pytest.fixture
-def metrics():
-    return Metrics()
 
 
 @pytest.fixture

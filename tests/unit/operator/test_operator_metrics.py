@@ -1,7 +1,7 @@
 """The operator's metrics: what a job shows, what counts once, what goes with it, and when the process is unhealthy."""
 
 import pytest
-from heterotp_operator.metrics import Metrics, QueueMetrics
+from heterotp_operator.metrics import QueueMetrics
 from heterotp_operator.queue import WorkQueue
 from heterotp_operator.server import unhealthy
 from prometheus_client import generate_latest
@@ -9,11 +9,6 @@ from prometheus_client import generate_latest
 KEY = ("ns", "j")
 SPEC = {"tensorParallelDegree": 8}
 P = "heterotp_operator_"
-
-
-@pytest.fixture
-def metrics():
-    return Metrics()
 
 
 def value(metrics, name, **labels):

@@ -40,6 +40,18 @@ def test_a_pod_enqueues_its_job_once_the_pods_that_change_with_it_may_have_done_
     assert 0 < queue.promote() <= gang_settle_seconds(pods)
 
 
+def test_pods_of_one_job_of_many_are_gathered_for_longer():
+    operator = Operator(Settings(), Cluster(None, Metrics()), Metrics())
+    world = World(manifest())
+    world.settle()
+    for number in range(500):
+        metadata = world.job["metadata"] | {"name": f"job-{number}", "uid": str(number), "resourceVersion": "1"}
+        operator.stores.jobs.upsert(world.job | {"metadata": metadata})
+    pod = next(iter(world.pods.values()))
+    operator.informers.upsert(PODS, pod | {"metadata": pod["metadata"] | {"resourceVersion": "1"}})
+    assert gang_settle_seconds(1) < operator.queues[JOBS].promote() <= gang_settle_seconds(1, 500)
+
+
 def test_a_job_without_pods_is_looked_at_at_once():
     operator = Operator(Settings(), Cluster(None, Metrics()), Metrics())
     operator.informers.upsert(JOBS, World(manifest()).job)

@@ -7,9 +7,7 @@ from heterotp_api import names
 from heterotp_operator.cluster import JOBS, OWNED, PODS, ApiError
 from heterotp_operator.informers import Informers
 from heterotp_operator.login import WatchTrace
-from heterotp_operator.metrics import Metrics
 from heterotp_operator.pod_events import REOPEN_SECONDS, RETRY_SECONDS, PodEvents
-from heterotp_operator.store import Stores
 
 LISTED = 100  # the resourceVersion of every list
 
@@ -58,16 +56,6 @@ class Watches:
         self.pauses.append(seconds)
         if not self.answers:
             raise Over
-
-
-@pytest.fixture
-def stores():
-    return Stores()
-
-
-@pytest.fixture
-def metrics():
-    return Metrics()
 
 
 @pytest.fixture
