@@ -5,8 +5,8 @@ from pathlib import Path
 
 import yaml
 from support.kube import KubeError, until
-from support.operator_process import free_port
 from support.places import BIN, FILES_OF_GANG_SCHEDULERS
+from support.ports import free_port
 
 COSCHEDULING_CONFIG = {  # a second scheduler, as its chart names it
     "apiVersion": "kubescheduler.config.k8s.io/v1",

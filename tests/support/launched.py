@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -11,25 +10,8 @@ from pathlib import Path
 from heterotp_api.names import Env
 from support.forking import forkable, rank_of
 from support.patience import COMPUTING_SECONDS
+from support.ports import free_port
 from support.rank_server import rank_server
-
-
-def free_port(count=1):
-    """Return the first of `count` consecutive free ports, below the range of outgoing connections."""
-    start = 21000 + os.getpid() % 500 * 20
-    for first in range(start, 32000, count):
-        sockets = []
-        try:
-            for port in range(first, first + count):
-                sockets.append(socket.socket())
-                sockets[-1].bind(("0.0.0.0", port))
-            return first
-        except OSError:
-            continue
-        finally:
-            for each in sockets:
-                each.close()
-    raise AssertionError("no free ports")
 
 
 def spec(ranks=2, groups=None, checkpoint=None, **training):

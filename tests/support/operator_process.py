@@ -1,21 +1,15 @@
 """A process of the operator on this machine, for one namespace of an API server."""
 
 import os
-import socket
 import subprocess
 import sys
 import urllib.request
 
 from support.patience import PATIENCE_SECONDS
 from support.places import ROOT
+from support.ports import free_port
 
 PACKAGES = [str(ROOT / part) for part in ("api", "operator")]
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 class OperatorProcess:

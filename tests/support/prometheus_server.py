@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -12,6 +11,7 @@ import requests
 import yaml
 from support.board_queries import get
 from support.patience import PATIENCE_SECONDS
+from support.ports import free_port
 
 
 class PrometheusServer:
@@ -30,9 +30,7 @@ class PrometheusServer:
 
     def start(self) -> None:
         """Start the server and wait until it answers."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{free.getsockname()[1]}"
+        address = f"127.0.0.1:{free_port()}"
         self.url = f"http://{address}"
         flags = [
             "--config.file=prometheus.yml",

@@ -26,7 +26,7 @@ from heterotp_trainer.tensor_parallel.attention import ParallelAttention
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.mlp import ParallelMLP
 from support.balancing_gang import write_control
-from support.launched import free_port
+from support.ports import free_port
 from torch import Tensor, nn
 
 WIDTH, UNITS, HEADS, BATCH, PER_EPOCH = 24, 48, 6, 8, 3

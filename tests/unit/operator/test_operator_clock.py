@@ -10,7 +10,7 @@ from urllib.request import urlopen
 import pytest
 from heterotp_operator import login, server
 from heterotp_operator.metrics import Metrics
-from support.operator_process import free_port
+from support.ports import free_port
 from yarl import URL
 
 

@@ -20,7 +20,7 @@ from heterotp_trainer.session import Session
 from heterotp_trainer.tensor_parallel.context import TPContext
 from heterotp_trainer.tensor_parallel.mlp import ParallelMLP
 from support.dispatched import HostReads
-from support.launched import free_port
+from support.ports import free_port
 from torch import nn
 from torch.nn.utils import clip_grad
 
