@@ -18,6 +18,7 @@ def steps(base: str, *above: tuple[float, str]) -> build.ThresholdsConfig:
 DEFAULT = steps(GREEN)
 SLOWDOWN = steps(GREEN, (1.2, YELLOW), (1.5, ORANGE), (2.0, RED))  # chi
 IMBALANCE = steps(GREEN, (1.1, YELLOW), (1.2, RED))
+LOST_SHARE = steps(GREEN, (0.05, YELLOW), (0.15, ORANGE), (0.3, RED))  # of the time of an iteration
 WAIT_SHARE = steps(GREEN, (0.15, YELLOW), (0.3, RED))
 RANKS_REPORTING = steps(RED, (1, GREEN))
 SECONDS_SINCE_ITERATION = steps(GREEN, (120, YELLOW), (600, RED))
@@ -54,7 +55,19 @@ JOB_PHASES = {
 }
 HIGHLIGHTED_PHASES = ("Running", "Pending", "Restarting", "Failed")  # of the fleet board, in this order
 RESULTS = {"Succeeded": GREEN}
-WORK_TAKEN = {"pruned": RED, "moved": BLUE}
+WORK_NOW = {"computed": BLUE, "moved": "light-blue", "pruned": RED}
+STAGES = {  # forward lighter than backward
+    "data": YELLOW,
+    "embedding": "light-green",
+    "attentionForward": "light-blue",
+    "attentionBackward": BLUE,
+    "ffnForward": "light-purple",
+    "ffnBackward": PURPLE,
+    "optimizer": GREEN,
+    "control": "semi-dark-yellow",
+    "other": "gray",
+    "link": ORANGE,
+}
 MOST_PRUNED = RED
 MEAN = "white"
 EXEMPLARS = "rgba(255,0,255,0.7)"

@@ -86,6 +86,10 @@ class Ranks:
         """Return seconds per iteration in the phases."""
         return f"{self.total('heterotp_phase_seconds_total', phase(phases))}\n/ {self.iterations()}"
 
+    def lost(self) -> str:
+        """Return the seconds per iteration that the other ranks wait for each rank."""
+        return f"{self.total('heterotp_blamed_seconds_total')}\n/ {self.iterations()}"
+
     def busy(self) -> str:
         """Return T, seconds per iteration."""
         return self.seconds(COMPUTE)
@@ -109,6 +113,18 @@ def phase_shares(selector: str) -> str:
     """Return the share of each phase in the time of each rank, 0 to 1."""
     spent = rate("heterotp_phase_seconds_total", selector)
     return f"sum by (rank, node, phase) ({spent})\n/ on (rank, node) group_left () sum by (rank, node) ({spent})"
+
+
+def lost_by_stage(selector: str) -> str:
+    """Return the seconds per iteration that the other ranks wait for each rank in each stage; none where they do not."""
+    lost = f"sum by (rank, node, stage) ({rate('heterotp_blamed_seconds_total', selector)})"
+    return f"({lost}\n/ on (rank, node) group_left () {Ranks(selector).iterations()}) > 0"
+
+
+def lost_share(selector: str) -> str:
+    """Return the part of its time for which the other ranks wait for each rank, 0 to 1."""
+    lost = f"sum by (rank, node) ({rate('heterotp_blamed_seconds_total', selector)})"
+    return f"{lost}\n/ (sum by (rank, node) ({rate('heterotp_phase_seconds_total', selector)}) > 0)"
 
 
 def wait_share(window: str) -> str:

@@ -116,6 +116,7 @@ class Gang:
         for rank, metrics in enumerate(self._ranks):
             seconds = {**busy[rank], "wait": whole - sum(busy[rank].values())}
             metrics.iteration(seconds, self._work(minute, rank), now)
+            metrics.blamed(_lost(busy, rank))
 
     def samples(self) -> Iterator[str]:
         """Yield the samples of a scrape of all ranks: two ranks per node, one rank per pod."""
@@ -140,6 +141,13 @@ class Gang:
             gauges = dict(GPU_UTIL=95, SM_CLOCK=1980 - 400 * (rank == 5), POWER_USAGE=400, GPU_TEMP=60 + rank)
             for name, value in gauges.items():
                 yield line(f"DCGM_FI_DEV_{name}", {**of_pod, "gpu": str(rank % 2)}, value)
+
+
+def _lost(busy: list[dict[str, float]], rank: int) -> dict[str, float]:
+    """Return what the others lose to a rank in an iteration, by stage: half of it in each direction of the FFN."""
+    first, second = sorted((sum(each.values()) for each in busy), reverse=True)[:2]
+    lost = first - second if sum(busy[rank].values()) == first else 0.0
+    return {"ffnForward": lost / 2, "ffnBackward": lost / 2}
 
 
 def line(name: str, labels: dict[str, str], value: float) -> str:

@@ -83,6 +83,7 @@ def _trainer() -> CollectorRegistry:
     job = JobMetrics(rank.registry, ranks=4, attempt=1, backend="gloo")
     rank.injected(2.0)
     rank.slowdown(2.0)
+    rank.blamed({"ffnForward": 0.1})
     rank.iteration(dict.fromkeys(RANK_PHASES, 0.1), work=1.0, now=1.0)
     for split in ("train", "eval"):
         job.loss.labels(split).set(1.0)

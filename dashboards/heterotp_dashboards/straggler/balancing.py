@@ -8,29 +8,31 @@ from heterotp_dashboards.queries import ONE_JOB, SOME_RANKS, Ranks, increase_in_
 def balancing() -> list[PanelRow]:
     """Return the panels of the row."""
     return [
-        (9, [(8, taken_now()), (8, taken()), (8, moved_share())]),
+        (9, [(8, work_now()), (8, taken()), (8, moved_share())]),
         (8, [(8, share_of_work()), (8, columns()), (8, moved_bytes())]),
         (6, [(10, mode_over_time()), (5, spread()), (5, updates()), (4, resharding())]),
     ]
 
 
-def taken_now() -> Panel:
-    """Return gamma as its pruned and moved parts, one bar per rank."""
+def work_now() -> Panel:
+    """Return what each rank computes of its initial share, and what was taken from it."""
     info = PanelInfo(
-        "Work taken from ranks, now (γ)",
-        "Share of each rank's columns that the rank does not compute: pruned (not computed at all, which costs "
-        "accuracy) and moved (computed by other ranks, which costs bandwidth). Good: none, or only on slow ranks.",
+        "Work of ranks, now",
+        "Work of each rank, 100 % is its initial share: computed by the rank itself (above 100 %: for other ranks, too; "
+        "below it without another colour: units moved away for good), moved in each iteration (others compute it, which "
+        "costs bandwidth), pruned (nobody computes it, which costs accuracy). Good: slow ranks compute less, and "
+        "nothing is pruned.",
         "percentunit",
     )
-    targets = [Query(queries.named_rank(expr), rows=True) for expr in (queries.pruned(), queries.moved())]
-    panel = panels.stacked_bars(info, *targets).min(0).max(1)
-    names = {"Value #A": "pruned", "Value #B": "moved"}
+    exprs = (Ranks(SOME_RANKS).work(), queries.moved(), queries.pruned())
+    panel = panels.stacked_bars(info, *(Query(queries.named_rank(expr), rows=True) for expr in exprs)).min(0)
+    names = {f"Value #{ref}": name for ref, name in zip("ABC", colours.WORK_NOW, strict=True)}
     keep = {"names": [queries.RANK_NODE, *names]}
     panel.with_transformation(panels.transformation("joinByField", byField=queries.RANK_NODE, mode="outer"))
     panel.with_transformation(panels.transformation("filterFieldsByName", include=keep))
     panel.with_transformation(panels.transformation("organize", renameByName=names, excludeByName={}, indexByName={}))
-    panel.with_transformation(panels.transformation("sortBy", fields={}, sort=[{"field": "pruned", "desc": True}]))
-    return panels.color_fields(panel.x_field(queries.RANK_NODE), colours.WORK_TAKEN)
+    panel.with_transformation(panels.transformation("sortBy", fields={}, sort=[{"field": "computed", "desc": False}]))
+    return panels.color_fields(panel.x_field(queries.RANK_NODE), colours.WORK_NOW)
 
 
 def taken() -> Panel:

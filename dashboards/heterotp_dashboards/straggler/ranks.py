@@ -3,6 +3,7 @@
 from heterotp_dashboards import colours, panels, queries
 from heterotp_dashboards.panels import FACTOR, RANK_LEGEND, Panel, PanelInfo, PanelRow, Query
 from heterotp_dashboards.queries import ONE_JOB, SOME_RANKS, Ranks, phase, rate, series
+from heterotp_dashboards.straggler.blame import lost_by_stage, lost_over_time
 from heterotp_dashboards.straggler.rank_table import table
 
 RANKS = Ranks(SOME_RANKS)
@@ -12,8 +13,9 @@ def stragglers() -> list[PanelRow]:
     """Return the panels that show which rank is slow, and since when."""
     return [
         (9, [(12, busy()), (12, slowdown_over_time())]),
-        (9, [(12, where_time_goes()), (6, matmul()), (6, wait())]),
-        (10, [(24, table())]),
+        (8, [(12, lost_by_stage()), (12, lost_over_time())]),
+        (8, [(12, where_time_goes()), (6, matmul()), (6, wait())]),
+        (7, [(24, table())]),  # four ranks and the heading; the slowest of more
     ]
 
 
