@@ -4,7 +4,7 @@ import pytest
 from heterotp_dashboards.alerts import Thresholds, alerting
 from heterotp_dashboards.boards import boards
 from heterotp_dashboards.rule_files import prometheus_rules
-from support.board_history import STEP, Story, write
+from support.board_history import COMMUNICATION, DATA, FIXED, MATMUL, STEP, UNIT, Story, write
 from support.board_queries import Query, Window, ask, board_queries, resolve_variables, variable_options
 from support.prometheus_server import PrometheusServer
 
@@ -90,6 +90,25 @@ def test_a_ranks_time_adds_up_to_all_of_it(url):
     for part in panel("heterotp-straggler", "Where the time goes, by rank", url):
         shares[part["metric"]["rank"]] = shares.get(part["metric"]["rank"], 0) + now(part)
     assert shares == {str(rank): pytest.approx(1) for rank in range(EASED.ranks)}
+
+
+def test_what_the_others_lose_is_the_slow_ranks_in_its_stages(url):
+    parts = panel("heterotp-straggler", "Lost to a rank per iteration, by stage", url, heterotpjob="lost")
+    assert {part["metric"]["rank"] for part in parts} == {str(LOST.slow_rank)}
+    assert {part["metric"]["stage"] for part in parts} == {"ffnForward", "ffnBackward"}
+    lost = sum(map(now, parts))
+    assert lost == pytest.approx((LOST.chi - 1) * MATMUL * LOST.pace, rel=0.1)
+    over_time = panel("heterotp-straggler", "Lost to a rank, rank by time", url, heterotpjob="lost")
+    shares = {series["metric"]["rank"]: float(series["values"][-1][1]) for series in over_time}
+    whole = LOST.pace * (LOST.chi * MATMUL + UNIT + FIXED + DATA + COMMUNICATION)
+    assert shares.pop(str(LOST.slow_rank)) == pytest.approx(lost / whole, rel=0.1)
+    assert set(shares.values()) == {0.0}
+
+
+def test_a_ranks_work_is_computed_moved_or_pruned(url):
+    parts = (panel("heterotp-straggler", "Work of ranks, now", url, ref) for ref in "ABC")
+    slow = [now(row) for part in parts for row in part if row["metric"]["rank"] == str(EASED.slow_rank)]
+    assert slow == [pytest.approx(each, abs=0.01) for each in (0.25, 0.55, 0.2)]
 
 
 def test_what_goes_out_comes_in_and_work_is_conserved_but_for_what_is_pruned(url):
