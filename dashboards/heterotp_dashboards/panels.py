@@ -130,7 +130,7 @@ def lines(info: PanelInfo, *targets: Query, fill: float = 0) -> timeseries.Panel
 
 
 def timeline(
-    info: PanelInfo, *targets: Query, colors: build.ThresholdsConfig = colours.DEFAULT, page: int = 32
+    info: PanelInfo, *targets: Query, colors: build.ThresholdsConfig = colours.DEFAULT, page: int = 20
 ) -> statetimeline.Panel:
     """Return a state timeline: one row per series, coloured by its value over time."""
     panel = _begin(statetimeline.Panel(), info, targets).thresholds(colors).color_scheme(_by_threshold())

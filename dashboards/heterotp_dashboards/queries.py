@@ -27,6 +27,7 @@ SOME_RANKS = f'{ONE_JOB},rank=~"$rank"'
 NAMESPACES = 'cluster=~"$cluster",namespace=~"$namespace"'
 OPERATOR = 'cluster=~"$cluster",job=~"$job"'
 RATE_WINDOW = "$__rate_interval"
+MOST_RANKS = 16  # in a panel with a row per rank: more of them cannot be read
 RANK_NODE = "rank_node"  # rank and node joined, for panels that name rows by one field
 
 
@@ -55,6 +56,12 @@ def quantile(q: float, buckets: str, *matchers: str, by: str = "", window: str =
 def phase(names: str) -> str:
     """Return a matcher of phases, separated by `|`."""
     return f'phase{"=~" if "|" in names else "="}"{names}"'
+
+
+def first_ranks(expr: str, largest: str = "", smallest: str = "") -> str:
+    """Return the expression for the MOST_RANKS ranks with the largest or the smallest value of another expression."""
+    chosen = f"topk({MOST_RANKS}, {largest})" if largest else f"bottomk({MOST_RANKS}, {smallest})"
+    return f"({expr})\nand on (rank, node) {chosen}"
 
 
 def likeliest_cause() -> str:
@@ -110,21 +117,33 @@ def imbalance() -> str:
 
 
 def phase_shares(selector: str) -> str:
-    """Return the share of each phase in the time of each rank, 0 to 1."""
+    """Return the share of each phase in the time of the ranks that wait least, 0 to 1."""
     spent = rate("heterotp_phase_seconds_total", selector)
-    return f"sum by (rank, node, phase) ({spent})\n/ on (rank, node) group_left () sum by (rank, node) ({spent})"
+    share = f"sum by (rank, node, phase) ({spent})\n/ on (rank, node) group_left () sum by (rank, node) ({spent})"
+    return first_ranks(share, smallest=Ranks(selector).seconds("wait"))
 
 
 def lost_by_stage(selector: str) -> str:
-    """Return the seconds per iteration that the other ranks wait for each rank in each stage; none where they do not."""
+    """Return the seconds per iteration that the other ranks wait for each rank in each stage, where they do."""
     lost = f"sum by (rank, node, stage) ({rate('heterotp_blamed_seconds_total', selector)})"
-    return f"({lost}\n/ on (rank, node) group_left () {Ranks(selector).iterations()}) > 0"
+    per_iteration = f"({lost}\n/ on (rank, node) group_left () {Ranks(selector).iterations()}) > 0"
+    return first_ranks(per_iteration, largest=Ranks(selector).lost())
 
 
 def lost_share(selector: str) -> str:
-    """Return the part of its time for which the other ranks wait for each rank, 0 to 1."""
-    lost = f"sum by (rank, node) ({rate('heterotp_blamed_seconds_total', selector)})"
-    return f"{lost}\n/ (sum by (rank, node) ({rate('heterotp_phase_seconds_total', selector)}) > 0)"
+    """Return the part of its time for which the other ranks wait for a rank, 0 to 1: those that lost most."""
+    metric = "heterotp_blamed_seconds_total"
+    lost = f"sum by (rank, node) ({rate(metric, selector)})"
+    share = f"{lost}\n/ (sum by (rank, node) ({rate('heterotp_phase_seconds_total', selector)}) > 0)"
+    whole_range = f"sum by (rank, node) (increase({series(metric, selector)}[$__range] @ end()))"
+    return first_ranks(share, largest=whole_range)
+
+
+def slowdown_over_time(selector: str) -> str:
+    """Return chi of the ranks that were slowest in the time range of the board."""
+    chi = series(SLOWDOWN, selector)
+    whole_range = f"max by (rank, node) (max_over_time({chi}[$__range] @ end()))"
+    return first_ranks(chi, largest=whole_range)
 
 
 def wait_share(window: str) -> str:

@@ -1,8 +1,6 @@
 """Jobs on the cluster that compute and read a disk for real, and what makes one of their pods slow for real."""
 
-import os
 import time
-from pathlib import Path
 
 from support.cluster_job import job
 from support.kube import until
@@ -12,31 +10,25 @@ PROGRAM = ROOT / "tests" / "support" / "pods" / "reading_loop.py"
 IMAGE = "heterotp/trainer:dev"
 NODES = ("a100", "p100")  # of rank 0 and of rank 1
 BURN = "import os; os.sched_setaffinity(0, {1})\nwhile True: pass"
-MOUNTED = Path("/sys/fs/cgroup")
 
 
-def reading_job(space, name, limit=None):
-    """Start a job of two ranks, each on its own CPU and node; limit: CPUs of rank 1. Nothing balances it."""
-    space.kube.create(
-        "configmaps", space.name, {"metadata": {"name": name}, "data": {"loop.py": PROGRAM.read_text()}}
-    )
+def reading_job(space, name):
+    """Start a job of two ranks, each on its own CPU and node. Nothing balances it."""
+    space.kube.create("configmaps", space.name, {"metadata": {"name": name}, "data": {"loop.py": PROGRAM.read_text()}})
     groups = [
         {"name": "first", "template": {"spec": _pod(name, 0)}},
-        {"name": "second", "template": {"spec": _pod(name, 1, limit)}},
+        {"name": "second", "template": {"spec": _pod(name, 1)}},
     ]
     return space.apply(job(name, groups, balancing={"policy": {"strategy": "None"}}))
 
 
-def _pod(program, rank, limit=None):
+def _pod(program, rank):
     variables = {"CPU": str(rank), "FILE": "/data/batches", "OMP_NUM_THREADS": "1"}
     container = {
         "name": "trainer",
         "command": ["python3", "/app/loop.py"],
         "env": [{"name": key, "value": value} for key, value in variables.items()],
-        "resources": {
-            "requests": {"cpu": "50m", "memory": "256Mi"},
-            **({"limits": {"cpu": str(limit)}} if limit else {}),
-        },
+        "resources": {"requests": {"cpu": "50m", "memory": "256Mi"}},
         "volumeMounts": [{"name": "app", "mountPath": "/app"}, {"name": "data", "mountPath": "/data"}],
     }
     volumes = [{"name": "app", "configMap": {"name": program}}, {"name": "data", "emptyDir": {}}]
@@ -65,31 +57,6 @@ def neighbour(space, name):
         "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
     }
     space.kube.create("pods", space.name, {"metadata": {"name": name}, "spec": spec})
-
-
-def disk_speed(pod, bytes_per_second):
-    """Let a pod read its data no faster; 0: as fast as it goes. Raises OSError where the machine has no such limit."""
-    process = _process(pod["metadata"]["uid"])
-    held = os.stat(process / "root" / "data").st_dev
-    device = f"{os.major(held)}:{os.minor(held)}"
-    controllers = dict(line.split(":", 2)[1:] for line in (process / "cgroup").read_text().splitlines())
-    if "blkio" in controllers:  # version 1
-        folder = MOUNTED / "blkio" / controllers["blkio"].lstrip("/")
-        (folder / "blkio.throttle.read_bps_device").write_text(f"{device} {bytes_per_second}")
-    else:
-        (MOUNTED / controllers[""].lstrip("/") / "io.max").write_text(f"{device} rbps={bytes_per_second or 'max'}")
-
-
-def _process(uid):
-    """Return the directory below /proc of the pod's rank."""
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            groups, command = (process / "cgroup").read_text(), (process / "cmdline").read_bytes()
-        except OSError:
-            continue  # it has ended
-        if b"loop.py" in command and (uid in groups or uid.replace("-", "_") in groups):
-            return process
-    raise AssertionError(f"no process of pod {uid}")
 
 
 def named(run, kind):

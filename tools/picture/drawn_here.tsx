@@ -1,5 +1,5 @@
 // State timeline, heatmap and bar chart, which @grafana/ui does not contain. They show the data, not Grafana's drawing.
-import { DataFrame, FieldType, getFieldDisplayName, GrafanaTheme2 } from '@grafana/data';
+import { DataFrame, FieldType, formattedValueToString, getFieldDisplayName, GrafanaTheme2 } from '@grafana/data';
 import { UPlotChart, UPlotConfigBuilder } from '@grafana/ui';
 
 type Row = { name: string; times: number[]; values: number[]; color: (value: number) => string };
@@ -58,7 +58,7 @@ export function Bars({ panel, frame, width, height, theme }: any) {
   const color = (i: number) => theme.visualization.getColorByName(parts[i].config.color?.fixedColor ?? theme.visualization.palette[i]);
   const sum = (row: number) => parts.reduce((total: number, part: any) => total + (part.values[row] || 0), 0);
   const full = panel.options?.stacking === 'percent' ? undefined : Math.max(...x.values.map((_: string, row: number) => sum(row)), 1e-9);
-  const barHeight = Math.max(6, Math.min(26, (height - 30) / x.values.length - 4));
+  const barHeight = Math.max(6, (height - 44) / x.values.length - 4); // as in Grafana, bars fill the panel
   return (
     <div style={{ width, height, fontSize: 12, overflow: 'hidden' }}>
       {x.values.map((name: string, row: number) => (
@@ -69,6 +69,9 @@ export function Bars({ panel, frame, width, height, theme }: any) {
           ))}
         </div>
       ))}
+      <div style={{ display: 'flex', justifyContent: 'space-between', marginLeft: 190, opacity: 0.6 }}>
+        <span>0</span><span>{full === undefined ? '100%' : formattedValueToString(parts[0].display(full))}</span>
+      </div>
       <div>{parts.map((part: any, i: number) => (
         <span key={i} style={{ marginRight: 14 }}><b style={{ color: color(i) }}>■</b> {getFieldDisplayName(part, frame)}</span>
       ))}</div>

@@ -18,14 +18,15 @@ def work_now() -> Panel:
     """Return what each rank computes of its initial share, and what was taken from it."""
     info = PanelInfo(
         "Work of ranks, now",
-        "Work of each rank, 100 % is its initial share: computed by the rank itself (above 100 %: for other ranks, too; "
-        "below it without another colour: units moved away for good), moved in each iteration (others compute it, which "
-        "costs bandwidth), pruned (nobody computes it, which costs accuracy). Good: slow ranks compute less, and "
-        "nothing is pruned.",
+        "Work of each rank; 100 % is its initial share. Computed by the rank itself: above 100 % for other ranks, too; "
+        "below it without another colour: units moved away for good. Moved in each iteration: others compute it, which "
+        "costs bandwidth. Pruned: nobody computes it, which costs accuracy. Good: slow ranks compute less, and nothing "
+        "is pruned. Of many ranks: the 16 that compute least.",
         "percentunit",
     )
-    exprs = (Ranks(SOME_RANKS).work(), queries.moved(), queries.pruned())
-    panel = panels.stacked_bars(info, *(Query(queries.named_rank(expr), rows=True) for expr in exprs)).min(0)
+    work = Ranks(SOME_RANKS).work()
+    shown = [queries.first_ranks(expr, smallest=work) for expr in (work, queries.moved(), queries.pruned())]
+    panel = panels.stacked_bars(info, *(Query(queries.named_rank(expr), rows=True) for expr in shown)).min(0)
     names = {f"Value #{ref}": name for ref, name in zip("ABC", colours.WORK_NOW, strict=True)}
     keep = {"names": [queries.RANK_NODE, *names]}
     panel.with_transformation(panels.transformation("joinByField", byField=queries.RANK_NODE, mode="outer"))

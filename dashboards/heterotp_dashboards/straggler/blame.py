@@ -11,7 +11,8 @@ def lost_by_stage() -> Panel:
         "Lost to a rank per iteration, by stage",
         "Blame: seconds of an iteration that the other ranks wait for this rank, by the stage in which it was late. "
         "Good: short bars. The longest bar is the rank to help; its longest part is where to look: data, a part of the "
-        "model, the optimizer, or link (transfers). Balancing shortens the parts attention and ffn, and no other.",
+        "model, the optimizer, or link (transfers). Balancing shortens the parts attention and ffn, and no other. "
+        "Of many ranks: the 16 that cost most.",
         "s",
     )
     panel = panels.stacked_bars(info, Query(queries.named_rank(queries.lost_by_stage(SOME_RANKS)), rows=True))
@@ -27,7 +28,7 @@ def lost_over_time() -> Panel:
         "Lost to a rank, rank by time",
         "Part of the time for which the other ranks wait for this one: green below 5 %, yellow, from 15 % orange, from "
         "30 % red. Good: all green. Unlike χ it becomes green again when balancing has taken work from a slow rank, "
-        "because nobody waits for it then.",
+        "because nobody waits for it then. Of many ranks: the 16 that cost most.",
         "percentunit",
     )
     query = Query(queries.lost_share(SOME_RANKS), RANK_LEGEND)

@@ -2,7 +2,7 @@
 
 from heterotp_dashboards import colours, panels, queries
 from heterotp_dashboards.panels import FACTOR, RANK_LEGEND, Panel, PanelInfo, PanelRow, Query
-from heterotp_dashboards.queries import ONE_JOB, SOME_RANKS, Ranks, phase, rate, series
+from heterotp_dashboards.queries import ONE_JOB, SOME_RANKS, Ranks, phase, rate
 from heterotp_dashboards.straggler.blame import lost_by_stage, lost_over_time
 from heterotp_dashboards.straggler.rank_table import table
 
@@ -40,10 +40,10 @@ def slowdown_over_time() -> Panel:
         "Slow-down χ, rank by time",
         "Time of a rank's matrix products over the time that its work should take: green below 1.2, yellow, from 1.5 "
         "orange, from 2 red. Good: all green. A red row shows which rank is slow and since when; it stays red after "
-        "balancing has taken work from the rank, because the rank is still slow.",
+        "balancing has taken work from the rank, because the rank is still slow. Of many ranks: the 16 slowest.",
         FACTOR,
     )
-    query = Query(series(queries.SLOWDOWN, SOME_RANKS), RANK_LEGEND)
+    query = Query(queries.slowdown_over_time(SOME_RANKS), RANK_LEGEND)
     return panels.timeline(info, query, colors=colours.SLOWDOWN).decimals(2)
 
 
@@ -52,7 +52,7 @@ def where_time_goes() -> Panel:
     info = PanelInfo(
         "Where the time goes, by rank",
         "Current time of each rank by phase. The rank at the top waits least: the other ranks wait for it. Good: "
-        "similar bars, little dark red.",
+        "similar bars, little dark red. Of many ranks: the 16 that wait least.",
         "percentunit",
     )
     shares = queries.phase_shares(SOME_RANKS)

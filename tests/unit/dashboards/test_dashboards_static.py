@@ -126,7 +126,7 @@ def test_rates_use_the_window_of_grafana(board):
         for target in panel["targets"]:
             for function, window in re.findall(r"\b(i?rate|increase|delta)\([^[]*\[([^\]]+)\]", target["expr"]):
                 good = {"$__rate_interval"} | ({"$__range"} if target["instant"] else set())
-                assert window in good, f"{panel['title']}: {function}[{window}]"
+                    assert window in good, f"{panel['title']}: {function}[{window}]"
 
 
 @every_board
