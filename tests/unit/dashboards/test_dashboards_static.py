@@ -124,9 +124,10 @@ def test_a_syntax_error_is_found():
 def test_rates_use_the_window_of_grafana(board):
     for panel in panels(board):
         for target in panel["targets"]:
-            for function, window in re.findall(r"\b(i?rate|increase|delta)\([^[]*\[([^\]]+)\]", target["expr"]):
-                good = {"$__rate_interval"} | ({"$__range"} if target["instant"] else set())
-                    assert window in good, f"{panel['title']}: {function}[{window}]"
+            found = re.findall(r"\b(i?rate|increase|delta)\([^[]*\[([^\]]+)\]( @ end\(\))?", target["expr"])
+            for function, window, at_end in found:  # the whole range has one value: of a moment, or of its end
+                good = {"$__rate_interval"} | ({"$__range"} if target["instant"] or at_end else set())
+                assert window in good, f"{panel['title']}: {function}[{window}]"
 
 
 @every_board
